@@ -1,0 +1,66 @@
+"""The adapter behind `memory://`: it hands commands to the broker in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.core.capabilities import Capabilities
+from redelivery_memory.broker import clock_of, hub_named
+from redelivery_memory.store import DEAD_LETTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.adapter import Opening, Sink
+    from redelivery.clock import Clock
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.settings import Endpoint
+    from redelivery_memory.hub import Hub
+    from redelivery_memory.link import Link
+
+__all__ = ["CAPABILITIES", "MemoryAdapter"]
+
+CAPABILITIES = Capabilities(
+    broker="memory",
+    poison_persistent=True,
+    poison_non_persistent=True,
+    forward="atomic",
+    flow=True,
+    release=True,
+    counts=True,
+    dead_letter_destination=DEAD_LETTERS,
+    batch=False,
+)
+
+
+class MemoryAdapter:
+    """Connects to the broker `memory://name` of this process. Events come in the thread that causes them."""
+
+    def __init__(self) -> None:
+        self._open: tuple[Hub, Link] | None = None
+
+    @staticmethod
+    def clock_at(endpoint: Endpoint) -> Clock | None:
+        """Return the clock that the broker of that name was given, or None: connections to it take no other."""
+        return clock_of(endpoint.host)
+
+    def open(self, opening: Opening, sink: Sink) -> Capabilities:
+        """Connect. Raises what `MemoryBroker.refuse_connections` says: TransportError, if nothing else."""
+        self.close(0)
+        hub = hub_named(opening.endpoint.host, opening.clock)
+        self._open = hub, hub.connect(opening.epoch, sink, opening.settings.client_id)
+        return CAPABILITIES
+
+    def execute(self, commands: Sequence[AdapterCommand], /) -> None:
+        """Carry out commands, in order, and hand over to the sink what follows from them."""
+        if self._open is not None:
+            hub, link = self._open
+            hub.execute(link, commands)
+
+    def close(self, timeout: float, /) -> None:
+        """Close; what is unsettled goes back, counted. Waits for a sink that is still running."""
+        if self._open is not None:
+            hub, link = self._open
+            self._open = None
+            hub.disconnect([link])
+            link.settle(timeout)

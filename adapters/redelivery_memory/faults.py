@@ -1,0 +1,62 @@
+"""What the broker should do wrong next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.errors import AdapterError
+from redelivery_memory.stored import HeldMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.adapter import AdapterEvent
+    from redelivery.errors import RedeliveryError
+    from redelivery_memory.link import Link
+    from redelivery_memory.stored import Stored
+
+__all__ = ["Faults"]
+
+
+class Faults:
+    """Counters of what to refuse or lose. All of it is guarded by the broker's lock."""
+
+    def __init__(self) -> None:
+        self.settlements: int | Callable[[HeldMessage], bool] = 0
+        self.forwards = 0
+        self.sends = 0
+        self.accepts = 0
+        self.connections: Callable[[], RedeliveryError] | None = None
+        self.stalled: list[tuple[Link, AdapterEvent]] | None = None
+
+    def for_settlement(self, stored: Stored) -> AdapterError | None:
+        """Return the refusal of a poison acknowledgement or a forward, if one is due."""
+        rule = self.settlements
+        if isinstance(rule, int):
+            if rule <= 0:
+                return None
+            self.settlements = rule - 1
+        elif not rule(HeldMessage.of(stored, delivered=True)):
+            return None
+        return AdapterError(f"the broker refused to settle {stored.message_id}, as the test told it to")
+
+    def for_forward(self, stored: Stored) -> AdapterError | None:
+        """Return the refusal of a forward, if one is due."""
+        if self.forwards <= 0:
+            return self.for_settlement(stored)
+        self.forwards -= 1
+        return AdapterError(f"the broker refused the copy of {stored.message_id}, as the test told it to")
+
+    def for_send(self) -> AdapterError | None:
+        """Return the refusal of a send, if one is due."""
+        if self.sends <= 0:
+            return None
+        self.sends -= 1
+        return AdapterError("the broker refused the message, as the test told it to")
+
+    def loses_accept(self) -> bool:
+        """Whether the next accept is lost on the wire."""
+        if self.accepts <= 0:
+            return False
+        self.accepts -= 1
+        return True

@@ -1,0 +1,81 @@
+"""Queues: who gets which message."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from redelivery_memory.stored import MemoryDelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redelivery_memory.link import Consumer
+    from redelivery_memory.stored import Stored
+
+__all__ = ["Queue"]
+
+
+class Queue:
+    """First in, first out; consumers with credit take turns. What comes back goes in front, in order."""
+
+    def __init__(self, name: str, address: str, *, temporary: bool = False) -> None:
+        self.name = name  # unique in the broker
+        self.address = address  # what was subscribed to: a topic has one queue per subscription
+        self.temporary = temporary  # a subscription that ends with its consumer
+        self.consumers: set[Consumer] = set()
+        self._fresh: deque[Stored] = deque()
+        self._returned: list[tuple[int, Stored]] = []
+        self._hungry: OrderedDict[Consumer, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._returned)
+
+    def __iter__(self) -> Iterator[Stored]:
+        """Go through what waits, in order."""
+        for _, stored in sorted(self._returned):
+            yield stored
+        yield from self._fresh
+
+    def put(self, stored: Stored) -> None:
+        """Take in a new message."""
+        self._fresh.append(stored)
+
+    def put_back(self, stored: Stored) -> None:
+        """Take back a message that was delivered."""
+        heappush(self._returned, (stored.number, stored))
+
+    def hungry(self, consumer: Consumer) -> None:
+        """Learn that a consumer has credit."""
+        self._hungry[consumer] = None
+
+    def leave(self, consumer: Consumer) -> None:
+        """Learn that a consumer is gone."""
+        self.consumers.discard(consumer)
+        self._hungry.pop(consumer, None)
+
+    def pump(self, now: float, expired: Callable[[Stored], None]) -> Iterator[Consumer]:
+        """Deliver what can be delivered at the time of day `now`; return the consumers that got something."""
+        hungry, returned, fresh = self._hungry, self._returned, self._fresh
+        touched: dict[Consumer, None] = {}
+        while hungry and (returned or fresh):
+            consumer = next(iter(hungry))
+            if consumer.credit <= 0:  # spent on another queue of its wildcard
+                del hungry[consumer]
+                continue
+            stored = heappop(returned)[1] if returned else fresh.popleft()
+            expires = stored.message.expires_at
+            if expires is not None and expires <= now:
+                expired(stored)
+                continue
+            delivery = MemoryDelivery(consumer, self, stored)
+            consumer.unsettled[delivery] = delivery
+            consumer.batch.append(delivery)
+            touched[consumer] = None
+            consumer.credit -= 1
+            if not consumer.credit:
+                del hungry[consumer]
+            elif len(hungry) > 1:
+                hungry.move_to_end(consumer)
+        return iter(touched)

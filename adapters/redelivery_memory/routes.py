@@ -1,0 +1,151 @@
+"""Which queues a destination leads to, and which queues a subscription reads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.core.destination import Destination
+from redelivery.core.wildcards import ClassicPatterns
+from redelivery.errors import AdapterError
+from redelivery_memory.queues import Queue
+
+if TYPE_CHECKING:
+    from redelivery.core.commands import Subscribe
+    from redelivery_memory.link import Consumer
+
+__all__ = ["Routes"]
+
+
+def _has_wildcard(destination: Destination) -> bool:
+    tokens = destination.name.split(".")
+    return destination.kind != "native" and (tokens[-1] == ">" or "*" in tokens)
+
+
+def _plain(destination: Destination) -> Destination:
+    """Return the destination without its `?options`: none means anything here."""
+    return Destination(destination.kind, destination.name) if destination.options else destination
+
+
+class _Subscription:
+    """What a topic subscription matches, and the queue that collects it."""
+
+    def __init__(self, destination: Destination, queue: Queue) -> None:
+        self.destination = destination
+        self.queue = queue
+        self.patterns = ClassicPatterns([destination])
+
+
+class Routes:
+    """Queues by name, made on demand; subscriptions to topics; wildcards over queues."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self._subscriptions: dict[str, _Subscription] = {}
+        self._wild: dict[Consumer, ClassicPatterns] = {}
+        self._known: dict[str, tuple[Queue, ...]] = {}
+
+    def to(self, address: str) -> tuple[Queue, ...]:
+        """Return the queues that a message to `address` goes to: for a topic, one per subscription.
+
+        Raises:
+            AdapterError: it is a wildcard.
+            ConfigurationError: it is no destination.
+        """
+        known = self._known.get(address)
+        if known is not None:
+            return known
+        found: dict[Queue, None] = {}
+        for member in _plain(Destination.parse(address)).members:
+            if _has_wildcard(member):
+                raise AdapterError(f"memory:// cannot send to a wildcard: {address}")
+            if member.is_topic:
+                matching = (
+                    s.queue for s in self._subscriptions.values() if s.patterns.find(member) is not None
+                )
+                found.update(dict.fromkeys(matching))
+            else:
+                found[self.queue(member)] = None
+        if len(self._known) >= 4096:  # temporary destinations have ever new names
+            self._known.clear()
+        self._known[address] = tuple(found)
+        return self._known[address]
+
+    def queue(self, destination: Destination) -> Queue:
+        """Return the queue of that name, made if there is none."""
+        name = str(_plain(destination))
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue(name, name)
+            for consumer, patterns in self._wild.items():
+                if patterns.find(destination) is not None:
+                    self._attach(consumer, queue)
+        return queue
+
+    def join(self, consumer: Consumer, command: Subscribe) -> None:
+        """Give the consumer its queues.
+
+        Raises:
+            AdapterError: the broker has no such thing, or the durable subscription is in use.
+            ConfigurationError: the destination is none.
+        """
+        if command.selector is not None:
+            raise AdapterError("memory:// has no selectors")
+        destination = _plain(Destination.parse(command.destination))
+        kinds = {member.is_topic for member in destination.members}
+        if len(kinds) > 1:
+            raise AdapterError(f"memory:// cannot consume queues and topics at once: {destination}")
+        if destination.is_topic or kinds == {True}:
+            self._attach(consumer, self._subscribe(consumer, destination, command.subscription))
+            return
+        if command.subscription is not None:
+            raise AdapterError(f"a durable subscription needs a topic, not {destination}")
+        for member in destination.members:
+            if not _has_wildcard(member):
+                self._attach(consumer, self.queue(member))
+        if any(_has_wildcard(member) for member in destination.members):
+            patterns = self._wild[consumer] = ClassicPatterns([destination])
+            for name, queue in self.queues.items():
+                if queue.address == name and patterns.find(Destination.parse(name)) is not None:
+                    self._attach(consumer, queue)
+
+    def leave(self, consumer: Consumer) -> None:
+        """Take its queues from the consumer; what is temporary goes with it."""
+        self._wild.pop(consumer, None)
+        for queue in consumer.queues:
+            queue.leave(consumer)
+            if queue.temporary:
+                self._end(queue.name)
+        consumer.queues = []
+
+    def _attach(self, consumer: Consumer, queue: Queue) -> None:
+        if queue not in consumer.queues:
+            consumer.queues.append(queue)
+            queue.consumers.add(consumer)
+            if consumer.credit > 0:
+                queue.hungry(consumer)
+
+    def _subscribe(self, consumer: Consumer, destination: Destination, subscription: str | None) -> Queue:
+        if subscription is None:
+            name = f"{destination}#{consumer.epoch}.{consumer.number}.{id(consumer):x}"
+        else:
+            client_id = consumer.link.client_id
+            if client_id is None:
+                raise AdapterError(
+                    f"the durable subscription {subscription!r} needs a client id: jms.clientID"
+                )
+            name = f"{client_id}:{subscription}"
+            old = self._subscriptions.get(name)
+            if old is not None and old.queue.consumers:
+                raise AdapterError(f"the durable subscription {subscription!r} of {client_id!r} is in use")
+            if old is not None and old.destination == destination:
+                return old.queue
+            if old is not None:  # as in JMS: another topic makes it another subscription
+                self._end(name)
+        queue = self.queues[name] = Queue(name, str(destination), temporary=subscription is None)
+        self._subscriptions[name] = _Subscription(destination, queue)
+        self._known.clear()
+        return queue
+
+    def _end(self, name: str) -> None:
+        del self.queues[name], self._subscriptions[name]
+        self._known.clear()

@@ -1,0 +1,101 @@
+"""Consumer-side redelivery for STOMP (and AMQP 1.0) brokers: policies, back-off, dead letters.
+
+Names are loaded at first use (PEP 562): importing the package costs milliseconds, and no third-party package.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redelivery.aio import AsyncConnection, connect_async
+    from redelivery.async_consumer import AsyncConsumer
+    from redelivery.connection import Connection, connect
+    from redelivery.consumer import Consumer
+    from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
+    from redelivery.core.destination import Destination
+    from redelivery.core.policy import RedeliveryPolicy
+    from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.report import Report
+    from redelivery.errors import (
+        AdapterError,
+        AlreadySettled,
+        ConfigurationError,
+        LedgerError,
+        RedeliveryError,
+        TransportError,
+    )
+    from redelivery.message import Message
+    from redelivery.settings import Settings
+    from redelivery.steer import Classifier, Defer, Discard, Poison
+    from redelivery.uri import parse_uri
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AdapterError": "errors",
+    "AlreadySettled": "errors",
+    "ArtemisRedeliveryPolicy": "core.artemis_policy",
+    "AsyncConnection": "aio",
+    "AsyncConsumer": "async_consumer",
+    "Classifier": "steer",
+    "ConfigurationError": "errors",
+    "Connection": "connection",
+    "Consumer": "consumer",
+    "Defer": "steer",
+    "Destination": "core.destination",
+    "Discard": "steer",
+    "LedgerError": "errors",
+    "Message": "message",
+    "Poison": "steer",
+    "RedeliveryError": "errors",
+    "RedeliveryPolicy": "core.policy",
+    "RedeliveryPolicyMap": "core.policy_map",
+    "Report": "core.report",
+    "Settings": "settings",
+    "TransportError": "errors",
+    "connect": "connection",
+    "connect_async": "aio",
+    "parse_uri": "uri",
+}
+
+__all__ = [
+    "AdapterError",
+    "AlreadySettled",
+    "ArtemisRedeliveryPolicy",
+    "AsyncConnection",
+    "AsyncConsumer",
+    "Classifier",
+    "ConfigurationError",
+    "Connection",
+    "Consumer",
+    "Defer",
+    "Destination",
+    "Discard",
+    "LedgerError",
+    "Message",
+    "Poison",
+    "RedeliveryError",
+    "RedeliveryPolicy",
+    "RedeliveryPolicyMap",
+    "Report",
+    "Settings",
+    "TransportError",
+    "connect",
+    "connect_async",
+    "parse_uri",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'redelivery' has no attribute {name!r}")
+    value = getattr(import_module(f"redelivery.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,97 @@
+"""The seam between the library and a broker's protocol: three methods out, one callable in, values only.
+
+An adapter translates and decides nothing. It owns its sockets and their threads; no type or exception of the
+library below it crosses this seam. It is found by URI scheme through the entry-point group `redelivery.adapters`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.errors import RedeliveryError
+    from redelivery.settings import Endpoint, Settings
+
+__all__ = ["Adapter", "AdapterEvent", "AdapterFactory", "Opening", "Sent", "Sink", "Subscribed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The broker has confirmed the `Send` with this token, or refused it (`error`)."""
+
+    token: int
+    error: RedeliveryError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The broker has confirmed the `Subscribe` of this consumer, or refused it (`error`), then or later."""
+
+    consumer: int
+    error: RedeliveryError | None = None
+
+
+AdapterEvent = Arrived | Confirmed | ConnectionLost | Sent | Subscribed
+
+
+class Sink(Protocol):
+    """Where an adapter puts what happened, from any thread. It may block for 20 ms at most: less is read then."""
+
+    def __call__(self, event: AdapterEvent, /) -> None:
+        """Take one event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an adapter needs to open one connection. `epoch` goes into every delivery and into `ConnectionLost`."""
+
+    settings: Settings
+    endpoint: Endpoint
+    epoch: int
+    clock: Clock
+
+
+class Adapter(Protocol):
+    """One broker protocol. One instance serves one `Connection`, over all its reconnects."""
+
+    def open(self, opening: Opening, sink: Sink) -> Capabilities:
+        """Connect to one address and log in; return what this broker can do over this protocol.
+
+        Raises:
+            TransportError: nobody answers there, or the link broke; another try may help.
+            AdapterError: the broker refused: wrong credentials, no such virtual host.
+            ConfigurationError: a setting cannot work with this broker (a certificate that is no certificate).
+        """
+        ...
+
+    def execute(self, commands: Sequence[AdapterCommand], /) -> None:
+        """Carry out commands, in order. Callable from any thread; never raises.
+
+        Never waits for the broker, neither for an answer nor until it reads: what its socket does not take is written
+        behind the caller. Locks are held around this, and calls with a deadline are made of it.
+
+        Answers come through the sink: `Sent`, `Subscribed`, `Confirmed`. What cannot be written is dropped, because
+        `ConnectionLost` follows. A command for a delivery whose epoch is not the open connection's is dropped too.
+        """
+
+    def close(self, timeout: float, /) -> None:
+        """Say goodbye and close, within `timeout` seconds. No event comes after it returns.
+
+        Callable while other threads are in `execute`. A write that the broker blocks must end with it.
+        """
+
+
+class AdapterFactory(Protocol):
+    """What an entry point of the group `redelivery.adapters` must name."""
+
+    def __call__(self) -> Adapter:
+        """Return an adapter, not yet open."""
+        ...

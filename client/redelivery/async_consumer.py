@@ -1,0 +1,69 @@
+"""The asyncio consumer: pull messages one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from redelivery.core.convert import seconds
+from redelivery.drive.arguments import patience
+from redelivery.drive.link import CLOSE_TIMEOUT
+from redelivery.drive.waiter import in_own_thread
+from redelivery.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from datetime import timedelta
+    from types import TracebackType
+
+    from redelivery.drive.channel import Channel
+    from redelivery.drive.waiter import Waiter
+
+__all__ = ["AsyncConsumer"]
+
+
+class AsyncConsumer:
+    """Pulls messages from one destination. Made by `AsyncConnection.consumer`."""
+
+    def __init__(
+        self, channel: Channel, waiter: Waiter, unsubscribe: Callable[[Channel, float], None]
+    ) -> None:
+        self._channel = channel
+        self._waiter = waiter
+        self._unsubscribe = unsubscribe
+
+    @property
+    def destination(self) -> str:
+        """What it consumes, qualified: `queue://orders`."""
+        return self._channel.subscribe.destination
+
+    @property
+    def parked(self) -> int:
+        """Messages that wait here for their redelivery."""
+        return self._channel.engine.parked
+
+    async def receive(self, timeout: float | timedelta | None = None) -> Message | None:
+        """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
+
+        Raises:
+            AdapterError: the broker ended the consumer.
+            TransportError: the connection was lost, and reconnecting was given up.
+        """
+        delivery = await self._waiter.take(self._channel, timeout=patience(timeout))
+        return None if delivery is None else Message(delivery, self._channel)
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        """Go through messages until the consumer closes or drains."""
+        while (message := await self.receive()) is not None:
+            yield message
+
+    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the consumer; the broker takes back what is not settled. `timeout` as for `Consumer.close`."""
+        await in_own_thread(self._unsubscribe, self._channel, seconds(timeout, "timeout"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,153 @@
+"""The command group, loaded command by command, and what every kind of error becomes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from redelivery.cli.exits import FAILED, INTERRUPTED, MISCONFIGURED, OK, UNREACHABLE, USAGE, Failure
+from redelivery.cli.mistakes import sentence, unknown_command
+from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["cli", "run"]
+
+_HOMES = {
+    "demo": "demo:demo",
+    "consume": "consume:consume",
+    "send": "send:send",
+    "policy": "policy:policy",
+    "dlq": "later:dlq",
+}
+_EXTRAS = {"click": "cli", "rich": "cli", "matplotlib": "plot"}
+
+
+class _PipeClosed(Exception):
+    """Whoever read our output has enough of it. Not a BrokenPipeError: click would make exit code 1 of that."""
+
+
+class _Commands(click.Group):
+    """Commands whose modules are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_HOMES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _HOMES:
+            return None
+        module, _, name = _HOMES[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"redelivery.cli.{module}"), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in _HOMES:
+            raise unknown_command(args[0], self, ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _PipeClosed from None
+        return result
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from redelivery import __version__  # noqa: PLC0415
+
+        click.echo(f"redelivery {__version__}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Exit codes: 0 ok, 1 failed, 2 usage, 3 partly done, 69 broker unreachable,
+78 bad configuration, 130 and 143 interrupted.
+Environment: REDELIVERY_URL is the connection URI where none is given;
+NO_COLOR switches colours off.""",
+)
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Consumer-side message redelivery: policies, back-off and dead letters.
+
+    Start with `redelivery demo`: it needs no broker.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code. A mistake becomes one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+    try:
+        result = cli.main(
+            args=None if args is None else list(args), prog_name="redelivery", standalone_mode=False
+        )
+    except _PipeClosed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+        return OK
+    except click.Abort:
+        return INTERRUPTED
+    except (click.ClickException, Failure, RedeliveryError, ModuleNotFoundError, OSError) as error:
+        message, code = _line_for(error)
+        click.echo(message, err=True)
+        return code
+    return result if isinstance(result, int) else OK
+
+
+def _line_for(error: Exception) -> tuple[str, int]:
+    """Return the line that an error becomes, and its exit code. What is nobody's mistake is raised again."""
+    where, hint, code = "redelivery", "", FAILED
+    text = str(error)
+    match error:
+        case click.UsageError():
+            text, code = sentence(error).rstrip("."), USAGE
+            if error.ctx is not None:
+                where, hint = error.ctx.command_path, f" (see {error.ctx.command_path} --help)"
+        case click.ClickException():
+            text, code = error.format_message(), error.exit_code
+        case Failure():
+            code = error.code
+        case ConfigurationError():
+            code = MISCONFIGURED
+        case TransportError():
+            code = UNREACHABLE
+        case ModuleNotFoundError():
+            package = (error.name or "").partition(".")[0]
+            if package not in _EXTRAS:
+                raise error
+            text, code = f"needs {package}: pip install 'redelivery[{_EXTRAS[package]}]'", MISCONFIGURED
+        case _:
+            pass
+    text = " ".join(part.strip() for part in text.splitlines() if part.strip())
+    return f"{where}: {_printable(text[:1].lower() + text[1:] if _is_click(error) else text)}{hint}", code
+
+
+def _is_click(error: Exception) -> bool:
+    return isinstance(error, click.ClickException)
+
+
+def _printable(text: str) -> str:
+    from redelivery.cli.show import clean  # noqa: PLC0415
+
+    return clean(text)

@@ -1,0 +1,255 @@
+"""`redelivery consume`: run a function or a command for each message, or print them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import redelivery
+from redelivery.cli.exits import FAILED, OK, PARTLY, Failure
+from redelivery.cli.kinds import number, one_of, seconds
+from redelivery.cli.printer import Printer, report_line
+from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
+from redelivery.cli.show import note, to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from types import FrameType
+
+    from redelivery.cli.execute import CommandHandler
+    from redelivery.cli.tally import Tally
+    from redelivery.core.report import Report
+    from redelivery.drive.arguments import ListenOptions
+    from redelivery.message import Message
+
+__all__ = ["consume"]
+
+
+@click.command(
+    short_help="Handle messages with a function or a command, or print them.",
+    epilog="""\b
+Examples:
+  redelivery consume stomp://localhost:61613 orders --handler shop:handle
+  redelivery consume stomp://localhost:61613 orders --workers 4 \\
+      --exec 'curl -sf --data-binary @- http://shop/orders'
+  export REDELIVERY_URL=stomp://localhost:61613
+  redelivery consume orders --output jsonl --idle 2 | jq .body
+
+\b
+A command finds the message's properties in its environment:
+REDELIVERY_MESSAGE_ID, _DESTINATION, _DELIVERY_COUNT, _REDELIVERED,
+_CORRELATION_ID, _REPLY_TO, _CONTENT_TYPE, _PRIORITY, _GROUP, _TIMESTAMP,
+_EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
+
+\b
+Exit codes: 0 drained, 1 the broker ended the consumer, 3 handlers were still
+running at the end of --drain-timeout, 69 broker unreachable, 78 bad
+configuration, 130 and 143 interrupted before it was connected.""",
+)
+@click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
+@click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
+@click.option(
+    "--exec", "command", metavar="COMMAND",
+    help="Run a shell command: the body on its stdin; exit status 0 accepts, any other fails, "
+    "and the end of its stderr is the cause.",
+)  # fmt: skip
+@click.option(
+    "--workers", type=number(1), default=1, show_default=True, metavar="N", help="Messages at a time."
+)
+@click.option("--count", type=number(1), metavar="N", help="Stop after so many messages are finished.")
+@click.option(
+    "--idle", type=seconds(positive=True), metavar="SECONDS",
+    help="Stop when nothing came, ran or waited for a redelivery for so long.",
+)  # fmt: skip
+@click.option("--selector", help="JMS selector, evaluated by the broker.")
+@click.option("--subscription", help="Durable topic subscription; needs jms.clientID in the URI.")
+@click.option("--credit", type=number(1), metavar="N", help="Messages that may be unsettled here at once.")
+@click.option(
+    "--ordering",
+    type=one_of("non_blocking", "blocking", "per_group"),
+    metavar="ORDER",
+    help="Order of messages: non_blocking (others overtake one that waits), blocking or per_group.",
+)
+@click.option(
+    "--drain-timeout", type=seconds(), default=30, show_default=True, metavar="SECONDS",
+    help="How long running handlers may finish when stopping.",
+)  # fmt: skip
+@output_option
+@verbose_option
+def consume(
+    words: tuple[str, ...],
+    handler: str | None,
+    command: str | None,
+    drain_timeout: float,
+    output: str,
+    **given: Any,
+) -> int:
+    """Consume messages: each goes through its destination's redelivery policy.
+
+    With --handler or --exec each message is handled by your code: a return, or exit status 0, accepts it; anything
+    else fails it, and the policy decides when it comes again. With neither, messages are printed and accepted.
+    SIGTERM and Ctrl-C drain: nothing new is begun, what runs may finish. The report goes to stderr, or with
+    --output json to stdout. Without URI, REDELIVERY_URL is used.
+    """
+    from redelivery.cli.tally import Tally  # noqa: PLC0415
+
+    if handler is not None and command is not None:
+        raise click.UsageError("give one of --handler and --exec, not both")
+    uri, rest = uri_and_rest(words)
+    if len(rest) != 1:
+        raise click.UsageError("give one destination, after the URI if there is one")
+    settings = redelivery.parse_uri(uri)
+    count = given.pop("count")
+    if given["credit"] is None and count is not None and count < settings.credit:
+        given["credit"] = count  # to take no more from the others than is needed
+    tally = Tally(count, given.pop("idle"))
+    printer = Printer(output, tally.end) if handler is None and command is None else None
+    work, commands = _work(handler, command, printer, output)
+    try:
+        with _terminated_cleanly():
+            report, error = _run(uri, rest[0], work, tally, drain_timeout, _listen_options(given))
+    finally:
+        if commands is not None:
+            commands.kill()
+    report = tally.without_own(report)
+    if error is None or any(asdict(report).values()):  # else nothing has run that could be reported
+        _tell(report, output, printer)
+    if error is not None:
+        raise error
+    return PARTLY if report.running else OK
+
+
+def _listen_options(given: dict[str, Any]) -> ListenOptions:
+    return {
+        "workers": given["workers"],
+        "selector": given["selector"],
+        "subscription": given["subscription"],
+        "credit": given["credit"],
+        "ordering": given["ordering"],
+    }
+
+
+def _work(
+    handler: str | None, command: str | None, printer: Printer | None, output: str
+) -> tuple[Callable[[Message], Any], CommandHandler | None]:
+    """Return what is done with each message, and the command handler if it is one. No I/O with the broker."""
+    if printer is not None:
+        return printer, None
+    if command is not None:
+        from redelivery.cli.execute import CommandHandler  # noqa: PLC0415
+
+        commands = CommandHandler(command, own_stdout=output == "table")
+        return commands, commands
+    from redelivery.cli.handlers import load_handler  # noqa: PLC0415
+
+    assert handler is not None
+    return load_handler(handler), None
+
+
+def _run(
+    uri: str,
+    destination: str,
+    work: Callable[[Message], Any],
+    tally: Tally,
+    drain_timeout: float,
+    options: ListenOptions,
+) -> tuple[Report, Exception | None]:
+    from redelivery.cli.draining import Consuming  # noqa: PLC0415
+    from redelivery.cli.handlers import is_asynchronous  # noqa: PLC0415
+
+    if is_asynchronous(work):
+        return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, options))
+    connection = Consuming(uri, observer=tally)
+    tally.stop = connection.stop
+    tally.connected = lambda: connection.connected
+
+    def admitted(message: Message) -> Any:
+        tally.admit(message)
+        return work(message)  # what it returns tells whether it has run
+
+    connection.listen(destination, admitted, **options)
+    with connection:
+        _say_ready(destination)
+        tally.watch()
+        try:
+            return connection.run(drain_timeout=drain_timeout), None
+        except redelivery.RedeliveryError as error:
+            return connection.report(), error
+        except SystemExit as error:
+            return connection.report(), _ended_by_handler(error)
+
+
+async def _run_async(
+    uri: str,
+    destination: str,
+    work: Callable[[Message], Any],
+    tally: Tally,
+    drain_timeout: float,
+    options: ListenOptions,
+) -> tuple[Report, Exception | None]:
+    from redelivery.cli.draining import AsyncConsuming  # noqa: PLC0415
+
+    connection = AsyncConsuming(uri, observer=tally)
+    tally.stop = connection.stop
+    tally.connected = lambda: connection.connected
+
+    async def admitted(message: Message) -> None:
+        tally.admit(message)
+        await work(message)
+
+    connection.listen(destination, admitted, **options)
+    async with connection:
+        _say_ready(destination)
+        tally.watch()
+        try:
+            return await connection.run(drain_timeout=drain_timeout), None
+        except redelivery.RedeliveryError as error:
+            return connection.report(), error
+
+
+def _ended_by_handler(error: SystemExit) -> Failure:
+    return Failure(f"the handler ended the program: SystemExit: {error.code}", FAILED)
+
+
+def _say_ready(destination: str) -> None:
+    if sys.stderr.isatty():
+        note(f"consuming {destination}; Ctrl-C drains and stops, a second one stops at once")
+
+
+def _tell(report: Report, output: str, printer: Printer | None) -> None:
+    if printer is not None:
+        printer.finish(report)
+    elif output == "table":
+        note(f"report: {report_line(report)}")
+    else:
+        click.echo(to_json(asdict(report)))
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM outside of draining: the connection is closed on the way out."""
+
+
+@contextmanager
+def _terminated_cleanly() -> Generator[None]:
+    """Have SIGTERM, when nothing is to be drained or draining is cut short, close the connection and end 143."""
+
+    def raise_it(_: int, __: FrameType | None) -> None:
+        raise _Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, raise_it)
+    except ValueError:  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    except _Terminated:
+        raise Failure("terminated", 128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,57 @@
+"""`redelivery demo`: redelivery and dead-lettering in a few seconds, without a broker."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from redelivery.cli.exits import FAILED, OK, Failure
+from redelivery.cli.kinds import number
+from redelivery.cli.shared import output_option, verbose_option
+
+__all__ = ["demo"]
+
+
+@click.command(
+    short_help="See redelivery at work in a few seconds, without a broker.",
+    epilog="""\b
+Examples:
+  redelivery demo
+  redelivery demo --delay 1000
+  redelivery demo --output jsonl | jq -c 'select(.type == "attempt")'""",
+)
+@click.option(
+    "--delay", type=number(1, 60_000), default=400, show_default=True, metavar="MS",
+    help="Delay before the first redelivery; it doubles each time.",
+)  # fmt: skip
+@output_option
+@verbose_option
+@click.pass_context
+def demo(ctx: click.Context, delay: int, output: str) -> int:
+    """Show redelivery at work on an embedded broker: three messages, one of which is poison.
+
+    In real time: a message that succeeds, one that fails twice and succeeds when it is redelivered, and one that
+    fails until it is dead-lettered. Exit code 0 only if all of it happened as promised: the deliveries counted,
+    no delay cut short, the dead letter in its queue.
+    """
+    from redelivery.cli.demo_run import Demo, Outcome  # noqa: PLC0415
+    from redelivery.cli.demo_view import JsonView, TableView  # noqa: PLC0415
+
+    if not ctx.meta["verbosity"]:
+        logging.getLogger("redelivery").setLevel(logging.ERROR)  # the timeline says what the warnings would
+    show = Demo(delay)
+    view = TableView(show) if output == "table" else JsonView(lines=output == "jsonl")
+    outcome: Outcome | None = None
+    with view.live():
+        for event in show.run(view.tick):
+            if isinstance(event, Outcome):
+                outcome = event
+            else:
+                view.attempt(event)
+    assert outcome is not None, "the last thing that `run` yields"
+    view.outcome(outcome)
+    if not outcome.ok:
+        broken = "; ".join(check.promise for check in outcome.checks if not check.kept)
+        raise Failure(f"this did not happen as promised: {broken}", FAILED)
+    return OK

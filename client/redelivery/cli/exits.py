@@ -1,0 +1,25 @@
+"""Exit codes, and the one line that goes with each."""
+
+from __future__ import annotations
+
+__all__ = ["FAILED", "INTERRUPTED", "MISCONFIGURED", "OK", "PARTLY", "UNREACHABLE", "USAGE", "Failure"]
+
+OK = 0
+FAILED = 1
+USAGE = 2
+PARTLY = 3
+"""Some of it was done: handlers were still running at the deadline, or a broker went away between sends."""
+UNREACHABLE = 69
+"""EX_UNAVAILABLE of sysexits.h: no broker answers."""
+MISCONFIGURED = 78
+"""EX_CONFIG of sysexits.h: a URI, a handler or an installation that cannot work."""
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+
+class Failure(Exception):
+    """The command ends with one line on stderr and an exit code."""
+
+    def __init__(self, message: str, code: int = FAILED) -> None:
+        super().__init__(message)
+        self.code = code

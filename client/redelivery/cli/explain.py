@@ -1,0 +1,194 @@
+"""What a policy will do to a destination's messages: computed here, shown by `policy` and drawn by `plot`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redelivery.core.destination import Destination
+from redelivery.core.policy import RedeliveryPolicy
+
+if TYPE_CHECKING:
+    from redelivery.core.policy import Policy
+    from redelivery.settings import Settings
+
+__all__ = ["Explanation", "Row", "explain"]
+
+ROWS = 100  # redeliveries shown unless more are asked for
+UNLIMITED_ROWS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One redelivery. Milliseconds; `low` and `high` are the bounds of collision avoidance."""
+
+    redelivery: int
+    delay: int
+    low: int
+    high: int
+    elapsed: int
+    elapsed_low: int
+    elapsed_high: int
+
+    @property
+    def varies(self) -> bool:
+        """Whether collision avoidance changes this delay, or one before it."""
+        return self.elapsed_low != self.elapsed_high
+
+    def fields(self) -> dict[str, int]:
+        """Return the row for JSON."""
+        return {
+            "redelivery": self.redelivery,
+            "delay_ms": self.delay,
+            "min_delay_ms": self.low,
+            "max_delay_ms": self.high,
+            "elapsed_ms": self.elapsed,
+            "min_elapsed_ms": self.elapsed_low,
+            "max_elapsed_ms": self.elapsed_high,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Which policy serves a destination, and what it does."""
+
+    uri: str
+    destination: str
+    pattern: str | None
+    policy: Policy
+    options: dict[str, str]
+    defaults: dict[str, str]
+    rows: tuple[Row, ...]
+    then: str
+    notes: tuple[str, ...]
+
+    @property
+    def deliveries(self) -> int | None:
+        """How often a message is delivered at most; None: without limit."""
+        maximum = self.policy.maximum_redeliveries
+        return None if maximum < 0 else maximum + 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether the rows are all redeliveries that there are."""
+        return len(self.rows) == self.policy.maximum_redeliveries
+
+    def fields(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return {
+            "uri": self.uri,
+            "destination": self.destination,
+            "pattern": self.pattern,
+            "policy": self.options,
+            "maximum_deliveries": self.deliveries,
+            "redeliveries": [row.fields() for row in self.rows],
+            "worst_case_ms": self.policy.worst_case_ms(),
+            "then": self.then,
+        }
+
+
+def explain(settings: Settings, uri: str, destination: str, redeliveries: int | None) -> Explanation:
+    """Explain the policy of a destination. `uri` is shown as it is: give it without secrets.
+
+    Raises ConfigurationError for what is no destination.
+    """
+    parsed = Destination.parse(destination)
+    policy = settings.policies.policy_for(parsed)
+    maximum = policy.maximum_redeliveries
+    wanted = redeliveries if redeliveries is not None else (UNLIMITED_ROWS if maximum < 0 else ROWS)
+    count = wanted if maximum < 0 else min(wanted, maximum)
+    notes = [f"{name}={value} is an option of the Java client: not applicable here"
+             for name, value in settings.inapplicable.items()]  # fmt: skip
+    if redeliveries is not None and count < redeliveries:
+        notes.append(f"the policy allows {maximum} redeliveries: {redeliveries} never happen")
+    return Explanation(
+        uri=uri,
+        destination=str(parsed),
+        pattern=settings.policies.pattern_for(parsed),
+        policy=policy,
+        options=_options(policy),
+        defaults=_options(type(policy)()) if isinstance(policy, RedeliveryPolicy) else {},
+        rows=_rows(policy, count),
+        then=_then(settings),
+        notes=(*notes, *_idle_options(policy)),
+    )
+
+
+class _Extreme:
+    """A source of jitter that is always at one end: the coin for the side, then the whole share."""
+
+    def __init__(self, coin: float) -> None:
+        self._coin = coin
+        self._tossed = False
+
+    def random(self) -> float:
+        self._tossed = not self._tossed
+        return self._coin if self._tossed else 1.0
+
+
+_LEAST, _MOST = _Extreme(0.9), _Extreme(0.0)
+
+
+def _rows(policy: Policy, count: int) -> tuple[Row, ...]:
+    bounds = _compounded(policy, count) if isinstance(policy, RedeliveryPolicy) else _apart(policy, count)
+    rows: list[Row] = []
+    elapsed = low_sum = high_sum = 0
+    for number, (delay, (low, high)) in enumerate(zip(policy.delays_ms(count), bounds, strict=True), 1):
+        elapsed, low_sum, high_sum = elapsed + delay, low_sum + low, high_sum + high
+        rows.append(Row(number, delay, low, high, elapsed, low_sum, high_sum))
+    return tuple(rows)
+
+
+def _compounded(policy: RedeliveryPolicy, count: int) -> list[tuple[int, int]]:
+    """Return the bounds of each delay where each follows from the one before it, jitter and all."""
+    after, bounds = policy.next_redelivery_delay_ms, list[tuple[int, int]]()
+    low = high = policy.delays_ms(1)[0]
+    for _ in range(count):
+        bounds.append((low, high))
+        least, most = after(max(low, 1), _LEAST), after(high, _MOST)
+        if low <= 0:  # the step that leaves 0 starts again from the plain delay, which may be far off
+            least, most = min(least, after(0, _LEAST)), max(most, after(0, _MOST))
+        low, high = least, most
+    return bounds
+
+
+def _apart(policy: Policy, count: int) -> list[tuple[int, int]]:
+    return list(zip(policy.delays_ms(count, _LEAST), policy.delays_ms(count, _MOST), strict=True))
+
+
+def _options(policy: Policy) -> dict[str, str]:
+    to_options = getattr(policy, "to_options", None)
+    return dict(to_options()) if to_options is not None else {"policy": repr(policy)}
+
+
+def _then(settings: Settings) -> str:
+    """Return what becomes of a message that has used up its redeliveries."""
+    named = settings.dead_letter_destination
+    match settings.dead_letter:
+        case "discard":
+            return "it is accepted and dropped"
+        case "ack":
+            return "the broker is told that it is poison, and decides"
+        case "forward":
+            return f"a copy goes to {named or 'the dead-letter queue'}"
+        case _ if named is not None:
+            return f"a copy goes to {named}"
+        case _:
+            return "it goes to the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
+
+
+def _idle_options(policy: Policy) -> list[str]:
+    """Return a note for each option that has no effect as the others are."""
+    if not isinstance(policy, RedeliveryPolicy):
+        return []
+    notes: list[str] = []
+    if policy.use_exponential_back_off and policy.back_off_multiplier <= 1:
+        notes.append("useExponentialBackOff has no effect: backOffMultiplier is not above 1")
+    if (
+        policy.back_off_multiplier != RedeliveryPolicy().back_off_multiplier
+        and not policy.use_exponential_back_off
+    ):
+        notes.append("backOffMultiplier has no effect: useExponentialBackOff is false")
+    if policy.maximum_redelivery_delay is not None and not policy.use_exponential_back_off:
+        notes.append("maximumRedeliveryDelay has no effect: it bounds exponential steps only")
+    return notes

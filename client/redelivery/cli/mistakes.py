@@ -1,0 +1,62 @@
+"""What the command line says of a usage it does not take: one sentence in this project's words, not click's."""
+
+from __future__ import annotations
+
+import click
+
+from redelivery.errors import near_miss
+
+__all__ = ["sentence", "unknown_command"]
+
+
+def sentence(error: click.ClickException) -> str:
+    """Return what is wrong, and what would be right where that is known."""
+    match error:
+        case click.NoSuchOption():
+            return f"no option {error.option_name!r}{_near_option(error)}"
+        case click.BadOptionUsage() if "requires" in error.message:
+            return f"{error.option_name} needs a value"
+        case click.BadOptionUsage() if "not take" in error.message:
+            return f"{error.option_name} takes no value"
+        case click.BadParameter():
+            return _parameter(error)
+        case click.UsageError() if "unexpected extra argument" in error.message:
+            return f"takes no argument {error.message.partition('(')[2].rstrip(').')!r}"
+        case _:
+            return error.format_message()
+
+
+def unknown_command(name: str, group: click.Group, ctx: click.Context) -> click.UsageError:
+    """Return the error for a command that a group does not have; it names those that there are."""
+    known = group.list_commands(ctx)
+    return click.UsageError(
+        f"no command {name!r}{near_miss(name, known) or '; there are ' + ', '.join(known)}", ctx
+    )
+
+
+def _near_option(error: click.NoSuchOption) -> str:
+    params = [] if error.ctx is None else error.ctx.command.get_params(error.ctx)
+    known = [name for param in params for name in param.opts if name.startswith("--")]
+    if error.option_name in ("--json", "--jsonl") and "--output" in known:
+        return f"; did you mean '--output {error.option_name.removeprefix('--')}'?"
+    return near_miss(error.option_name, known)
+
+
+def _parameter(error: click.BadParameter) -> str:
+    if not isinstance(error, click.MissingParameter):
+        return f"{_name(error)}{' ' if error.message.startswith('must ') else ': '}{_lower(error.message)}"
+    if error.param is not None and error.param.param_type_name == "argument":
+        return f"needs {error.param.metavar}"
+    return f"needs {_name(error)}"
+
+
+def _name(error: click.BadParameter) -> str:
+    if isinstance(error.param_hint, str):
+        return error.param_hint
+    return max(error.param.opts, key=len) if error.param is not None else "a value"
+
+
+def _lower(text: str) -> str:
+    text = text.rstrip(".")
+    head, quote, tail = text.partition("': ")  # click's own on files: 'name': No such file or directory
+    return f"{head}{quote}{tail[:1].lower()}{tail[1:]}" if quote else text

@@ -1,0 +1,219 @@
+"""`redelivery policy`: what a policy will do, before any message finds out."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from redelivery.cli.exits import MISCONFIGURED, Failure
+from redelivery.cli.kinds import number
+from redelivery.cli.later import convert
+from redelivery.cli.mistakes import unknown_command
+from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
+from redelivery.cli.show import console, duration, note, print_table, sparkline, to_json
+
+if TYPE_CHECKING:
+    from redelivery.cli.explain import Explanation, Row
+
+__all__ = ["policy"]
+
+WIDE = 120  # columns from which the list of options is a table
+_FILES = (".xml", ".toml", ".json", ".yaml", ".yml")
+
+
+class _Policies(click.Group):
+    """The commands on policies."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise unknown_command(args[0], self, ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=_Policies,
+    invoke_without_command=True,
+    short_help="Explain policies; list the options of connection URIs.",
+)
+@click.pass_context
+def policy(ctx: click.Context) -> None:
+    """Explain redelivery policies, and list the options of connection URIs."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+policy.add_command(convert, "convert")
+
+
+@policy.command(
+    short_help="Show which policy serves a destination, and its delays.",
+    epilog="""\b
+Examples:
+  redelivery policy explain --destination orders \\
+      'memory://x?jms.redeliveryPolicy.useExponentialBackOff=true'
+  redelivery policy explain --destination topic://PRICES.EUR \\
+      --plot prices.png 'tcp://a:61616?jms.redeliveryPolicy.redeliveryDelay=9'
+
+\b
+Nothing is connected to, and no user name or password is shown. URIs of the
+Java client are read too.""",
+)
+@click.argument("words", nargs=-1, metavar="[URI]")
+@click.option(
+    "--destination", required=True, metavar="DEST", help="Whose policy: a queue, topic:// or any other."
+)
+@click.option(
+    "--redeliveries", type=number(1, 10_000), metavar="N", help="Show so many redeliveries at most."
+)
+@click.option(
+    "--plot", type=click.Path(dir_okay=False, writable=True), metavar="FILE", help="Draw it: .png or .svg."
+)
+@output_option
+@verbose_option
+def explain(
+    words: tuple[str, ...], destination: str, redeliveries: int | None, plot: str | None, output: str
+) -> None:
+    """Show which policy serves a destination, each delay, and what happens after the last one.
+
+    Without URI, REDELIVERY_URL is used.
+    """
+    from redelivery.cli.explain import explain as explained  # noqa: PLC0415
+    from redelivery.uri import parse_uri, redact_uri  # noqa: PLC0415
+
+    if words and _is_file(words[0]):
+        raise Failure(
+            "policy explain of a policy file is not supported yet; give a connection URI", MISCONFIGURED
+        )
+    uri, rest = uri_and_rest(words)
+    if rest:
+        raise click.UsageError("give one connection URI, and the destination as --destination")
+    _check_plot(plot)
+    explanation = explained(parse_uri(uri), redact_uri(uri), destination, redeliveries)
+    for line in explanation.notes:
+        note(f"note: {line}")
+    if output == "json":
+        click.echo(to_json(explanation.fields(), indent=2))
+    elif output == "jsonl":
+        for row in explanation.rows:
+            click.echo(to_json({"destination": explanation.destination, **row.fields()}))
+    else:
+        _show(explanation)
+    if plot is not None:
+        from redelivery.cli.plot import draw  # noqa: PLC0415
+
+        draw(explanation, plot)
+        note(f"drawn to {plot}")
+
+
+def _is_file(word: str) -> bool:
+    return "://" not in word and (Path(word).suffix.lower() in _FILES or os.path.isfile(word))
+
+
+def _check_plot(plot: str | None) -> None:
+    """Refuse a file that cannot be drawn to before anything is shown."""
+    if plot is None:
+        return
+    if Path(plot).suffix.lower() not in (".png", ".svg"):
+        raise click.BadParameter(f"{plot!r} must end with .png or .svg", param_hint="--plot")
+    if not Path(plot).absolute().parent.is_dir():
+        raise click.BadParameter(f"{plot!r}: no such directory", param_hint="--plot")
+    import_module("matplotlib")  # missing, it is named before any output
+
+
+def _show(explanation: Explanation) -> None:
+    pattern = explanation.pattern
+    maximum = explanation.policy.maximum_redeliveries
+    head = [
+        ("uri", explanation.uri),
+        ("destination", explanation.destination),
+        ("policy of", "the default: no pattern matches" if pattern is None else f"pattern {pattern}"),
+        (
+            "deliveries",
+            "without limit" if maximum < 0 else f"{maximum + 1} at most: 1, and {maximum} redeliveries",
+        ),
+    ]
+    out = console()
+    for name, value in head:
+        out.print(f"{name:<12} {value}", soft_wrap=True)
+    out.print()
+    print_table(explanation.options.items(), ["option", "value"])
+    out.print()
+    if explanation.rows:
+        _show_rows(explanation.rows)
+        out.print()
+        out.print(f"delays       {sparkline([row.delay for row in explanation.rows])}", soft_wrap=True)
+    out.print(f"total        {_total(explanation)}", soft_wrap=True)
+    out.print(f"then         {_then(explanation)}", soft_wrap=True)
+
+
+def _show_rows(rows: tuple[Row, ...]) -> None:
+    varies = any(row.varies for row in rows)
+    headers = ["redelivery", "delay", "elapsed"]
+    if varies:
+        headers = ["redelivery", "delay", "min", "max", "elapsed", "earliest", "latest"]
+    print_table(
+        [
+            (str(row.redelivery), duration(row.delay), duration(row.low), duration(row.high), duration(row.elapsed),
+             duration(row.elapsed_low), duration(row.elapsed_high))
+            if varies
+            else (str(row.redelivery), duration(row.delay), duration(row.elapsed))
+            for row in rows
+        ],
+        headers,
+        right=headers,
+        fold=headers,
+    )  # fmt: skip
+
+
+def _total(explanation: Explanation) -> str:
+    if not explanation.rows:
+        return "no redelivery"
+    last = explanation.rows[-1]
+    span = duration(last.elapsed)
+    if last.varies:
+        span += f" ({duration(last.elapsed_low)} to {duration(last.elapsed_high)})"
+    if explanation.complete:
+        return f"{span} of waiting, besides the time that handlers take"
+    return f"{span} for these {len(explanation.rows)} redeliveries; more follow"
+
+
+def _then(explanation: Explanation) -> str:
+    if explanation.deliveries is None:
+        return "it is redelivered for ever: this policy has no limit"
+    plural = "delivery" if explanation.deliveries == 1 else "deliveries"
+    return f"after {explanation.deliveries} failed {plural} {explanation.then}"
+
+
+@policy.command(short_help="List every option of a connection URI.")
+@output_option
+@verbose_option
+def options(output: str) -> None:
+    """List every option of a connection URI: name, type, default, over which schemes, meaning.
+
+    Durations are milliseconds, as in ActiveMQ's own URIs.
+    """
+    from textwrap import fill  # noqa: PLC0415
+
+    from redelivery.options import option_rows  # noqa: PLC0415
+
+    headers = ["option", "type", "default", "over", "meaning"]
+    rows = option_rows()
+    if output == "json":
+        click.echo(to_json([dict(zip(headers, row, strict=True)) for row in rows], indent=2))
+    elif output == "jsonl":
+        for row in rows:
+            click.echo(to_json(dict(zip(headers, row, strict=True))))
+    elif console().width < WIDE:
+        for name, kind, default, over, meaning in rows:
+            details = [kind, *([f"default {default}"] if default else []), f"over {over}"]
+            click.echo(name)
+            for text in (", ".join(details), meaning):
+                click.echo(fill(text, console().width, initial_indent="    ", subsequent_indent="    "))
+    else:
+        print_table(rows, headers, fold=["type", "default", "over", "meaning"])

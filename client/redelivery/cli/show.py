@@ -1,0 +1,131 @@
+"""How things are shown: tables, JSON, durations; safe on any terminal, plain in a pipe.
+
+What comes out of a message may hold terminal escapes; nothing of it is written without `clean` or JSON's escapes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+__all__ = [
+    "body_fields",
+    "clean",
+    "console",
+    "duration",
+    "note",
+    "print_table",
+    "sparkline",
+    "speaks",
+    "to_json",
+]
+
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_WIDE = 10_000  # columns where there is no terminal: whoever reads a pipe wants each row on one line
+_BARS = "▁▂▃▄▅▆▇█"
+_PLAIN_BARS = "_.-=+*%#"
+
+
+def clean(text: str) -> str:
+    """Return `text` with control characters written as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def to_json(value: object, *, indent: int | None = None) -> str:
+    """Return JSON without any character that a terminal could obey."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def note(text: str) -> None:
+    """Write one line to stderr."""
+    click.echo(clean(text), err=True)
+
+
+def speaks(stream: TextIO, characters: str) -> bool:
+    """Whether the stream's encoding has all the characters."""
+    try:
+        characters.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def console(*, err: bool = False) -> Console:
+    """Return a console on stdout or stderr that shows text as it is: no markup, no highlighting."""
+    from rich.console import Console  # noqa: PLC0415 - 60 ms that JSON does not need
+
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDE
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def print_table(
+    rows: Iterable[Sequence[str]],
+    headers: Sequence[str],
+    *,
+    right: Sequence[str] = (),
+    fold: Sequence[str] = (),
+) -> None:
+    """Print a table without lines. `right`: headers of columns with numbers; `fold`: of those that may wrap."""
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for header in headers:
+        table.add_column(
+            header,
+            justify="right" if header in right else "left",
+            no_wrap=header not in fold,
+            overflow="fold" if header in fold else "ellipsis",
+        )
+    for row in rows:
+        table.add_row(*(clean(cell) for cell in row))
+    out = console()
+    with out.capture() as captured:
+        out.print(table)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), color=out.is_terminal)
+
+
+def duration(ms: float) -> str:
+    """Return a duration for people: `400 ms`, `1.6 s`, `2 min 5 s`, `1 d 3 h`."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds, parts = ms / 1000, list[str]()
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        count, seconds = divmod(seconds, size)
+        if count:
+            parts.append(f"{count:.0f} {unit}")
+    if seconds >= 0.0005:
+        parts.append(f"{seconds:.3f}".rstrip("0").rstrip(".") + " s")
+    return " ".join(parts)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return one bar for each value, as high as its share of the greatest."""
+    bars = _BARS if speaks(sys.stdout, _BARS) else _PLAIN_BARS
+    top = max(values, default=0)
+    if top <= 0:
+        return bars[0] * len(values)
+    return "".join(bars[min(len(bars) - 1, int(value / top * len(bars)))] for value in values)
+
+
+def body_fields(body: bytes) -> dict[str, Any]:
+    """Return a body for JSON: `body` where it is text, else `body_base64`."""
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        import base64  # noqa: PLC0415
+
+        return {"body_base64": base64.b64encode(body).decode()}

@@ -1,0 +1,283 @@
+"""The synchronous connection."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import TYPE_CHECKING, Self, Unpack, overload
+
+from redelivery.consumer import Consumer
+from redelivery.core.convert import seconds
+from redelivery.core.events import Drained
+from redelivery.drive.answer import answer_by
+from redelivery.drive.arguments import ConnectOptions, ConsumerOptions, ListenOptions, checked_listener, shows
+from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, Listener, not_subscribed
+from redelivery.drive.idle import IdleWatch
+from redelivery.drive.link import CLOSE_TIMEOUT
+from redelivery.drive.log import brief
+from redelivery.drive.sending import SendOptions, outgoing, patience, unconfirmed, unsent
+from redelivery.drive.stopping import Signals, Stopping
+from redelivery.drive.worker import Worker
+from redelivery.errors import ConfigurationError, RedeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from redelivery.core.report import Report
+    from redelivery.drive.channel import Channel
+    from redelivery.message import Message
+
+    Handler = Callable[[Message], object]
+
+__all__ = ["Connection", "connect"]
+
+
+@shows(ConnectOptions)
+def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
+    """Return a connection to a broker. No I/O happens before `with`.
+
+    Args:
+        uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…` or `failover:(…)`, with options.
+        policies: instead of policies in the URI.
+        errors: not supported yet.
+        ledger: not supported yet.
+        observer: called with each command of each consumer, in order; it must not block.
+        clock: a `redelivery.testing.ManualClock` in tests.
+
+    Raises:
+        ConfigurationError: an option, or an argument, cannot be honoured.
+    """
+    try:
+        return Connection(uri, **options)
+    except RedeliveryError as error:
+        raise brief(error) from None
+
+
+class Connection(ConnectionBase[Worker]):
+    """A connection with its consumers and listeners. Use it as a context manager; made by `connect`."""
+
+    def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
+        super().__init__(uri, **options)
+        self._stopping = Stopping()
+
+    def __enter__(self) -> Self:
+        """Connect: each address is tried once.
+
+        Raises:
+            TransportError: no address answered.
+            AdapterError: a broker refused the log-in.
+        """
+        if self._entered:
+            raise ConfigurationError(
+                "a connection is entered once; make a new one with redelivery.connect(...)"
+            )
+        try:
+            self._keeper.open()
+        except RedeliveryError as error:
+            raise brief(error) from None
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
+
+        Dead letters on their way are waited for until the broker has confirmed them.
+        """
+        timeout = seconds(timeout, "timeout")
+        if self._entered and not self._closed:
+            self._closed = True
+            self._stopping.set()
+            self._keeper.close(timeout)
+
+    # Consuming.
+
+    def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Start a consumer to pull from.
+
+        Args:
+            destination: a queue by default; `topic://`; `native://` is the broker's own address, untouched.
+            selector: a JMS selector, evaluated by the broker.
+            subscription: the name of a durable topic subscription; needs `jms.clientID` in the URI.
+            credit: messages that may be unsettled here at once; the URI's by default (1000).
+            ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
+
+        Raises:
+            ConfigurationError: the arguments cannot be honoured.
+            AdapterError: the broker refused the subscription.
+            TransportError: the broker did not confirm it in time.
+        """
+        self._check_open()
+        return Consumer(self._subscribed(destination, options), self._keeper.unsubscribe)
+
+    def _subscribed(self, destination: str, options: ConsumerOptions) -> Channel:
+        """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
+        channel = self._channel(destination, options)
+        deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
+        try:
+            answer_by(deadline, self._keeper.subscribe(channel), self._clock)
+        except BaseException as error:
+            self._keeper.unsubscribe(channel)
+            if isinstance(error, TimeoutError):
+                raise not_subscribed(channel) from None
+            raise
+        return channel
+
+    @overload
+    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
+    @overload
+    def listen(
+        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
+    ) -> Callable[[Handler], Handler]: ...
+    def listen(
+        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
+    ) -> Handler | Callable[[Handler], Handler]:
+        """Have `handler(message)` called for each message, on `workers` threads, from `run` or `start` on.
+
+        A return accepts; an exception goes to the policy. Also a decorator.
+
+        Args:
+            destination: as for `consumer`.
+            handler: called with each `Message`.
+            workers: how many messages are handled at a time; 1 by default.
+            selector, subscription, credit, ordering: as for `consumer`.
+            timeout: not supported yet.
+
+        Raises:
+            ConfigurationError: the arguments cannot be honoured, or the handler is `async def`.
+        """
+        if handler is None:
+
+            def decorate(function: Handler) -> Handler:
+                return self.listen(destination, function, **options)
+
+            return decorate
+        self._check_fresh()
+        consumer = checked_listener(self.settings, destination, handler, options)
+        if inspect.iscoroutinefunction(handler):
+            raise ConfigurationError(
+                f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
+                option="handler",
+            )
+        self._listeners.append(Listener(destination, handler, options.get("workers", 1), consumer))
+        return handler
+
+    def start(self) -> None:
+        """Start the listeners' threads and return; `run` does it too."""
+        self._check_open()
+        self._check_fresh()
+        for listener in self._listeners:
+            if listener.channel is None:
+                listener.channel = self._subscribed(listener.destination, listener.options)
+                listener.runners = [
+                    Worker(listener.channel, listener.handler, self._clock, self._ended)
+                    for _ in range(listener.workers)
+                ]
+
+    def run(self, *, drain_timeout: float = 30.0, until_idle: float | None = None) -> Report:
+        """Run the listeners until `stop`, SIGTERM or SIGINT (in the main thread), drain, and report.
+
+        With `until_idle`, also once nothing has come, run or waited for so many seconds. An outage is not idleness, for
+        nobody knows what waits at the broker: while the connection is down, it does not end.
+
+        Draining: no more credit is given, running handlers finish until `drain_timeout` seconds are over, the rest
+        is given back uncounted.
+
+        Raises:
+            ConfigurationError: there is no listener.
+            AdapterError: the broker ended a consumer.
+            TransportError: the connection was lost, and reconnecting was given up.
+        """
+        drain_timeout = seconds(drain_timeout, "drain_timeout")
+        if until_idle is not None:
+            seconds(until_idle, "until_idle", none="to run until it is stopped")
+        self._check_fresh()
+        if not self._listeners:
+            raise ConfigurationError("nothing to run: register a handler with listen() first")
+        with Signals(self.stop):
+            self.start()
+            idle = (
+                None
+                if until_idle is None
+                else IdleWatch(self._channels, until_idle, lambda: self.connected, self._clock)
+            )
+            while not self._stopping.wait(None if idle is None else idle.interval):
+                if idle is not None and idle.over():
+                    break
+        report = self.drain(drain_timeout)
+        if self._failure is not None:
+            raise self._failure
+        return report
+
+    def stop(self) -> None:
+        """End `run`, from any thread or signal handler."""
+        self._stopping.set()
+
+    def drain(self, timeout: float = 30.0) -> Report:
+        """Stop dispatching, let running handlers finish for `timeout` seconds, give the rest back, and report."""
+        timeout = seconds(timeout, "timeout")
+        self._drained = True
+        self._stopping.set()
+        deadline = self._clock.monotonic() + timeout
+        for channel in list(self._channels):
+            channel.feed(Drained())
+            channel.stop()
+        for listener in self._listeners:
+            for worker in listener.runners:
+                if worker.thread is not threading.current_thread():
+                    worker.thread.join(max(0.0, deadline - self._clock.monotonic()))
+        for channel in list(self._channels):
+            channel.wait_confirmed(deadline)
+        self._keeper.flush()
+        return self.report()
+
+    def _ended(self, error: BaseException | None) -> None:
+        if error is not None and self._failure is None:
+            self._failure = error
+        if error is not None:
+            self._stopping.set()
+
+    # Sending.
+
+    def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
+        """Send a message and wait until the broker has confirmed it; return its id (its `redeliveryId` property).
+
+        Args:
+            destination: a queue by default; `topic://`, `native://`.
+            body: `str` arrives as a JMS TextMessage, `bytes` as a BytesMessage.
+            headers: application properties.
+            content_type: MIME type.
+            correlation_id: correlation id.
+            reply_to: where an answer is expected; a queue by default.
+            priority: 0 to 9; 4 by default.
+            ttl: seconds, or a timedelta, until it expires; never by default.
+            group: message group (JMSXGroupID).
+            delay: seconds, or a timedelta, that the broker holds it back.
+            persistent: whether the broker keeps it over a restart; true by default.
+            timeout: seconds for the connection to stand and the broker to confirm, together; 30 by default.
+
+        Raises:
+            ConfigurationError: an argument cannot be honoured.
+            AdapterError: the broker refused the message.
+            TransportError: there was no connection, it was lost, or no confirmation came, all within `timeout`
+                seconds: the text says whether the message may have been sent.
+        """
+        self._check_open()
+        identity, message = outgoing(destination, body, options, self._clock)
+        timeout, began = patience(options), self._clock.monotonic()
+        if not self._keeper.up:
+            limit = self._patience(timeout)
+            try:
+                answer_by(began + limit, self._keeper.standing(), self._clock)
+            except TimeoutError:
+                raise unsent(message.destination, limit) from None
+        try:
+            answer_by(began + timeout, self._keeper.send(message), self._clock)
+        except TimeoutError:
+            raise unconfirmed(message.destination, timeout) from None
+        return identity

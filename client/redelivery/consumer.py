@@ -1,0 +1,73 @@
+"""The synchronous consumer: pull messages one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from redelivery.core.convert import seconds
+from redelivery.drive.arguments import patience
+from redelivery.drive.link import CLOSE_TIMEOUT
+from redelivery.message import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import timedelta
+    from types import TracebackType
+
+    from redelivery.drive.channel import Channel
+
+__all__ = ["Consumer"]
+
+
+class Consumer:
+    """Pulls messages from one destination. Made by `Connection.consumer`; safe to share between threads."""
+
+    def __init__(self, channel: Channel, close: Callable[[Channel, float], None]) -> None:
+        self._channel = channel
+        self._close = close
+
+    @property
+    def destination(self) -> str:
+        """What it consumes, qualified: `queue://orders`."""
+        return self._channel.subscribe.destination
+
+    @property
+    def parked(self) -> int:
+        """Messages that wait here for their redelivery."""
+        return self._channel.engine.parked
+
+    def receive(self, timeout: float | timedelta | None = None) -> Message | None:
+        """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
+
+        None also means that the consumer was closed.
+
+        Raises:
+            ConfigurationError: `timeout` is no duration.
+            AdapterError: the broker ended the consumer.
+            TransportError: the connection was lost, and reconnecting was given up.
+        """
+        delivery = self._channel.take(None, patience(timeout))
+        return None if delivery is None else Message(delivery, self._channel)
+
+    def __iter__(self) -> Iterator[Message]:
+        """Go through messages until the consumer closes or drains."""
+        while (message := self.receive()) is not None:
+            yield message
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the consumer; the broker takes back what is not settled.
+
+        Waits for `timeout` seconds at most (5 by default) until the broker has confirmed dead letters on their way.
+        """
+        self._close(self._channel, seconds(timeout, "timeout"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.destination} running={self._channel.engine.running} parked={self.parked}>"

@@ -1,0 +1,54 @@
+"""What one broker can do over one protocol: the only thing the engine knows of brokers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["HOLDABLE", "Capabilities"]
+
+HOLDABLE = 0.8  # share of a broker's limits that holding may use up; the rest is for prefetch and handlers
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one broker can do over one protocol, measured, never hoped.
+
+    `poison_persistent`, `poison_non_persistent`: the broker's own poison acknowledgement is known to keep such
+    a message. `poison_on_request`: it keeps a message if the broker is configured so; used for `deadLetter=ack` only.
+    `forward`: how safe "send the copy, then accept" is: `atomic` (one transaction) or `confirmed`
+    (the copy is confirmed first; a crash in between leaves a duplicate, never a loss).
+    `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
+    `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
+    `release`: a delivery can be given back uncounted.
+    `counts`: deliveries carry the broker's own count. `max_unacknowledged`: messages per queue that may stay
+    unsettled before the broker stops sending. `max_hold`: seconds a delivery may stay unsettled after it arrived;
+    a policy that would hold one longer is refused at start-up.
+    `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
+    `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
+    `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
+    """
+
+    broker: str
+    version: str = ""
+    poison_persistent: bool = False
+    poison_non_persistent: bool = False
+    poison_on_request: bool = False
+    forward: Literal["atomic", "confirmed"] = "confirmed"
+    flow: bool = False
+    window_in_bytes: bool = False
+    release: bool = False
+    counts: bool = False
+    max_unacknowledged: int | None = None
+    max_hold: float | None = None
+    dead_letter_destination: str = "queue://DLQ"
+    batch: bool = True
+    groups: bool = True
+    selectors: bool = True
+    subscriptions: bool = True
+    queue_wildcards: bool = True
+
+    @property
+    def most_delay(self) -> float | None:
+        """Seconds that the delays of one delivery may have together, or None. Handlers and prefetch need the rest."""
+        return None if self.max_hold is None else self.max_hold * HOLDABLE

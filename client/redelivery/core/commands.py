@@ -1,0 +1,156 @@
+"""What to do about it: the closed union of commands that `Engine.feed` returns.
+
+`Dispatch` and `Stop` are for the driver, `Hold` is for its log; the others are for the adapter. `Send`, `Subscribe` and
+`Unsubscribe` are made by the driver itself, because no engine decides them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.delivery import Cause, Delivery
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.errors import RedeliveryError
+
+__all__ = [
+    "Accept",
+    "AdapterCommand",
+    "Command",
+    "Credit",
+    "Dispatch",
+    "Forward",
+    "Hold",
+    "Poison",
+    "Release",
+    "Send",
+    "Stop",
+    "Subscribe",
+    "Unsubscribe",
+    "outdated",
+]
+
+
+class Dispatch:
+    """Give the delivery to a handler."""
+
+    __slots__ = ("delivery",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+
+
+class Accept:
+    """Tell the broker that these are done with. Not confirmed: a lost one comes back marked as redelivered."""
+
+    __slots__ = ("deliveries",)
+
+    def __init__(self, deliveries: Sequence[Delivery]) -> None:
+        self.deliveries = deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The delivery waits until `due`: the engine holds it. `deferred`: not for a failure.
+
+    For the log and the observer; and for an adapter whose window is in bytes, because what is held fills the window.
+    """
+
+    delivery: Delivery
+    due: float
+    delay: float
+    count: int
+    cause: Cause | None
+    deferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Poison:
+    """Give the delivery the broker's own poison acknowledgement, and report `Confirmed`."""
+
+    delivery: Delivery
+    cause: Cause
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Send the copy, and report `Confirmed` when the broker has it.
+
+    Where the capabilities say that forwarding is atomic, the original is accepted in the same transaction. Elsewhere
+    the adapter leaves it alone: the engine accepts it once the copy is confirmed.
+    """
+
+    delivery: Delivery
+    copy: Outgoing
+    cause: Cause
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give deliveries back to the broker, uncounted."""
+
+    deliveries: Sequence[Delivery]
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """Allow the broker to send this many messages more to the consumer; fewer, if it is negative."""
+
+    consumer: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The consumer must stop; the application sees `error`."""
+
+    error: RedeliveryError
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Start a consumer. `window`: messages the broker may leave unsettled here at most.
+
+    `epoch`: the connection that it is made for (0: any). On another one it is dropped, with what follows it in the
+    same call: that connection has a `Subscribe` of its own.
+
+    `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
+    """
+
+    consumer: int
+    destination: str
+    window: int
+    selector: str | None = None
+    subscription: str | None = None
+    dead_letter: str | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """End a consumer: the broker takes back what is not settled."""
+
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message, and report `Sent` with the same token when the broker has confirmed it."""
+
+    token: int
+    message: Outgoing
+
+
+def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
+    """Whether commands begin a consumer on another connection than the one of this epoch."""
+    first = commands[0] if commands else None
+    return isinstance(first, Subscribe) and first.epoch not in (0, epoch)
+
+
+AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send
+Command = Dispatch | Accept | Hold | Poison | Forward | Release | Credit | Stop

@@ -1,0 +1,207 @@
+"""A delivery: one arrival of one message, as the engine sees it.
+
+An adapter subclasses `Delivery` and computes what the broker sent lazily, because on the hot path nobody
+asks: of a thousand messages that succeed, none has its headers parsed for the engine's sake.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+    from datetime import datetime
+
+__all__ = ["BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
+
+State = Literal["ready", "running", "parked", "waiting", "settling", "held", "settled", "lost"]
+"""Where a delivery is.
+
+ready     may be dispatched            running   a handler has it
+parked    waits for its due time       waiting   a copy that waits for the handler of the lost delivery
+settling  poisoned, not yet confirmed  held      released here, but the broker has no release: never dispatched
+settled   done with                    lost      its connection is gone: nothing may be sent for it
+"""
+
+Outcome = Literal["accepted", "redelivered", "deferred", "poisoned", "discarded", "released", "stale"]
+"""What became of one dispatch. `stale`: its connection was lost, so the result could not be sent."""
+
+BodyKind = Literal["text", "bytes", "unknown", "partial"]
+"""How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
+and the protocol does not tell whether it was (an empty text) or is missing (a JMS Object or Map)."""
+
+CAUSE_LIMIT = 1024  # characters: Artemis refuses headers past its minimum large message size (100 KiB)
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a delivery failed: `text` is bounded and free of control characters, fit for a header."""
+
+    text: str
+
+    @classmethod
+    def of(cls, error: BaseException | str) -> Cause:
+        """Return the cause for an exception (its type and text) or for a reason given as text."""
+        if isinstance(error, BaseException):
+            try:
+                detail = str(error)
+            except Exception:  # noqa: BLE001 - an exception that cannot say what it is must still be charged
+                detail = ""
+            text = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+        else:
+            text = error
+        text = "".join(
+            c if c.isprintable() else " " for c in text
+        )  # also no lone surrogate, which has no UTF-8
+        return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…")
+
+
+EXPIRED = Cause("expired")
+
+
+class Record:
+    """What the engine remembers of one message beyond one delivery: its count, its due time, its verdict.
+
+    Made at the first failure, or when a connection is lost; it outlives the connection, by identity.
+    """
+
+    __slots__ = (
+        "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "due", "first_failure", "held",
+        "last_failure", "poisoned", "running", "tries",
+    )  # fmt: skip
+
+    def __init__(self, count: int = 0) -> None:
+        self.count = count  # redeliveries charged so far
+        self.deferrals = 0
+        self.due: float | None = None
+        self.deferred = False  # whether it waits uncharged
+        self.held = 0.0  # seconds that it has been parked since it arrived
+        self.cause: Cause | None = None
+        self.first_failure: float | None = None
+        self.last_failure: float | None = None
+        self.poisoned = False  # the verdict: only its confirmation is outstanding
+        self.running = False  # a handler of a lost delivery still has it
+        self.copy: Delivery | None = None  # the copy that waits for that handler
+        self.tries = 0  # poison acknowledgements tried
+        self.copied = False  # whether the last one was a copy
+        self.confirmed = False  # whether its dead letter has been counted
+
+    def apart(self) -> Record:
+        """Return what is known so far, for another consumer: it neither waits for the handler here nor hears of it."""
+        other = Record(self.count)
+        other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
+        other.cause, other.poisoned = self.cause, self.poisoned
+        other.first_failure, other.last_failure = self.first_failure, self.last_failure
+        other.tries, other.confirmed = self.tries, self.confirmed
+        return other
+
+
+class Delivery:
+    """One arrival of one message, for one consumer, on one connection (`epoch`).
+
+    `seq`, `state`, `outcome` and `record` belong to the engine; it also drops `body` once it is accepted.
+    """
+
+    __slots__ = ("body", "consumer", "epoch", "outcome", "record", "seq", "state")
+
+    def __init__(self, consumer: int, epoch: int, body: bytes) -> None:
+        self.consumer = consumer
+        self.epoch = epoch
+        self.body = body
+        self.seq = 0
+        self.state: State = "ready"
+        self.outcome: Outcome | None = None
+        self.record: Record | None = None
+
+    # What the adapter knows. All of it is lazy; none of it may raise.
+
+    @property
+    def key(self) -> Hashable | None:
+        """Identity of the message over deliveries and connections, or None if the broker gives none."""
+        return None
+
+    @property
+    def destination(self) -> str:
+        """Where the message was sent, qualified: `queue://orders`."""
+        raise NotImplementedError
+
+    @property
+    def redelivered(self) -> bool:
+        """The broker's own mark."""
+        return False
+
+    @property
+    def broker_count(self) -> int | None:
+        """Earlier deliveries as the broker counts them, or None where it does not tell."""
+        return None
+
+    @property
+    def expires_at(self) -> float | None:
+        """When the message expires: seconds since the Unix epoch, or None for never."""
+        return None
+
+    @property
+    def group(self) -> str | None:
+        """The message group, or None."""
+        return None
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the producer asked the broker to keep the message over a restart."""
+        return True
+
+    @property
+    def body_kind(self) -> BodyKind:
+        """How a copy must be typed."""
+        return "bytes"
+
+    @property
+    def message_id(self) -> str | None:
+        """The broker's or the producer's id of the message, as the application knows it."""
+        return None
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """Application properties, without the protocol's own headers."""
+        return {}
+
+    @property
+    def content_type(self) -> str | None:
+        """MIME type, or None."""
+        return None
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Correlation id, or None."""
+        return None
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where an answer is expected, or None."""
+        return None
+
+    @property
+    def message_type(self) -> str | None:
+        """JMSType (AMQP subject), or None."""
+        return None
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; 4 where none was given (JMS)."""
+        return 4
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """When the message was sent, in UTC, or None."""
+        return None
+
+    @property
+    def expiration(self) -> datetime | None:
+        """When the message expires, in UTC, or None for never."""
+        return None
+
+    @property
+    def value(self) -> Any:
+        """The decoded body where the protocol types it (an AMQP map, list, number), else the bytes."""
+        return self.body

@@ -1,0 +1,142 @@
+"""Which redelivery policy serves which destination."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from redelivery.core.artemis_match import AddressMatches
+from redelivery.core.convert import shown
+from redelivery.core.destination import Destination
+from redelivery.core.policy import Policy, RedeliveryPolicy
+from redelivery.core.wildcards import ClassicPatterns
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+__all__ = ["RedeliveryPolicyMap"]
+
+_CACHED = 8192
+
+
+class _Finder(Protocol):
+    def find(self, destination: Destination) -> int | None: ...
+
+
+class RedeliveryPolicyMap:
+    """An immutable map from destination patterns to policies, with ActiveMQ Classic's wildcards.
+
+    Keys are `queue://`, `topic://`, `temp-queue://`, `temp-topic://` or `native://` names; a bare name is a
+    queue. Each kind is a tree of its own: a queue entry never serves topics. `.` separates tokens, `*` is
+    exactly one token, `>` at the end is any further ones including none; `A,B` is an entry for both.
+    `native://` keys match exactly. `?options` are not looked at. A look-up is O(1) over the destinations seen
+    (bounded cache).
+    """
+
+    __slots__ = ("_cache", "_default", "_entries", "_finder")
+
+    def __init__(
+        self,
+        mapping: Mapping[str, Policy] | Mapping[Destination, Policy] | None = None,
+        default: Policy | None = None,
+    ) -> None:
+        """Build a map; `default` (a plain `RedeliveryPolicy` if None) serves what no pattern matches.
+
+        Raises ConfigurationError for a key that is no destination or a value that is no policy.
+        """
+        keys = [(Destination.parse(key), policy) for key, policy in (mapping or {}).items()]
+        self._init(
+            tuple((str(key), policy) for key, policy in keys),
+            ClassicPatterns([key for key, _ in keys]),
+            default,
+        )
+
+    def _init(self, entries: tuple[tuple[str, Policy], ...], finder: _Finder, default: Policy | None) -> None:
+        for pattern, policy in entries:
+            _check_policy(policy, f"the policy for {pattern}")
+        self._default: Policy = RedeliveryPolicy() if default is None else default
+        _check_policy(self._default, "the default policy")
+        self._entries = entries
+        self._finder = finder
+        self._cache: dict[str, int | None] = {}
+
+    @classmethod
+    def from_artemis_settings(
+        cls, settings: Mapping[str, Policy], default: Policy | None = None
+    ) -> RedeliveryPolicyMap:
+        """Build a map whose keys are Artemis' address-setting matches: `*` is one word, a last `#` any words.
+
+        A match serves queues and topics alike, as addresses do there. The most specific match wins whole: the
+        values of less specific ones are not merged in. Raises ConfigurationError as the constructor does.
+        """
+        made = cls.__new__(cls)
+        made._init(tuple(settings.items()), AddressMatches(tuple(settings)), default)
+        return made
+
+    @classmethod
+    def from_activemq_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Raise ConfigurationError: reading `activemq.xml` is not supported yet."""
+        raise ConfigurationError(f"reading policies from activemq.xml ({path}) is not supported yet")
+
+    @classmethod
+    def from_artemis_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Raise ConfigurationError: reading `broker.xml` is not supported yet."""
+        raise ConfigurationError(f"reading policies from broker.xml ({path}) is not supported yet")
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Raise ConfigurationError: reading TOML is not supported yet."""
+        raise ConfigurationError(f"reading policies from TOML ({path}) is not supported yet")
+
+    @property
+    def default(self) -> Policy:
+        """The policy for destinations that no pattern matches."""
+        return self._default
+
+    @property
+    def entries(self) -> tuple[tuple[str, Policy], ...]:
+        """The patterns, qualified (`queue://FRED.>`), and their policies, in the order of registration."""
+        return self._entries
+
+    def policy_for(self, destination: str | Destination) -> Policy:
+        """Return the policy that serves `destination`; ConfigurationError if that is no destination."""
+        index = self._index(destination)
+        return self._default if index is None else self._entries[index][1]
+
+    def pattern_for(self, destination: str | Destination) -> str | None:
+        """Return the pattern whose policy serves `destination`, or None if the default does."""
+        index = self._index(destination)
+        return None if index is None else self._entries[index][0]
+
+    def _index(self, destination: str | Destination) -> int | None:
+        key = destination if isinstance(destination, str) else str(destination)
+        try:
+            return self._cache[key]
+        except KeyError:
+            index = self._finder.find(Destination.parse(destination))
+        if len(self._cache) >= _CACHED:
+            # Temporary queues have ever new names: start again rather than grow.
+            self._cache.clear()
+        self._cache[key] = index
+        return index
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both maps have equal entries in the same order, equal defaults and the same wildcards."""
+        if not isinstance(other, RedeliveryPolicyMap):
+            return NotImplemented
+        mine, theirs = (self._entries, self._default), (other._entries, other._default)
+        return mine == theirs and type(self._finder) is type(other._finder)
+
+    def __hash__(self) -> int:
+        """Return the hash of the patterns."""
+        return hash(tuple(pattern for pattern, _ in self._entries))
+
+    def __repr__(self) -> str:
+        """Show the entries and the default."""
+        return f"RedeliveryPolicyMap({dict(self._entries)!r}, default={self._default!r})"
+
+
+def _check_policy(policy: object, name: str) -> None:
+    if isinstance(policy, type) or not isinstance(policy, Policy):
+        raise ConfigurationError(f"{name} must be a redelivery policy, not {shown(policy)}")

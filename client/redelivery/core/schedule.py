@@ -1,0 +1,251 @@
+"""Who comes next: three orders over what is ready and what is parked.
+
+Every schedule counts in `parked` what is held back by a failure, because the consumer may hold only so much.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.core.delivery import Delivery
+
+__all__ = ["Blocking", "NonBlocking", "Ordering", "PerGroup", "Schedule", "schedule_for"]
+
+Ordering = Literal["blocking", "non_blocking", "per_group"]
+
+
+class Schedule(Protocol):
+    """What is ready and what is parked. A delivery leaves by `next`, by `settled` for its group, or by `clear`."""
+
+    @property
+    def parked(self) -> int:
+        """Deliveries held back: those with a due time, and those behind one of them."""
+        ...
+
+    def add(self, delivery: Delivery) -> None:
+        """Take in a delivery that may be dispatched at once, behind the others."""
+
+    def park(self, delivery: Delivery, due: float) -> None:
+        """Take in a delivery that must wait until `due`."""
+
+    def next(self, now: float, *, fresh: bool) -> Delivery | None:
+        """Give out a delivery whose time has come, or, if `fresh` ones are allowed, the next ready one."""
+
+    def settled(self, delivery: Delivery) -> None:
+        """Learn that a delivery given out is done with and will not be parked."""
+
+    def occupy(self, delivery: Delivery) -> None:
+        """Learn that a lost delivery is still with its handler: its group must wait for it."""
+
+    def next_due(self) -> float | None:
+        """When `next` will have something more to give out, if nothing else happens."""
+
+    def ready(self) -> int:
+        """How many deliveries `next` could give out now, not counting parked ones."""
+        ...
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Go through all that is held, in no order."""
+        ...
+
+    def clear(self) -> None:
+        """Forget everything."""
+
+
+class _Heaped:
+    """What is ready, and a heap of what is parked: all but the order between them, and within the heap."""
+
+    def __init__(self) -> None:
+        self._ready: deque[Delivery] = deque()
+        self._heap: list[tuple[float, float, Delivery]] = []
+        self.parked: int = 0
+
+    def add(self, delivery: Delivery) -> None:
+        self._ready.append(delivery)
+
+    def settled(self, delivery: Delivery) -> None:
+        """Nothing waits for it."""
+
+    def occupy(self, delivery: Delivery) -> None:
+        """Nothing waits for it."""
+
+    def __iter__(self) -> Iterator[Delivery]:
+        yield from self._ready
+        for _, _, delivery in self._heap:
+            yield delivery
+
+    def clear(self) -> None:
+        self._ready.clear()
+        self._heap.clear()
+        self.parked = 0
+
+
+class NonBlocking(_Heaped):
+    """Parked deliveries are overtaken by the others; those whose time has come take turns with them."""
+
+    _fresh_turn = False  # else a message that fails at once, again and again, would keep the others out
+
+    def park(self, delivery: Delivery, due: float) -> None:
+        self.parked += 1
+        heappush(self._heap, (due, delivery.seq, delivery))
+
+    def next(self, now: float, *, fresh: bool) -> Delivery | None:
+        heap, ready = self._heap, self._ready
+        due = heap and heap[0][0] <= now
+        if due and not (fresh and ready and self._fresh_turn):
+            self.parked -= 1
+            self._fresh_turn = True
+            return heappop(heap)[2]
+        if fresh and ready:
+            self._fresh_turn = False
+            return ready.popleft()
+        return None
+
+    def next_due(self) -> float | None:
+        return self._heap[0][0] if self._heap else None
+
+    def ready(self) -> int:
+        return len(self._ready)
+
+
+class Blocking(_Heaped):
+    """Strict order: while one waits, nothing else is dispatched; what failed comes back in arrival order."""
+
+    def park(self, delivery: Delivery, due: float) -> None:
+        self.parked += 1
+        heappush(self._heap, (delivery.seq, due, delivery))
+
+    def next(self, now: float, *, fresh: bool) -> Delivery | None:
+        heap = self._heap
+        if heap:
+            if heap[0][1] > now:
+                return None
+            self.parked -= 1
+            return heappop(heap)[2]
+        if fresh and self._ready:
+            return self._ready.popleft()
+        return None
+
+    def next_due(self) -> float | None:
+        return self._heap[0][1] if self._heap else None
+
+    def ready(self) -> int:
+        return 0 if self._heap else len(self._ready)
+
+
+class _Group:
+    """A group with a head: one delivery that is ready, runs or is parked. The others wait behind it."""
+
+    __slots__ = ("behind", "counted", "head", "head_parked")
+
+    def __init__(self, head: Delivery) -> None:
+        self.head = head
+        self.head_parked = False
+        self.behind: deque[Delivery] = deque()
+        self.counted = 0  # of those behind, how many count as parked
+
+    def led_by(self, delivery: Delivery) -> bool:
+        """Whether it is the head, or the copy of a head whose connection was lost: they share a record."""
+        head = self.head
+        return head is delivery or (head.record is not None and head.record is delivery.record)
+
+
+class PerGroup:
+    """One delivery of a group at a time, in order; other groups, and messages without one, flow on."""
+
+    def __init__(self) -> None:
+        self._free = NonBlocking()
+        self._groups: dict[str, _Group] = {}
+        self._behind = 0  # waiting behind a parked head
+
+    @property
+    def parked(self) -> int:
+        return self._free.parked + self._behind
+
+    def add(self, delivery: Delivery) -> None:
+        name = delivery.group
+        if name is not None:
+            group = self._groups.get(name)
+            if group is not None:
+                group.behind.append(delivery)
+                self._count(group)
+                return
+            self._groups[name] = _Group(delivery)
+        self._free.add(delivery)
+
+    def park(self, delivery: Delivery, due: float) -> None:
+        name = delivery.group
+        if name is not None:
+            group = self._groups.setdefault(name, _Group(delivery))
+            if not group.led_by(delivery):
+                # A broker need not send again in the old order: what failed may come behind its successor.
+                group.behind.append(delivery)
+                self._count(group)
+                return
+            group.head = delivery
+            group.head_parked = True
+            self._count(group)
+        self._free.park(delivery, due)
+
+    def next(self, now: float, *, fresh: bool) -> Delivery | None:
+        delivery = self._free.next(now, fresh=fresh)
+        if delivery is not None and delivery.record is not None:
+            group = self._groups.get(delivery.group) if delivery.group is not None else None
+            if group is not None and group.head_parked:
+                group.head_parked = False
+                self._count(group)
+        return delivery
+
+    def settled(self, delivery: Delivery) -> None:
+        name = delivery.group
+        group = self._groups.get(name) if name is not None else None
+        if name is None or group is None or not group.led_by(delivery):
+            return
+        if not group.behind:
+            del self._groups[name]
+            return
+        head = group.head = group.behind.popleft()
+        due = head.record.due if head.record is not None else None
+        if due is None:
+            self._free.add(head)
+        else:
+            group.head_parked = True
+            self._free.park(head, due)
+        self._count(group)
+
+    def occupy(self, delivery: Delivery) -> None:
+        if delivery.group is not None:
+            self._groups.setdefault(delivery.group, _Group(delivery))
+
+    def _count(self, group: _Group) -> None:
+        counted = len(group.behind) if group.head_parked else 0
+        self._behind += counted - group.counted
+        group.counted = counted
+
+    def next_due(self) -> float | None:
+        return self._free.next_due()
+
+    def ready(self) -> int:
+        return self._free.ready()
+
+    def __iter__(self) -> Iterator[Delivery]:
+        yield from self._free
+        for group in self._groups.values():
+            yield from group.behind
+
+    def clear(self) -> None:
+        self._free.clear()
+        self._groups.clear()
+        self._behind = 0
+
+
+def schedule_for(ordering: Ordering) -> Schedule:
+    """Return an empty schedule of that order."""
+    if ordering == "blocking":
+        return Blocking()
+    return PerGroup() if ordering == "per_group" else NonBlocking()

@@ -1,0 +1,60 @@
+"""Messages over which the broker closes the connection: protocol-level poison."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Stop
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["Suspects"]
+
+TIMES, WITHIN = 3, 60.0  # three closings over the same message within a minute
+
+
+class Suspects:
+    """Counts closings per message, so that one which breaks every connection cannot do so for ever.
+
+    One for all the consumers of a connection: the message may come to another each time.
+    """
+
+    def __init__(self) -> None:
+        self._closings: dict[Hashable, list[float]] = {}
+        self.convicted: dict[Hashable, Stop] = {}
+        """The end of whichever consumer gets such a message, by its identity."""
+
+    def accuse(self, suspect: Hashable | None, error: RedeliveryError, now: float) -> Stop | None:
+        """Note a closing over `suspect`; return the end of the consumer when it has happened too often."""
+        self._forget(now)
+        if suspect is None:
+            return None
+        times = self._closings.setdefault(suspect, [])
+        times.append(now)
+        if len(times) < TIMES:
+            return None
+        stop = Stop(
+            AdapterError(
+                f"the broker closed the connection {TIMES} times within {WITHIN:.0f} s right after the same message or "
+                f"its acknowledgement ({suspect}): {error}. It stays on its queue; take it away by other means"
+            )
+        )
+        self.convicted = {**self.convicted, suspect: stop}
+        return stop
+
+    def verdict(self, keys: Iterable[Hashable | None], now: float) -> Stop | None:
+        """Return the end of the consumer that gets these messages, if one of them must not be tried again yet."""
+        self._forget(now)
+        return next((stop for key in keys if (stop := self.convicted.get(key))), None)
+
+    def _forget(self, now: float) -> None:
+        self._closings = {
+            key: recent
+            for key, times in self._closings.items()
+            if (recent := [t for t in times if now - t < WITHIN])
+        }
+        self.convicted = {key: stop for key, stop in self.convicted.items() if key in self._closings}

@@ -1,0 +1,142 @@
+"""Wildcards of ActiveMQ Classic (`*`, `>`) and which of several matching patterns wins.
+
+The reference's order is followed wherever it gives one answer. It does not where two patterns match each
+other's text (`A.>` and `A.*`); there the winner has more literal tokens, then `*` before `>`, then is the
+longer text, then is the one registered last.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.destination import Destination
+
+__all__ = ["ClassicPatterns", "check_wildcards"]
+
+Tokens = tuple[str, ...]
+
+
+@lru_cache(maxsize=256)  # one look-up splits the same name once a pattern
+def _tokens(name: str) -> Tokens:
+    return tuple(name.split("."))
+
+
+def check_wildcards(pattern: Destination) -> None:
+    """Refuse a wildcard where it is none: the pattern would match nothing. Raises ConfigurationError."""
+    for member in pattern.members:
+        path = () if member.kind == "native" else member.name.split(".")
+        for place, part in enumerate(path, 1):
+            within = len(part) > 1 and ("*" in part or ">" in part)
+            if within or (part == ">" and place < len(path)):
+                raise ConfigurationError(
+                    f"the pattern {pattern}: * stands for one whole part, > only at the end"
+                )
+
+
+class _Text:
+    """A name or pattern as a filter on names; one without wildcards covers itself alone."""
+
+    __slots__ = ("name", "path", "tail", "wildcard")
+
+    def __init__(self, name: str, *, literal: bool = False) -> None:
+        self.name = name
+        path = _tokens(name)
+        # `>` has a meaning as the last token only; several of them at the end are one.
+        self.tail = path[-1] == ">" and not literal
+        while self.tail and len(path) > 1 and path[-2] == ">":
+            path = path[:-1]
+        self.path = path
+        self.wildcard = self.tail or ("*" in path and not literal)
+
+    def covers(self, name: str) -> bool:
+        """Whether `name` is covered; a name that is itself a pattern is taken as text, as there."""
+        if not self.wildcard:
+            return name == self.name
+        path = _tokens(name)
+        if not self.tail:
+            return len(path) == len(self.path) and all(
+                mine in ("*", theirs) for mine, theirs in zip(self.path, path, strict=True)
+            )
+        # `A.>` covers `A` too. Only here does the reference let a `*` in the name stand for any token.
+        head = self.path[:-1]
+        if len(path) < len(head):
+            return False
+        return all(mine in ("*", theirs) or theirs == "*" for mine, theirs in zip(head, path, strict=False))
+
+
+class _Pattern:
+    """One member of a registered entry: what it covers, and how it ranks."""
+
+    __slots__ = ("entry", "index", "member", "order")
+
+    def __init__(self, member: Destination, entry: Destination, index: int) -> None:
+        literal = member.kind == "native"
+        self.member = _Text(member.name, literal=literal)
+        self.entry = self.member if entry.name == member.name else _Text(entry.name, literal=literal)
+        self.index = index
+        path = self.member.path
+        literals = sum(token not in ("*", ">") for token in path)
+        self.order = (literals == len(path), literals, not self.member.tail, len(member.name), index)
+
+    def beats(self, other: _Pattern) -> bool:
+        """Whether this pattern wins over `other` where both match and neither is the exact name.
+
+        The reference compares whole entries, so a composite one (`A.>,C.>`) by its text.
+        """
+        mine, theirs = self.entry, other.entry
+        covers, covered = mine.covers(theirs.name), theirs.covers(mine.name)
+        if covers != covered:
+            return covered
+        if not covers and mine.name != theirs.name:
+            return mine.name < theirs.name
+        return self.order > other.order
+
+
+class ClassicPatterns:
+    """Finds the entry of a policy map for a destination, by the reference's rules."""
+
+    __slots__ = ("_exact", "_shared", "_wildcards")
+
+    def __init__(self, entries: Sequence[Destination]) -> None:
+        """Register `entries` in order; a composite entry counts under each of its members."""
+        self._exact: dict[tuple[str, str], int] = {}
+        self._shared: dict[tuple[str, str], _Pattern] = {}
+        self._wildcards: dict[str, list[_Pattern]] = {}
+        for index, entry in enumerate(entries):
+            self._exact[entry.kind, entry.name] = index
+            for member in entry.members:
+                pattern = _Pattern(member, entry, index)
+                if pattern.member.wildcard:
+                    self._wildcards.setdefault(member.kind, []).append(pattern)
+                else:
+                    self._shared[member.kind, member.name] = pattern
+
+    def find(self, destination: Destination) -> int | None:
+        """Return the place of the entry that serves `destination`, or None."""
+        exact = self._exact.get((destination.kind, destination.name))
+        return self._best(destination) if exact is None else exact
+
+    def _best(self, destination: Destination) -> int | None:
+        matching = self._matching(destination)
+        for pattern in matching:
+            if all(pattern is other or pattern.beats(other) for other in matching):
+                return pattern.index
+        # The reference's order has cycles; inside one it gives no single answer.
+        return max(matching, key=lambda pattern: pattern.order).index if matching else None
+
+    def _matching(self, destination: Destination) -> list[_Pattern]:
+        members = destination.members
+        shared = self._shared.get((destination.kind, destination.name))
+        found = [] if shared is None else [shared]
+        for pattern in self._wildcards.get(destination.kind, ()):
+            covers = pattern.member.covers
+            # A composite name must fit as a text besides: the reference treats it so, hardly on purpose.
+            if covers(destination.name) and (len(members) == 1 or any(covers(m.name) for m in members)):
+                found.append(pattern)
+        return found

@@ -1,0 +1,94 @@
+"""Which address comes next, and how long to wait before: the schedule of reconnecting."""
+
+from __future__ import annotations
+
+import logging
+from random import Random
+from typing import TYPE_CHECKING
+
+from redelivery.errors import RedeliveryError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tenacity import Retrying
+
+    from redelivery.settings import Endpoint, FailoverSettings, Settings
+
+__all__ = ["Addresses", "delay_after", "retrying", "starting"]
+
+logger = logging.getLogger("redelivery")
+
+
+class Addresses:
+    """The addresses of a connection, in the order in which they are tried."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._addresses = list(settings.endpoints)
+        if settings.failover.randomize and len(self._addresses) > 1:
+            Random().shuffle(self._addresses)  # noqa: S311 - spreads clients over brokers, protects nothing
+        self._turn = -1
+
+    def round(self) -> Iterator[Endpoint]:
+        """Go through each address once."""
+        for _ in self._addresses:
+            yield self.next()
+
+    def next(self) -> Endpoint:
+        """Return the address after the last one."""
+        self._turn = (self._turn + 1) % len(self._addresses)
+        return self._addresses[self._turn]
+
+
+def starting(failover: FailoverSettings, nap: Callable[[float], None]) -> Retrying:
+    """Return tenacity's loop over rounds of first attempts: one, unless the URI asks for more."""
+    rounds = failover.startup_max_reconnect_attempts
+    return _loop(failover, 1, 1 if rounds is None else rounds, nap, TransportError)
+
+
+def delay_after(attempts: int, failover: FailoverSettings, addresses: int) -> float:
+    """Return how long to wait after so many attempts."""
+    rounds, within = divmod(attempts, addresses)
+    if within or not rounds:
+        return 0.0
+    factor = failover.back_off_multiplier ** min(rounds - 1, 64) if failover.use_exponential_back_off else 1.0
+    return min(failover.initial_reconnect_delay * factor, failover.max_reconnect_delay)
+
+
+def retrying(failover: FailoverSettings, addresses: int, nap: Callable[[float], None]) -> Retrying:
+    """Return tenacity's loop over attempts to reconnect.
+
+    The delays are those of ActiveMQ's failover transport: a round over all addresses without a pause, then
+    `initial_reconnect_delay`, then, with exponential back-off, `back_off_multiplier` times more after each round,
+    up to `max_reconnect_delay`. `max_reconnect_attempts` below 0 never gives up.
+    """
+    return _loop(failover, addresses, failover.max_reconnect_attempts, nap, RedeliveryError)
+
+
+def _loop(
+    failover: FailoverSettings,
+    addresses: int,
+    attempts: int,
+    nap: Callable[[float], None],
+    on: type[RedeliveryError],
+) -> Retrying:
+    import tenacity  # noqa: PLC0415 - 15 ms that only a connection needs
+
+    def wait(state: tenacity.RetryCallState) -> float:
+        return delay_after(state.attempt_number, failover, addresses)
+
+    def told(state: tenacity.RetryCallState) -> None:
+        number = state.attempt_number
+        error = state.outcome.exception() if state.outcome is not None else None
+        every = failover.warn_after_reconnect_attempts
+        level = logging.WARNING if number == 1 or (every > 0 and number % every == 0) else logging.INFO
+        logger.log(level, "cannot connect (attempt %d): %s", number, error)
+
+    return tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(on),
+        stop=tenacity.stop_never if attempts < 0 else tenacity.stop_after_attempt(max(1, attempts)),
+        wait=wait,
+        sleep=nap,
+        before_sleep=told,
+        reraise=True,
+    )

@@ -1,0 +1,228 @@
+"""Arguments of connections, consumers and listeners, checked before any I/O."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+
+from redelivery.core.convert import seconds
+from redelivery.core.destination import Destination
+from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.wildcards import check_wildcards
+from redelivery.errors import ConfigurationError, near_miss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from redelivery.clock import Clock
+    from redelivery.core.commands import Command, Subscribe
+    from redelivery.core.schedule import Ordering
+    from redelivery.settings import Settings
+
+__all__ = [
+    "ConnectOptions",
+    "ConsumerOptions",
+    "ListenOptions",
+    "check_handler",
+    "checked_consumer",
+    "checked_listener",
+    "checked_policies",
+    "known",
+    "patience",
+    "shows",
+    "single",
+]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+class ConnectOptions(TypedDict, total=False):
+    """Keyword arguments of a connection; each is None by default."""
+
+    policies: RedeliveryPolicyMap | None
+    """Instead of policies in the URI."""
+    errors: object | None
+    """Not supported yet."""
+    ledger: object | None
+    """Not supported yet."""
+    observer: Callable[[Subscribe, Command], None] | None
+    """Called with each command of each consumer."""
+    clock: Clock | None
+    """The machine's by default."""
+
+
+def shows(kind: type) -> Callable[[Function], Function]:
+    """Let `help` show the keyword arguments of a TypedDict, all None by default, in the place of `**options`."""
+
+    def decorate(function: Function) -> Function:
+        plain = inspect.signature(function)
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=getattr(annotation, "__forward_arg__", annotation),
+            )
+            for name, annotation in kind.__annotations__.items()
+        ]
+        first = [p for p in plain.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        cast("Any", function).__signature__ = plain.replace(parameters=[*first, *named])
+        return function
+
+    return decorate
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Keyword arguments of a consumer."""
+
+    selector: str | None
+    """A JMS selector, evaluated by the broker."""
+    subscription: str | None
+    """Name of a durable topic subscription; needs `jms.clientID`."""
+    credit: int | None
+    """Messages that the application may have unsettled; the URI's by default (1000)."""
+    ordering: Ordering | None
+    """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
+
+
+class ListenOptions(ConsumerOptions, total=False):
+    """Keyword arguments of a listener."""
+
+    workers: int
+    """How many messages are handled at a time; 1 by default."""
+    timeout: float | None
+    """Not supported yet."""
+
+
+def known(options: Mapping[str, object], kind: type) -> None:
+    """Refuse keyword arguments that a TypedDict does not have, as Python does. Raises TypeError."""
+    names = kind.__annotations__
+    for name in options:
+        if name not in names:
+            hint = near_miss(name, names)
+            if name == "policy":
+                hint = "; did you mean connect(uri, policies=RedeliveryPolicyMap(default=policy))?"
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+
+
+def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMap:
+    """Return the policies to use: the URI's, or the `policies=` that were given instead. Raises ConfigurationError."""
+    if policies is None:
+        return settings.policies
+    if settings.has_policies:
+        raise ConfigurationError(
+            "policies= and redelivery policies in the URI contradict each other; give one of them",
+            option="policies",
+        )
+    if not isinstance(policies, RedeliveryPolicyMap):
+        raise ConfigurationError(
+            f"policies= must be a RedeliveryPolicyMap, not {type(policies).__name__}; for one policy "
+            "everywhere: RedeliveryPolicyMap(default=policy)",
+            option="policies",
+        )
+    for pattern, _ in policies.entries:
+        if "://" in pattern:  # Artemis' matches have no kind
+            check_wildcards(Destination.parse(pattern))
+    for policy in (policies.default, *(policy for _, policy in policies.entries)):
+        if isinstance(policy, RedeliveryPolicy) and not policy.pre_dispatch_check:
+            raise ConfigurationError(
+                "pre_dispatch_check=False is not supported yet; supported: True", option="policies"
+            )
+    return policies
+
+
+def single(destination: str) -> Destination:
+    """Return one destination. Raises ConfigurationError for several, and for `?options`, which nobody would read."""
+    parsed = Destination.parse(destination)
+    if parsed.options:
+        raise ConfigurationError(
+            f"{parsed.kind}://{parsed.name}: destination options are not supported: {parsed.options}"
+        )
+    if len(parsed.members) > 1:
+        raise ConfigurationError(
+            f"{parsed} names {len(parsed.members)} destinations; use one consumer for each"
+        )
+    return parsed
+
+
+def patience(timeout: object) -> float | None:
+    """Return how many seconds a `receive` may wait; None: for ever. Raises ConfigurationError."""
+    return None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
+
+
+def checked_consumer(settings: Settings, destination: str, options: ConsumerOptions) -> Destination:
+    """Return the destination if the arguments of a consumer make sense together."""
+    subscription = options.get("subscription")
+    credit = options.get("credit")
+    ordering = options.get("ordering")
+    parsed = single(destination)
+    if subscription is not None:
+        if parsed.kind != "topic":
+            raise ConfigurationError(
+                f"subscription= is for topics only, and {parsed} is none; did you mean topic://{parsed.name}?",
+                option="subscription",
+            )
+        if settings.client_id is None:
+            raise ConfigurationError(
+                "a durable subscription needs jms.clientID in the URI", option="jms.clientID"
+            )
+    if credit is not None:
+        _check_count(credit, "credit")
+    if ordering not in (None, "blocking", "non_blocking", "per_group"):
+        raise ConfigurationError(
+            f"ordering must be 'blocking', 'non_blocking' or 'per_group', not {ordering!r}", option="ordering"
+        )
+    return parsed
+
+
+def checked_listener(
+    settings: Settings, destination: str, handler: object, options: ListenOptions
+) -> ConsumerOptions:
+    """Return the consumer's part of the options if the arguments of a listener make sense together."""
+    known(options, ListenOptions)
+    if options.get("timeout") is not None:
+        raise ConfigurationError("timeout= of a handler is not supported yet", option="timeout")
+    if not callable(handler):
+        raise ConfigurationError(
+            f"a handler must be callable, not {type(handler).__name__}", option="handler"
+        )
+    check_handler(handler, "handler")
+    _check_workers(options.get("workers", 1), options.get("ordering") or settings.ordering)
+    checked_consumer(settings, destination, options)
+    return {
+        "selector": options.get("selector"),
+        "subscription": options.get("subscription"),
+        "credit": options.get("credit"),
+        "ordering": options.get("ordering"),
+    }
+
+
+def check_handler(handler: Callable[..., object], option: str) -> None:
+    """Refuse a handler that cannot be called with a message alone, where its signature tells."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # of some built-in functions nothing is known
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(handler, "__qualname__", None) or repr(handler)
+        raise ConfigurationError(
+            f"handler {name} must accept one argument, the message", option=option
+        ) from None
+
+
+def _check_count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}", option=name)
+    return value
+
+
+def _check_workers(workers: object, ordering: Ordering) -> None:
+    if _check_count(workers, "workers") > 1 and ordering == "blocking":
+        raise ConfigurationError(
+            f"workers={workers} cannot keep the order that ordering='blocking' promises; use workers=1, or "
+            "ordering='per_group' or 'non_blocking'",
+            option="workers",
+        )

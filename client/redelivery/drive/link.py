@@ -1,0 +1,283 @@
+"""A connection as it stands at the moment: consumers, sends, and what the adapter says.
+
+Locks are taken in this order: introducing, writing, a channel's, the link's own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed
+from redelivery.core.commands import Send, Unsubscribe
+from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
+from redelivery.core.suspects import Suspects
+from redelivery.drive.legacy import Legacy
+from redelivery.drive.totals import Totals
+from redelivery.errors import RedeliveryError, TransportError, another
+
+if TYPE_CHECKING:
+    from redelivery.adapter import Adapter
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.drive.channel import Channel
+    from redelivery.settings import Endpoint, Settings
+
+__all__ = ["CLOSE_TIMEOUT", "IN_HAND", "MANY", "Link", "closed"]
+
+logger = logging.getLogger("redelivery")
+
+MANY = 1000  # more than ever wait
+IN_HAND = 1.0  # seconds that commands may be in a thread's hand at least: writing waits for nobody
+CLOSE_TIMEOUT = (
+    5.0  # seconds that closing a consumer or a connection may take, unless the application says otherwise
+)
+
+
+class Link:
+    """One connection over all its reconnects, without the thread that keeps it."""
+
+    def __init__(self, settings: Settings, adapter: Adapter, clock: Clock) -> None:
+        self.capabilities: Capabilities | None = None
+        self.channels: dict[int, Channel] = {}
+        self.totals = Totals()
+        self.legacy = Legacy()
+        self.suspects = Suspects()
+        self._settings = settings
+        self._adapter = adapter
+        self._clock = clock
+        self._introducing = threading.RLock()
+        self._writing = (
+            threading.RLock()
+        )  # from taking what is collected until it is written: nothing overtakes it
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._epoch = 0
+        self._lost_epoch = 0
+        self._up = False
+        self._closing = False
+        self._failure: RedeliveryError | None = None  # why it was given up
+        self._deferred: list[AdapterCommand] = []
+        self._tokens = itertools.count(1)
+        self._sends: dict[int, Future[None]] = {}
+        self._subscribing: dict[int, Future[None]] = {}
+        self._standing: set[Future[None]] = set()  # of those that wait for the connection
+
+    @property
+    def up(self) -> bool:
+        """Whether the connection stands."""
+        return self._up
+
+    # A connection begins.
+
+    def _connect(self, endpoint: Endpoint) -> None:
+        self._epoch += 1
+        opening = Opening(self._settings, endpoint, self._epoch, self._clock)
+        self.capabilities = self._adapter.open(opening, self._sink)
+        with self._introducing:
+            with self._lock:
+                if self._lost_epoch == self._epoch:
+                    raise TransportError(f"{endpoint}: the connection was lost at once")
+                if not self._closing:
+                    self._up = True
+                channels = list(self.channels.values())
+                self._deferred.clear()  # it was for a connection that is gone
+                self._clock.notify(self._turn, MANY)
+            for channel in channels if self._up else ():
+                self._introduce(channel, self._epoch)
+        if not self._up and self._closing:
+            self._adapter.close(0)  # whoever closes has not waited for this connection
+            raise closed()
+        broker = f"{self.capabilities.broker} {self.capabilities.version}".rstrip()
+        logger.info("connected to %s (%s)", endpoint, broker)
+        with self._lock:
+            standing = list(self._standing) if self._up else []  # it may be lost again
+        for future in standing:
+            _end(future, None)
+
+    def _introduce(self, channel: Channel, epoch: int) -> None:
+        """Subscribe a channel on the connection of this epoch. A channel that has ended stays away from the broker."""
+        if channel.closed:
+            return
+        assert self.capabilities is not None
+        wall_offset = self._clock.time() - self._clock.monotonic()
+        # The engine must know the epoch before the first delivery of it; credit follows the subscription.
+        commands = channel.connected(Connected(epoch, self.capabilities, wall_offset))
+        if self.channels.get(channel.subscribe.consumer) is channel:  # nobody has closed it meanwhile
+            # If the next connection is open already, it drops this, and gets its own.
+            self._adapter.execute([replace(channel.subscribe, epoch=epoch), *commands])
+
+    # Consumers and sends.
+
+    def subscribe(self, channel: Channel) -> Future[None]:
+        """Start a consumer; the future ends when the broker has confirmed or refused it."""
+        future: Future[None] = Future()
+        number = channel.subscribe.consumer
+        with self._introducing:  # or the same subscription might be made here and by a reconnect
+            with self._lock:
+                if self._closing:
+                    _end(future, self._failure or closed())
+                    return future
+                self.channels[number] = channel
+                self.legacy.opened(channel.subscribe.window)
+                self._subscribing[number] = future
+                up, epoch = self._up, self._epoch
+            if up:
+                self._introduce(channel, epoch)
+        return future
+
+    def unsubscribe(self, channel: Channel, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End a consumer, within `timeout` seconds: the broker takes back what it has not settled.
+
+        Dead letters whose answer is on its way are waited for: else their messages would be handled again elsewhere.
+        """
+        number = channel.subscribe.consumer
+        deadline = time.monotonic() + timeout
+        channel.stop()
+        channel.wait_answered(deadline)
+        with self._introducing:  # or a reconnect might subscribe after this
+            if self.channels.get(number) is channel:
+                channel.forsake(TransportError("the consumer was closed"))
+                channel.wait_written(max(deadline, time.monotonic() + IN_HAND))
+                self.flush()
+                with self._lock:
+                    self.channels.pop(number, None)
+                    self._subscribing.pop(number, None)
+                self.legacy.closed(channel.subscribe.window)
+                self._adapter.execute((Unsubscribe(number),))
+        self.totals.retire(channel)
+
+    def send(self, message: Outgoing) -> Future[None]:
+        """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        token = next(self._tokens)
+        future: Future[None] = Future()
+        with self._lock:
+            if not self._up:
+                _end(future, self._failure or TransportError("not connected: the connection was lost"))
+                return future
+            self._sends[token] = future
+        future.add_done_callback(lambda _: self._sends.pop(token, None))  # also of who has given up waiting
+        self._adapter.execute((Send(token, message),))
+        return future
+
+    def standing(self) -> Future[None]:
+        """Return a future that ends when the connection stands, or with an error when it is given up or closed."""
+        future: Future[None] = Future()
+        with self._lock:
+            up, closing = self._up, self._closing
+            if not up and not closing:
+                self._standing.add(future)
+                future.add_done_callback(self._standing.discard)  # also of who has given up waiting
+                return future
+        _end(future, None if up else self._failure or closed())
+        return future
+
+    def flush(self) -> None:
+        """Write all that is collected, on this thread."""
+        self._run_deferred()
+        self._write_collected(float("inf"))
+
+    def _run_deferred(self) -> None:
+        with self._writing:
+            with self._lock:
+                deferred, self._deferred = self._deferred, []
+            if deferred:
+                self._adapter.execute(deferred)
+
+    def _write_collected(self, now: float) -> bool:
+        """Write the settlements that have waited long enough at the time `now`; return whether there were any."""
+        found = False
+        for channel in list(self.channels.values()):
+            with self._writing:
+                if commands := channel.pending(now):
+                    found = True
+                    self._adapter.execute(commands)
+        return found
+
+    # The adapter's events.
+
+    def _sink(self, event: AdapterEvent) -> None:
+        match event:
+            case Arrived():
+                channel = self.channels.get(event.consumer)
+                if channel is not None:
+                    channel.feed(event)
+            case Confirmed():
+                channel = self.channels.get(event.delivery.consumer)
+                if channel is not None:
+                    channel.feed(event)
+            case Sent():
+                with self._lock:
+                    future = self._sends.pop(event.token, None)
+                _end(future, event.error)
+            case Subscribed():
+                self._subscribed(event)
+            case ConnectionLost():
+                self._lost(event)
+
+    def _subscribed(self, event: Subscribed) -> None:
+        if isinstance(event.error, TransportError):
+            return  # the connection was lost: the next one subscribes again
+        with self._lock:
+            future = self._subscribing.pop(event.consumer, None)
+            channel = self.channels.get(event.consumer)
+        if event.error is not None and channel is not None:
+            channel.stop(event.error)  # the keeper unsubscribes: part of it may stand at the broker
+        _end(future, event.error)
+
+    def _lost(self, event: ConnectionLost) -> None:
+        with self._lock:
+            if event.epoch != self._epoch or self._lost_epoch == event.epoch:
+                return  # stomp.py may report a loss twice
+            self._lost_epoch = event.epoch
+            channels = list(self.channels.values())
+            # Counted for the connection: the message may come to another consumer each time.
+            event.stop = self.suspects.accuse(event.suspect, event.error, self._clock.monotonic())
+        if not self._closing:
+            logger.warning("connection lost: %s", event.error)
+        for channel in channels:
+            channel.feed(event)
+            if (
+                channel.error is not None
+            ):  # stopped over it: whoever waits for its subscription must hear of that
+                _end(self._subscribing.pop(channel.subscribe.consumer, None), channel.error)
+        # Only now may the keeper reconnect: an engine that learned of the next connection first would take what it
+        # holds from this one for live.
+        with self._lock:
+            if event.epoch == self._epoch:
+                self._up = False
+            self._clock.notify(self._turn, MANY)
+        self._fail_waiting(event.error)
+
+    def _fail_waiting(self, error: RedeliveryError, *, for_good: bool = False) -> None:
+        """End what the loss of a connection ends; `for_good`: also what would wait for the next one."""
+        with self._lock:
+            waiting, self._sends = list(self._sends.values()), {}
+            if for_good:
+                waiting += [*self._subscribing.values(), *self._standing]
+                self._subscribing, self._standing = {}, set()
+        for future in waiting:
+            _end(future, error)
+
+
+def closed() -> TransportError:
+    """Return the error for what the application's own `close` has ended."""
+    return TransportError("the connection was closed")
+
+
+def _end(future: Future[None] | None, error: RedeliveryError | None) -> None:
+    if future is None:
+        return
+    with suppress(InvalidStateError):  # whoever waited may have cancelled it, at this very moment even
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(another(error))

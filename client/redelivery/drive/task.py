@@ -1,0 +1,122 @@
+"""Worker tasks: the asyncio twin of the worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Failed, Succeeded
+from redelivery.drive.worker import is_unrun, unrun
+from redelivery.message import Message, event_for, log_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor, Future
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event
+    from redelivery.drive.channel import Channel
+    from redelivery.drive.waiter import Waiter
+
+__all__ = ["work"]
+
+TURN = 64  # deliveries that a handler which never waits may take before others get the loop
+
+
+async def work(
+    channel: Channel, waiter: Waiter, handler: Callable[[Message], Any], pool: Executor | None
+) -> None:
+    """Run the handler on one delivery after the other: on the loop, or, with a `pool`, in its threads."""
+    after: Event | None = None
+    taken = 0
+    while (delivery := await waiter.take(channel, after)) is not None:
+        after = await _attempt(handler, delivery, channel, pool)
+        taken += 1
+        if taken % TURN == 0:
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if after is not None:
+                    channel.feed(after)  # it has been handled, and must not come again
+                raise
+
+
+async def _attempt(
+    handler: Callable[[Message], Any], delivery: Delivery, channel: Channel, pool: Executor | None
+) -> Event | None:
+    """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
+    message = Message(delivery, channel)
+    try:
+        result = handler(message) if pool is None else await _in_thread(pool, handler, message)
+        if inspect.isawaitable(result):  # also of a partial, or a callable object, around an async function
+            result = await result
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
+        log_failure(message, error)
+        return event_for(delivery, error) if message.outcome is None else None
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            _give_back(message)
+            raise
+        # Something that the handler waited for was cancelled, not this worker: a failure like any other.
+        log_failure(message, error)
+        return Failed(delivery, Cause.of(error)) if message.outcome is None else None
+    except _Ended as ended:
+        if (event := _outcome(ended.job, message, delivery)) is not None:
+            channel.feed(event)  # it has been handled, and must not come again
+        raise asyncio.CancelledError from None
+    except _StillRunning:
+        raise asyncio.CancelledError from None  # its thread has the message: it is not given back to anybody
+    except BaseException:
+        _give_back(message)
+        raise
+    if result is not None and is_unrun(result):
+        raise unrun(message, result)
+    return Succeeded(delivery) if message.outcome is None else None
+
+
+def _give_back(message: Message) -> None:
+    if message.outcome is None:
+        message.release()
+
+
+def _outcome(job: Future[Any], message: Message, delivery: Delivery) -> Event | None:
+    """Return what a handler that has ended in its thread has come to; None if there is nothing to feed."""
+    try:
+        result = job.result()
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
+        log_failure(message, error)
+        return event_for(delivery, error) if message.outcome is None else None
+    except BaseException:  # noqa: BLE001 - the worker ends anyway
+        _give_back(message)
+        return None
+    if is_unrun(result):
+        unrun(message, result)
+        return None
+    return Succeeded(delivery) if message.outcome is None else None
+
+
+class _Ended(BaseException):
+    """The worker was cancelled when its handler had ended in its thread already."""
+
+    def __init__(self, job: Future[Any]) -> None:
+        super().__init__()
+        self.job = job
+
+
+class _StillRunning(BaseException):
+    """The worker was cancelled while a thread ran its handler, which nothing can stop."""
+
+
+async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> Any:
+    job = pool.submit(handler, message)
+    try:
+        return await asyncio.wrap_future(job)
+    except asyncio.CancelledError:
+        if job.cancel():
+            raise
+        if job.done():
+            raise _Ended(job) from None
+        raise _StillRunning from None

@@ -1,0 +1,93 @@
+"""Worker threads: each takes a delivery, runs the handler, and takes the next with the result in its hand."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from typing import TYPE_CHECKING
+
+from redelivery.core.events import Succeeded
+from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.message import Message, event_for, log_failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.clock import Clock
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event
+    from redelivery.drive.channel import Channel
+
+__all__ = ["Worker", "attempt", "is_unrun", "unrun"]
+
+
+def attempt(handler: Callable[[Message], object], delivery: Delivery, channel: Channel) -> Event | None:
+    """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
+    message = Message(delivery, channel)
+    try:
+        result = handler(message)
+    except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
+        log_failure(message, error)
+        return event_for(delivery, error) if message.outcome is None else None
+    except BaseException:
+        if message.outcome is None:
+            message.release()
+        raise
+    if result is not None and is_unrun(result):
+        raise unrun(message, result)
+    return Succeeded(delivery) if message.outcome is None else None
+
+
+def is_unrun(result: object) -> bool:
+    """Whether what a handler returned has yet to be run: anything to be awaited, or a generator of either kind."""
+    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+
+
+def unrun(message: Message, result: object) -> ConfigurationError:
+    """Give the message back: nothing has run, so accepting it would lose it, and a redelivery would be no better."""
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        result.close()  # no warning that it never ran
+    if message.outcome is None:
+        message.release()
+    kind, hint = "a generator", "a handler must not yield"
+    if inspect.isawaitable(result):
+        kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"
+        hint = "use redelivery.connect_async, and await it in the handler"
+    return ConfigurationError(
+        f"the handler of {message.destination} returned {kind}, which nobody runs here; {hint}",
+        option="handler",
+    )
+
+
+class Worker:
+    """One thread that runs one handler on the deliveries of one channel."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        handler: Callable[[Message], object],
+        clock: Clock,
+        ended: Callable[[BaseException | None], None],
+    ) -> None:
+        self._channel = channel
+        self._handler = handler
+        self._clock = clock
+        self._ended = ended
+        clock.attach()
+        self.thread = threading.Thread(target=self._work, name="redelivery-worker", daemon=True)
+        self.thread.start()
+
+    def _work(self) -> None:
+        error: BaseException | None = None
+        take, handler, channel = self._channel.take, self._handler, self._channel
+        after: Event | None = None
+        try:
+            while (delivery := take(after)) is not None:
+                after = attempt(handler, delivery, channel)
+        except RedeliveryError as stopped:
+            error = stopped
+        except BaseException as escaped:  # noqa: BLE001 - SystemExit and its like end the run, from its own thread
+            error = escaped
+        finally:
+            self._clock.detach()
+        self._ended(error)

@@ -1,0 +1,234 @@
+"""A message as the application sees it: one delivery, to be settled once."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Self
+
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Deferred, Discarded, Failed, Poisoned, Released, Succeeded
+from redelivery.errors import AlreadySettled
+from redelivery.steer import Defer, Discard, Poison
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+    from types import TracebackType
+
+    from redelivery.core.delivery import Delivery, Outcome
+    from redelivery.core.events import Event
+    from redelivery.drive.channel import Channel
+
+__all__ = ["Message", "event_for"]
+
+logger = logging.getLogger("redelivery")
+
+
+def event_for(delivery: Delivery, error: Exception) -> Event:
+    """Return what an exception of a handler means for its delivery."""
+    if isinstance(error, Poison):
+        return Poisoned(delivery, Cause.of(error))
+    if isinstance(error, Discard):
+        return Discarded(delivery, Cause.of(error))
+    if isinstance(error, Defer):
+        return Deferred(delivery, error.delay, Cause.of(error))
+    return Failed(delivery, Cause.of(error))
+
+
+class Message:
+    """One delivery of one message. A redelivery is a new `Message`.
+
+    Settle it once: by leaving `with message:`, by returning from a handler, or by `accept`, `fail`, `poison` or
+    `release`. A message that is never settled stays in flight.
+    """
+
+    __slots__ = ("_channel", "_delivery", "_outcome", "body", "redelivery_count")
+
+    body: bytes
+    """The body, always as bytes."""
+    redelivery_count: int
+    """Redeliveries charged so far: 0 on the first delivery."""
+
+    def __init__(self, delivery: Delivery, channel: Channel) -> None:
+        self._delivery = delivery
+        self._channel = channel
+        self._outcome: Outcome | None = None
+        self.body = delivery.body
+        record = delivery.record
+        self.redelivery_count = 0 if record is None else record.count
+
+    def __repr__(self) -> str:
+        state = self._outcome or "unsettled"
+        return f"<Message {self.message_id!r} from {self.destination} delivery {self.delivery_count} {state}>"
+
+    # What it is.
+
+    @property
+    def text(self) -> str:
+        """The body decoded as UTF-8. Raises UnicodeDecodeError."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """Return the body parsed as JSON. Raises ValueError."""
+        return json.loads(self.body)
+
+    @property
+    def value(self) -> Any:
+        """The body as the protocol types it (an AMQP map, list or number), else the bytes."""
+        value = self._delivery.value
+        return self.body if isinstance(value, bytes) else value
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """Application properties: text over STOMP, typed over AMQP."""
+        return self._delivery.headers
+
+    @property
+    def message_id(self) -> str | None:
+        """The id that the broker or the producer gave it, or None."""
+        return self._delivery.message_id
+
+    @property
+    def destination(self) -> str:
+        """Where it was sent, qualified: `queue://orders`."""
+        return self._delivery.destination
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Correlation id, or None."""
+        return self._delivery.correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where an answer is expected, qualified, or None."""
+        return self._delivery.reply_to
+
+    @property
+    def content_type(self) -> str | None:
+        """MIME type, or None."""
+        return self._delivery.content_type
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; 4 where none was given."""
+        return self._delivery.priority
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the producer asked the broker to keep it over a restart."""
+        return self._delivery.persistent
+
+    @property
+    def group(self) -> str | None:
+        """Message group (JMSXGroupID), or None."""
+        return self._delivery.group
+
+    @property
+    def timestamp(self) -> datetime | None:
+        """When it was sent, aware, in UTC, or None."""
+        return self._delivery.timestamp
+
+    @property
+    def expiration(self) -> datetime | None:
+        """When it expires, aware, in UTC, or None for never."""
+        return self._delivery.expiration
+
+    @property
+    def first_seen(self) -> datetime | None:
+        """When its first failure was charged here, aware, in UTC, or None before that."""
+        record = self._delivery.record
+        at = None if record is None else record.first_failure
+        return None if at is None else self._channel.wall_time(at)
+
+    @property
+    def delivery_count(self) -> int:
+        """`redelivery_count` + 1."""
+        return self.redelivery_count + 1
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it was delivered before: by the broker's flag, or by count."""
+        return self.redelivery_count > 0 or self._delivery.redelivered
+
+    @property
+    def broker_count(self) -> int | None:
+        """Earlier deliveries as the broker counts them, or None where it does not tell (all STOMP brokers)."""
+        return self._delivery.broker_count
+
+    # What becomes of it.
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of this delivery, or None while it is unsettled."""
+        return self._outcome
+
+    def accept(self) -> bool:
+        """Done with. False if it came too late: the connection was lost, and the message comes again."""
+        return self._settle(Succeeded(self._delivery))
+
+    def fail(self, cause: BaseException | str = "failed") -> bool:
+        """Charge one redelivery: it comes again after its policy's delay, or is poison. False if too late."""
+        return self._settle(Failed(self._delivery, Cause.of(cause)))
+
+    def poison(self, reason: BaseException | str = "poisoned by the application") -> bool:
+        """Dead-letter it now, whatever redeliveries its policy has left. False if too late."""
+        return self._settle(Poisoned(self._delivery, Cause.of(reason)))
+
+    def release(self) -> bool:
+        """Give it back, uncharged. False if too late.
+
+        ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes.
+        """
+        return self._settle(Released(self._delivery))
+
+    def _settle(self, event: Event) -> bool:
+        if self._outcome is not None:
+            raise AlreadySettled(
+                f"this message has been {self._outcome} already; each is settled at most once"
+            )
+        self._outcome = self._channel.settle(self._delivery, event)
+        return self._outcome != "stale"
+
+    def settle_for(self, error: BaseException | None) -> bool:
+        """Settle as leaving `with message:` does; return whether the error has been dealt with."""
+        if isinstance(error, Exception):
+            log_failure(self, error)
+        if self._outcome is None:
+            self._settle(self._event_for(error))
+        return error is None or isinstance(error, Exception)
+
+    def _event_for(self, error: BaseException | None) -> Event:
+        if error is None:
+            return Succeeded(self._delivery)
+        return event_for(self._delivery, error) if isinstance(error, Exception) else Released(self._delivery)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return self.settle_for(error) and error is not None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        return self.settle_for(error) and error is not None
+
+
+def log_failure(message: Message, error: BaseException) -> None:
+    """Log a handler's traceback, at DEBUG; what becomes of the message is said, in one line, when that is decided."""
+    if message.outcome is not None:
+        logger.warning(
+            "%s: %s: raised after it was settled (%s); it stays %s",
+            message.destination, message.message_id, Cause.of(error).text, message.outcome,
+        )  # fmt: skip
+    if not isinstance(error, Poison | Discard | Defer):
+        logger.debug(
+            "%s: %s: traceback of delivery %d",
+            message.destination, message.message_id, message.delivery_count, exc_info=error,
+        )  # fmt: skip

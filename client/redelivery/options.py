@@ -1,0 +1,230 @@
+"""The one table of connection URI options: what each is called, takes, defaults to and means.
+
+`parse_uri` reads URIs by it, and the documentation and `--help` are rendered from it, so none can drift.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+__all__ = ["MAP_PREFIX", "OPTIONS", "SCHEMES", "Option", "Scope", "is_java_only", "option_rows"]
+
+Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls", "later"]
+"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only; `later`:
+not supported yet. The Java client's own options (`is_java_only`) are kept in `settings.inapplicable` of a
+Java URI, and refused elsewhere."""
+
+Kind = Literal[
+    "boolean", "integer", "milliseconds", "number", "text", "secret", "choice", "destination", "file"
+]
+
+MAP_PREFIX = "jms.redeliveryPolicyMap."
+
+SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
+"""The schemes of our own, and their default ports."""
+_ALL = frozenset(SCHEMES)
+_NETWORK = _ALL - {"memory"}
+_ENCRYPTED = frozenset({"stomp+ssl", "amqps"})
+_STOMP = frozenset({"stomp", "stomp+ssl"})
+
+
+class Option(NamedTuple):
+    """One option of the connection URI."""
+
+    name: str
+    kind: Kind
+    default: str
+    doc: str
+    scope: Scope
+    low: int = 0
+    choices: tuple[str, ...] = ()
+    schemes: frozenset[str] = _ALL
+    """Those over which it has a meaning."""
+
+    @property
+    def over(self) -> str:
+        """The same, for people."""
+        if self.schemes == _ALL:
+            return "all"
+        return "all but memory" if self.schemes == _NETWORK else ", ".join(sorted(self.schemes, reverse=True))
+
+    @property
+    def takes(self) -> str:
+        """What may be written, for people."""
+        return " or ".join(self.choices) if self.choices else self.kind
+
+
+def _policy(name: str, kind: Kind, default: str, doc: str, low: int = 0) -> Option:
+    return Option(f"jms.redeliveryPolicy.{name}", kind, default, doc, "policy", low)
+
+
+def _failover(name: str, qpid: str, kind: Kind, default: str, doc: str, low: int = 0) -> tuple[Option, ...]:
+    synonyms = [f"failover.{synonym}" for synonym in qpid.split()]
+    also = [
+        Option(synonym, kind, default, f"Qpid's name for {name}.", "failover", low) for synonym in synonyms
+    ]
+    return (Option(name, kind, default, doc, "failover", low), *also)
+
+
+def _prefetch(name: str, default: str, doc: str) -> Option:
+    return Option(f"jms.prefetchPolicy.{name}", "integer", default, doc, "prefetch", 1)
+
+
+def _ours(
+    name: str, kind: Kind, default: str, doc: str, low: int = 0, choices: tuple[str, ...] = ()
+) -> Option:
+    return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices)
+
+
+def _network(
+    name: str, kind: Kind, default: str, doc: str, low: int = 0, choices: tuple[str, ...] = ()
+) -> Option:
+    return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices, _NETWORK)
+
+
+def _stomp(name: str, doc: str) -> Option:
+    return Option(f"redelivery.{name}", "text", "", doc, "redelivery", schemes=_STOMP)
+
+
+def _tls(name: str, kind: Kind, default: str, doc: str) -> Option:
+    return Option(f"redelivery.{name}", kind, default, doc, "tls", schemes=_ENCRYPTED)
+
+
+def _later(name: str, kind: Kind, default: str, doc: str) -> Option:
+    return Option(f"redelivery.{name}", kind, default, doc, "later")
+
+
+_TABLE: tuple[Option, ...] = (
+    _policy("maximumRedeliveries", "integer", "6", "Redeliveries before poison; -1: no limit.", -1),
+    _policy("initialRedeliveryDelay", "milliseconds", "1000", "Delay before the first redelivery."),
+    _policy("redeliveryDelay", "milliseconds", "1000", "Delay before later ones, without back-off."),
+    _policy("maximumRedeliveryDelay", "milliseconds", "-1", "Cap on exponential steps; -1 is no cap.", -1),
+    _policy("useExponentialBackOff", "boolean", "false", "Multiply each delay by the multiplier."),
+    _policy("backOffMultiplier", "number", "5.0", "The multiplier; has an effect above 1 only."),
+    _policy("useCollisionAvoidance", "boolean", "false", "Vary each delay but the first by a random share."),
+    _policy("collisionAvoidancePercent", "integer", "15", "That share, in percent, 0 to 100, either way."),
+    _policy("collisionAvoidanceFactor", "number", "0.15", "The same as a factor, 0 to 1; not both."),
+    _policy("preDispatchCheck", "boolean", "true", "Transacted: check the limit first. Only true yet."),
+    _policy("maxRedeliveries", "integer", "6", "Qpid JMS's name for maximumRedeliveries (there -1); not both.", -1),
+    _policy("outcome", "text", "", "Qpid JMS: ACCEPTED is deadLetter=discard, REJECTED is ack."),
+    _prefetch("queuePrefetch", "1000", "Messages a queue consumer may hold unsettled; 32767 at most."),
+    _prefetch("topicPrefetch", "as for queues", "The same for a topic consumer."),
+    _prefetch("durableTopicPrefetch", "as for queues", "The same for a durable topic subscription."),
+    _prefetch("all", "", "All of these at once; not together with one of them."),
+    Option("jms.nonBlockingRedelivery", "boolean", "true", "Whether others overtake a waiting one.", "jms"),
+    Option("jms.clientID", "text", "", "Client id, needed by durable topic subscriptions.", "jms"),
+    Option("jms.userName", "secret", "", "User name; or user:password@ before the host.", "jms", schemes=_NETWORK),
+    Option("jms.password", "secret", "", "Password; never shown.", "jms", schemes=_NETWORK),
+    *_failover("initialReconnectDelay", "initialReconnectDelay reconnectDelay",
+               "milliseconds", "10", "First pause."),
+    *_failover("maxReconnectDelay", "maxReconnectDelay", "milliseconds", "30000", "Longest pause."),
+    *_failover("useExponentialBackOff", "useReconnectBackOff", "boolean", "true", "Whether pauses grow."),
+    *_failover("backOffMultiplier", "reconnectBackOffMultiplier", "number", "2.0", "By how much they grow."),
+    *_failover("maxReconnectAttempts", "maxReconnectAttempts", "integer", "-1", "-1: no limit.", -1),
+    *_failover("startupMaxReconnectAttempts", "startupMaxReconnectAttempts", "integer", "",
+               "Rounds of the first connect; -1 has no limit.", -1),
+    *_failover("randomize", "randomize", "boolean", "true", "Try the addresses in random order."),
+    *_failover("warnAfterReconnectAttempts", "warnAfterReconnectAttempts", "integer", "10",
+               "Warn each time after so many; -1 never.", -1),
+    *_failover("timeout", "", "milliseconds", "-1", "How long a send waits; -1: for ever.", -1),
+    _ours("credit", "integer", "1000", "Messages a consumer may hold unsettled.", 1),
+    _ours("maxParked", "integer", "", "Messages that may wait for a redelivery at once.", 1),
+    _ours("ordering", "choice", "non_blocking", "What waits while a message waits for its redelivery.",
+          choices=("blocking", "non_blocking", "per_group")),
+    _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that are not charged."),
+    _ours("scheduler", "choice", "client", "Who holds a waiting message.", choices=("client", "broker")),
+    _ours("deadLetter", "choice", "auto", "How a poison message leaves.",
+          choices=("auto", "ack", "forward", "discard")),
+    _ours("deadLetterDestination", "destination", "", "Where a copy goes; default: the broker's own."),
+    _ours("deadLetterStrategy", "choice", "shared", "One dead-letter destination, or one each.",
+          choices=("shared", "individual", "discarding")),
+    _ours("processExpired", "boolean", "true", "Whether an expired message is dead-lettered."),
+    _ours("processNonPersistent", "boolean", "true", "The same for a non-persistent poison message."),
+    _ours("deadLetterExpiration", "milliseconds", "0", "How long a forwarded copy lives; 0: for ever."),
+    _ours("emptyBody", "choice", "stop",
+          "A poison message whose body is empty, where a JMS Map or Object may have arrived as nothing.",
+          choices=("stop", "forward")),
+    _network("heartbeat", "milliseconds", "10000", "Time between heart-beats; at least 100.", 100),
+    _network("connectTimeout", "milliseconds", "10000",
+             "Time for one address: TCP, TLS and log-in together; a name's look-up is not cut off.", 1),
+    _network("broker", "choice", "auto", "Which broker it is, where it hides its name.",
+             choices=("auto", "activemq", "artemis", "qpid-broker-j", "rabbitmq")),
+    _network("virtualHost", "text", "", "Virtual host at the broker."),
+    _stomp("queueArguments", "RabbitMQ: what queues are declared with: `x-queue-type:quorum,x-max-length:9`."),
+    _stomp("deadLetterArguments", "RabbitMQ: what the dead-letter queue is declared with."),
+    _tls("tlsCaFile", "file", "", "PEM file of trusted authorities; default: the system's."),
+    _tls("tlsCertFile", "file", "", "PEM file of our own certificate."),
+    _tls("tlsKeyFile", "file", "", "PEM file of its key, if apart."),
+    _tls("tlsKeyPassword", "secret", "", "Password of the key; never shown."),
+    _tls("tlsVerify", "boolean", "true", "Check the broker's certificate and host name."),
+    _later("ledger", "text", "", "Where attempts are counted durably."),
+    _later("queuePrefix", "text", "", "Individual dead-letter queues: prefix for queues."),
+    _later("queueSuffix", "text", "", "Individual dead-letter queues: suffix for queues."),
+    _later("topicPrefix", "text", "", "Individual dead-letter queues: prefix for topics."),
+    _later("topicSuffix", "text", "", "Individual dead-letter queues: suffix for topics."),
+    _later("discard", "text", "", "Discarding strategy: patterns."),
+    _later("reportInterval", "integer", "1000", "Discarding strategy: log each so many."),
+)  # fmt: skip
+
+OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
+"""Every option that has a meaning here, by its full name."""
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# What Classic's client and its transports document; in a Java URI these are known, in ours they mean nothing.
+_JAVA_JMS = _names("""
+    alwaysSessionAsync alwaysSyncSend auditDepth auditMaximumProducerNumber checkForDuplicates clientIDPrefix
+    closeTimeout connectResponseTimeout connectionIDPrefix consumerExpiryCheckEnabled
+    consumerFailoverRedeliveryWaitPeriod copyMessageOnSend disableTimeStampsByDefault dispatchAsync
+    exclusiveConsumer maxThreadPoolSize messagePrioritySupported nestedMapAndListEnabled
+    objectMessageSerializationDefered optimizeAcknowledge optimizeAcknowledgeTimeOut
+    optimizedAckScheduledAckInterval optimizedMessageDispatch producerWindowSize rmIdFromConnectionId
+    sendAcksAsync sendTimeout statsEnabled transactedIndividualAck trustAllPackages trustedPackages
+    useAsyncSend useBeanNameAsClientIdPrefix useCompression useDedicatedTaskRunner useRetroactiveConsumer
+    warnAboutUnstartedConnectionTimeout watchTopicAdvisories xaAckMode
+    prefetchPolicy.maximumPendingMessageLimit prefetchPolicy.optimizeDurableTopicPrefetch
+    prefetchPolicy.queueBrowserPrefetch redeliveryPolicy.destination redeliveryPolicy.queue
+    redeliveryPolicy.tempQueue redeliveryPolicy.tempTopic redeliveryPolicy.topic
+""")
+_JAVA_TRANSPORT = _names("""
+    async brokerConfig closeAsync connectionTimeout create daemon diffServ dynamicManagement
+    ioBufferSize jmxPort keepAlive logWriterName marshal minimumVersion minmumWireFormatVersion
+    soLinger soTimeout soWriteTimeout socketBufferSize stackSize startLogging tcpNoDelay threadName
+    trace trafficClass typeOfService useInactivityMonitor useKeepAlive useLocalHost
+    useQueueForAccept waitForStart
+""")
+_JAVA_FAILOVER = _names("""
+    backup backupPoolSize maxCacheSize priorityBackup priorityURIs rebalanceUpdateURIs trackMessages
+    trackTransactionProducers updateURIsSupported updateURIsURL
+""")
+_JAVA_PREFIXES = (
+    "wireFormat.",
+    "socket.",
+    "broker.",
+    "nested.",
+    "amqp.",
+    "transport.",
+    "jms.blobTransferPolicy.",
+)
+
+
+def is_java_only(name: str, *, failover: bool) -> bool:
+    """Whether only the Java client has a use for the option `name`; `failover`: after `failover:(...)`."""
+    if name.startswith("jms.") and name[4:] in _JAVA_JMS:
+        return True
+    if any(name.startswith(prefix) and len(name) > len(prefix) for prefix in _JAVA_PREFIXES):
+        return True
+    return name in _JAVA_TRANSPORT or (failover and name in _JAVA_FAILOVER)
+
+
+def option_rows() -> list[tuple[str, str, str, str, str]]:
+    """Return (name, type, default, schemes, one line) of every supported option, for documentation and help texts."""
+    mapped = f"{MAP_PREFIX}<pattern>.<option>"
+    rows = [(o.name, o.takes, o.default, o.over, o.doc) for o in _TABLE if o.scope != "later"]
+    return [
+        *rows,
+        (mapped, "as the option", "", "all", "A jms.redeliveryPolicy option for destinations of a pattern."),
+    ]

@@ -1,0 +1,75 @@
+"""Which adapter serves a URI scheme: entry points of the group `redelivery.adapters`."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError, near_miss
+from redelivery.options import SCHEMES
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+    from redelivery.adapter import Adapter, AdapterFactory
+
+__all__ = ["GROUP", "adapter_for", "register", "schemes"]
+
+GROUP = "redelivery.adapters"
+NEEDS = {"stomp": "stomp", "stomp+ssl": "stomp", "amqp": "amqp", "amqps": "amqp"}
+"""The extra that brings the library below the adapter."""
+_COMPILED = {
+    "amqp": ", which on Linux compiles it: on Debian, first apt install build-essential pkg-config libssl-dev "
+    "python3-dev"
+}
+_OPENWIRE = ("tcp", "nio", "ssl", "nio+ssl", "auto", "auto+ssl", "auto+nio", "auto+nio+ssl")
+_registered: dict[str, AdapterFactory] = {}
+
+
+def register(scheme: str, factory: AdapterFactory) -> None:
+    """Let an adapter serve a URI scheme in this process, as its entry point would if it were installed."""
+    _registered[scheme] = factory
+
+
+def schemes() -> list[str]:
+    """Return the URI schemes that an adapter serves: installed, or registered in this process."""
+    return sorted({point.name for point in _installed()} | _registered.keys())
+
+
+@cache
+def _installed() -> EntryPoints:
+    """Return the entry points; once for a process, because each look goes through all that is installed."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 10 ms that only a connection needs
+
+    return entry_points(group=GROUP)
+
+
+def adapter_for(scheme: str) -> Adapter:
+    """Return an unopened adapter for a URI scheme.
+
+    Raises:
+        ConfigurationError: no adapter serves it, or the library below the adapter is not installed.
+    """
+    if scheme in _registered:
+        return _registered[scheme]()
+    for point in _installed().select(name=scheme):
+        try:
+            factory = point.load()
+            adapter: Adapter = factory()
+        except ImportError as error:
+            extra = NEEDS.get(scheme, scheme)
+            raise ConfigurationError(
+                f"{scheme}:// needs a package that is not installed ({error.name or error}): "
+                f"pip install 'redelivery[{extra}]'{_COMPILED.get(extra, '')}"
+            ) from error
+        return adapter
+    known = schemes()
+    if scheme in _OPENWIRE:
+        raise ConfigurationError(
+            f"{scheme}:// is OpenWire, of the Java client only: use stomp://host:61613 or amqp://host:5672; "
+            f"these schemes can connect: {', '.join(known)}"
+        )
+    why = f"{scheme}:// is not supported yet" if scheme in SCHEMES else f"no adapter serves {scheme}://"
+    raise ConfigurationError(
+        f"{why}; these schemes can connect: {', '.join(known)}{near_miss(scheme, known)}"
+    )

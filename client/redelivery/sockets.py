@@ -1,0 +1,102 @@
+"""A socket to a broker, encrypted or not, or one sentence that says why there is none. For adapters."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError, TransportError
+
+if TYPE_CHECKING:
+    from redelivery.settings import Endpoint, TlsSettings
+
+__all__ = ["connected"]
+
+MOMENT = 0.001  # seconds; 0 would mean something else to a socket
+
+
+def connected(endpoint: Endpoint, tls: TlsSettings, deadline: float) -> socket.socket:
+    """Connect, and encrypt where the endpoint says so; the certificate is verified unless `tls` forbids it.
+
+    `deadline` is in seconds of `time.monotonic`, for all steps together. Of a name's several addresses the first that
+    answers is taken. The system's look-up of a name has time-outs of its own: it is not cut off at the deadline, but
+    what it took is missing afterwards. The socket has a time-out when it is returned.
+
+    Raises:
+        TransportError: nobody answers there in time, or the certificate is not trusted.
+        ConfigurationError: a file of certificates cannot be used.
+    """
+    context = _context(tls) if endpoint.tls else None
+    try:
+        raw = _reached(endpoint, deadline)
+    except (OSError, UnicodeError) as error:  # a name may be none at all
+        raise TransportError(f"{endpoint}: cannot connect: {_reason(error)}") from error
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if context is None:
+        return raw
+    raw.settimeout(_left(deadline))
+    try:
+        return context.wrap_socket(raw, server_hostname=endpoint.host)
+    except ssl.SSLCertVerificationError as error:
+        raw.close()
+        reason = error.verify_message or error.reason
+        raise TransportError(f"{endpoint}: the broker's certificate is not trusted: {reason}") from error
+    except OSError as error:
+        raw.close()
+        raise TransportError(f"{endpoint}: no TLS connection: {_reason(error)}") from error
+
+
+def _left(deadline: float) -> float:
+    return max(MOMENT, deadline - time.monotonic())
+
+
+def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
+    """Connect to the first address of the host that answers; they share the time that is left."""
+    found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+    failure = OSError("the name has no address")
+    for tried, (family, kind, protocol, _, address) in enumerate(found):
+        raw = socket.socket(family, kind, protocol)
+        raw.settimeout(_left(deadline) / (len(found) - tried))
+        try:
+            raw.connect(address)
+        except OSError as error:
+            raw.close()
+            failure = error
+        else:
+            return raw
+    raise failure
+
+
+def _context(tls: TlsSettings) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    option, name = "redelivery.tlsCaFile", tls.ca_file
+    try:
+        if tls.ca_file is not None:
+            context.load_verify_locations(tls.ca_file)
+        else:
+            context.load_default_certs()
+        option, name = "redelivery.tlsCertFile", tls.cert_file
+        if tls.cert_file is not None:
+            password = None if tls.key_password is None else tls.key_password.reveal()
+            context.load_cert_chain(tls.cert_file, tls.key_file, password)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{option}={name}: cannot be used: {_reason(error)}", option=option
+        ) from error
+    return context
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,28 @@
+"""What users may import in tests of their own: a broker in the process, and a clock that a test moves.
+
+    from redelivery.testing import ManualClock, MemoryBroker
+
+Names are loaded at first use, so that the pytest plugin costs nothing where no test asks for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redelivery.testing.clock import ManualClock
+    from redelivery_memory import MemoryBroker
+
+__all__ = ["ManualClock", "MemoryBroker"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ManualClock":
+        from redelivery.testing.clock import ManualClock  # noqa: PLC0415
+
+        return ManualClock
+    if name == "MemoryBroker":
+        from redelivery_memory import MemoryBroker  # noqa: PLC0415
+
+        return MemoryBroker
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,88 @@
+"""What every adapter must show on every broker, as pytest classes to inherit. Needs pytest.
+
+    from redelivery.testing.conformance import BrokerUnderTest, Conformance
+
+    class TestMine(Conformance):
+        @pytest.fixture
+        def broker_under_test(self):
+            with MyBroker() as broker:  # a BrokerUnderTest
+                yield broker
+
+`docs/adapters.md` shows a whole one. A part of it can be inherited by itself: `Counts`, `Schedules` and so on.
+"""
+
+from __future__ import annotations
+
+from redelivery.testing.conformance.bench import Bench, Gate, Suite
+from redelivery.testing.conformance.bodies import Bodies
+from redelivery.testing.conformance.broker import (
+    FEATURES,
+    KINDS,
+    Arrival,
+    BrokerUnderTest,
+    Direction,
+    Feature,
+    Found,
+    Kind,
+)
+from redelivery.testing.conformance.counts import Counts
+from redelivery.testing.conformance.destinations import Destinations
+from redelivery.testing.conformance.draining import Draining
+from redelivery.testing.conformance.expiry import Expiry
+from redelivery.testing.conformance.holding import Holding
+from redelivery.testing.conformance.log import EXPECTED_LOG, Attempt, AttemptLog, attempt_log
+from redelivery.testing.conformance.orders import Orders
+from redelivery.testing.conformance.poisoning import DeadLetters
+from redelivery.testing.conformance.reconnects import Reconnects
+from redelivery.testing.conformance.schedules import Schedules
+from redelivery.testing.conformance.sending import Sending
+from redelivery.testing.conformance.steering import Steering
+
+__all__ = [
+    "EXPECTED_LOG",
+    "FEATURES",
+    "KINDS",
+    "Arrival",
+    "Attempt",
+    "AttemptLog",
+    "Bench",
+    "Bodies",
+    "BrokerUnderTest",
+    "Conformance",
+    "Counts",
+    "DeadLetters",
+    "Destinations",
+    "Direction",
+    "Draining",
+    "Expiry",
+    "Feature",
+    "Found",
+    "Gate",
+    "Holding",
+    "Kind",
+    "Orders",
+    "Reconnects",
+    "Schedules",
+    "Sending",
+    "Steering",
+    "Suite",
+    "attempt_log",
+]
+
+
+class Conformance(
+    AttemptLog,
+    Counts,
+    Schedules,
+    Orders,
+    DeadLetters,
+    Expiry,
+    Bodies,
+    Destinations,
+    Steering,
+    Sending,
+    Holding,
+    Draining,
+    Reconnects,
+):
+    """The whole suite."""

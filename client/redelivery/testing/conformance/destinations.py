@@ -1,0 +1,127 @@
+"""Wildcards, topics, durable subscriptions and selectors: as the pair can, or refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import redelivery
+from redelivery.testing.conformance.bench import Suite, refused
+
+if TYPE_CHECKING:
+    from redelivery.testing.conformance.bench import Bench
+
+__all__ = ["Destinations"]
+
+ONCE_MORE = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.05)
+
+
+class Destinations(Suite):
+    """What a consumer can consume from."""
+
+    def test_a_wildcard_consumer_uses_each_messages_own_policy(self, bench: Bench) -> None:
+        """`stem.>` redelivers each message as the policy of its own queue says."""
+        connection = bench.connect(
+            redelivery.RedeliveryPolicyMap({
+                f"{bench.queue}.never": redelivery.RedeliveryPolicy(maximum_redeliveries=0),
+                f"{bench.queue}.*": ONCE_MORE,
+            })
+        )  # fmt: skip
+        if "wildcards" not in bench.broker.features:
+            refused(lambda: connection.consumer(f"{bench.queue}.>"), bench.queue)
+            return
+        consumer = connection.consumer(f"{bench.queue}.>")
+        for name in ("never", "twice"):
+            bench.post(connection, name, f"{bench.queue}.{name}")
+        deliveries: Counter[str] = Counter()
+        for _ in range(3):
+            message = bench.pull(consumer)
+            deliveries[message.text] += 1
+            assert message.destination == f"queue://{bench.queue}.{message.text}"
+            message.fail("no")
+        assert deliveries == {"never": 1, "twice": 2}
+        letters = bench.buried(connection, 2)
+        assert sorted(letter.text for letter in letters) == ["never", "twice"]
+
+    def test_each_consumer_of_a_topic_has_each_message(self, bench: Bench) -> None:
+        """A failure is redelivered to who failed, by the topic's policy; the other one is done."""
+        topic = f"topic://{bench.queue}"
+        connection = bench.connect(redelivery.RedeliveryPolicyMap({topic: ONCE_MORE}))
+        if "topics" not in bench.broker.features:
+            refused(lambda: connection.consumer(topic), bench.queue)
+            return
+        fails, fine = connection.consumer(topic), connection.consumer(topic)
+        for body in ("1", "2"):
+            bench.post(connection, body, topic)
+        for consumer in (fails, fine):
+            first = bench.pull(consumer)
+            assert (first.text, first.destination) == ("1", topic)
+            (first.fail if consumer is fails else first.accept)()
+            second = bench.pull(consumer)
+            assert (second.text, second.accept()) == ("2", True)
+        again = bench.pull(fails)
+        assert (again.text, again.delivery_count) == ("1", 2)
+        again.accept()
+        bench.nothing(fine)
+        bench.nothing(fails)
+
+    def test_a_durable_subscription_keeps_what_comes_while_away(self, bench: Bench) -> None:
+        """With a client id and a name; what was not settled comes again, too."""
+        topic, name = f"topic://{bench.queue}", "conformance"
+        options = {"jms__clientID": f"client-{bench.run}"}
+        if "durable" not in bench.broker.features:
+            connection = bench.connect(**options)
+            refused(lambda: connection.consumer(topic, subscription=name), name)
+            return
+        consumer = bench.connect(**options).consumer(topic, subscription=name)
+        sender = bench.connect()
+        bench.post(sender, "0", topic)
+        assert bench.pull(consumer).accept() is True
+        bench.post(sender, "1", topic)
+        assert bench.pull(consumer).text == "1"
+        bench.leave()
+        sender = bench.connect()
+        bench.post(sender, "2", topic)
+        consumer = bench.connect(**options).consumer(topic, subscription=name)
+        for body in ("1", "2"):
+            message = bench.pull(consumer)
+            assert (message.text, message.accept()) == (body, True)
+        bench.nothing(consumer)
+
+    def test_a_selector_picks_messages(self, bench: Bench) -> None:
+        """Only what matches comes, a redelivery too; the rest stays on the queue."""
+        for body in ("red", "blue", "red"):
+            bench.send(body, headers={"colour": body})
+        connection = bench.connect(ONCE_MORE)
+        selector = "colour = 'red'"
+        if "selectors" not in bench.broker.features:
+            refused(lambda: connection.consumer(bench.queue, selector=selector), "selector")
+            assert [found.text for found in bench.left()] == ["red", "blue", "red"]
+            return
+        consumer = connection.consumer(bench.queue, selector=selector)
+        first = bench.pull(consumer)
+        assert (first.text, first.fail("no")) == ("red", True)
+        for count in (1, 2):
+            message = bench.pull(consumer)
+            assert (message.text, message.delivery_count, message.accept()) == ("red", count, True)
+        bench.nothing(consumer)
+        assert [found.text for found in bench.left()] == ["blue"]
+
+    def test_consumers_of_one_connection_have_queues_of_their_own(self, bench: Bench) -> None:
+        """Each has its own queue's messages and redeliveries; one that closes does not disturb the other."""
+        other = f"{bench.queue}.other"
+        for queue in (bench.queue, other):
+            bench.send(queue, queue)
+        connection = bench.connect(ONCE_MORE)
+        first, second = connection.consumer(bench.queue), connection.consumer(other)
+        for consumer, queue in ((first, bench.queue), (second, other)):
+            message = bench.pull(consumer)
+            assert (message.text, message.fail("no")) == (queue, True)
+        first.close()
+        message = bench.pull(second)
+        assert (message.text, message.delivery_count, message.accept()) == (other, 2, True)
+        bench.send("after", other)
+        assert bench.pull(second).accept() is True
+        (left,) = bench.eventually(bench.left, "what the closed one held is on its queue again")
+        assert left.text == bench.queue
+        assert bench.left(other) == []

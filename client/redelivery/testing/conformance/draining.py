@@ -1,0 +1,98 @@
+"""The end of a consumer: running handlers finish, the rest goes back as it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import redelivery
+from redelivery.testing.conformance.bench import PATIENCE, Suite
+
+if TYPE_CHECKING:
+    from redelivery import Message
+    from redelivery.testing.conformance.bench import Bench
+
+__all__ = ["Draining"]
+
+
+class Draining(Suite):
+    """`drain`, and closing."""
+
+    def check_the_rest(self, bench: Bench, bodies: list[str]) -> None:
+        """Another consumer gets these, each with its full number of deliveries, and nothing else."""
+        connection = bench.connect()
+        consumer = connection.consumer(bench.queue)
+        counts: Counter[str] = Counter()
+        for _ in range(3 * len(bodies)):
+            message = bench.pull(consumer)
+            counts[message.text] += 1
+            assert message.delivery_count == counts[message.text], message.text
+            message.fail("no")
+        bench.nothing(consumer)
+        assert counts == dict.fromkeys(bodies, 3)
+        letters = bench.buried(connection, len(bodies))
+        assert sorted(letter.text for letter in letters) == sorted(bodies)
+        assert bench.left() == []
+
+    def test_running_handlers_finish_and_the_rest_goes_back(self, bench: Bench) -> None:
+        """A handler that runs is waited for, and its message accepted; what was prefetched is not counted."""
+        gate, begun = bench.gate(), list[str]()
+
+        def handle(message: Message) -> None:
+            begun.append(message.text)
+            gate.wait()
+
+        connection = bench.connect()
+        for number in range(5):
+            bench.post(connection, str(number))
+        connection.listen(bench.queue, handle)
+        connection.start()
+        bench.prefetched(connection, 5)
+        bench.eventually(lambda: begun, "one runs")
+        drained = bench.beside(lambda: connection.drain(PATIENCE))
+        bench.eventually(lambda: connection.report().released == 4, "the others are given back")
+        assert not drained.done(), "it waits for the handler"
+        gate.open()
+        assert drained.result(PATIENCE) == redelivery.Report(accepted=1, released=4)
+        assert begun == ["0"]
+        bench.leave()
+        self.check_the_rest(bench, ["1", "2", "3", "4"])
+
+    def test_what_is_in_hand_can_be_settled_after_draining(self, bench: Bench) -> None:
+        """A message pulled before is accepted after; a parked one goes back, and its charge with it."""
+        connection = bench.connect(redelivery.RedeliveryPolicy(initial_redelivery_delay=600))
+        for body in ("parked", "held", "fresh"):
+            bench.post(connection, body)
+        consumer = connection.consumer(bench.queue)
+        bench.pull(consumer).fail("no")
+        held = bench.pull(consumer)
+        bench.prefetched(connection, 3)
+        assert connection.drain(0) == redelivery.Report(redelivered=1, released=2, running=1)
+        assert consumer.receive(timeout=0) is None
+        assert (held.text, held.accept()) == ("held", True)
+        assert connection.drain(5) == redelivery.Report(accepted=1, redelivered=1, released=2)
+        bench.leave()
+        self.check_the_rest(bench, ["parked", "fresh"])
+
+    def test_closing_gives_back_what_is_held(self, bench: Bench) -> None:
+        """A consumer that closes leaves its messages, and their counts, to the next one; a late result is stale."""
+        for number in range(5):
+            bench.send(str(number))
+        policy = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.1)
+        connection = bench.connect(policy)
+        first = connection.consumer(bench.queue)
+        assert bench.pull(first).accept() is True
+        bench.pull(first).fail("no")
+        held = bench.pull(first)
+        first.close()
+        assert held.accept() is False
+        second = connection.consumer(bench.queue)
+        messages = [bench.pull(second) for _ in range(4)]
+        assert sorted(message.text for message in messages) == ["1", "2", "3", "4"]
+        for message in messages:
+            assert message.delivery_count == (2 if message.text == "1" else 1), message.text
+            message.fail("no") if message.text == "1" else message.accept()
+        assert [letter.text for letter in bench.buried(connection, 1)] == ["1"]
+        report = connection.report()
+        assert (report.accepted, report.poisoned, report.stale) == (4, 1, 1)
+        assert bench.left() == []

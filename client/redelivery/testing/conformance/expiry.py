@@ -1,0 +1,58 @@
+"""Messages that expire before they are dispatched."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from redelivery.testing.conformance.bench import Suite
+from redelivery.testing.conformance.poisoning import check_copy, is_native
+
+if TYPE_CHECKING:
+    from redelivery.testing.conformance.bench import Bench
+
+__all__ = ["Expiry"]
+
+TTL = 0.4
+
+
+class Expiry(Suite):
+    """Never dispatched, never counted; dead-lettered or dropped."""
+
+    @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
+    @pytest.mark.parametrize("process", [True, False], ids=["process", "drop"])
+    def test_an_expired_message_is_never_dispatched(
+        self, bench: Bench, *, process: bool, persistent: bool
+    ) -> None:
+        """One that expires here, before its turn, is dead-lettered with cause `expired`, or dropped."""
+        connection = bench.connect(redelivery__processExpired=process)
+        consumer = connection.consumer(bench.queue)
+        bench.post(connection, "late", ttl=TTL, persistent=persistent)
+        bench.post(connection, "fine")
+        bench.prefetched(connection, 2)
+        bench.pass_time(TTL + 0.05)
+        message = bench.pull(consumer)
+        assert (message.text, message.accept()) == ("fine", True)
+        bench.nothing(consumer)
+        if process:
+            (letter,) = bench.buried(connection, 1)
+            assert (letter.text, letter.persistent) == ("late", True)
+            if not is_native("auto", bench.capabilities, persistent=persistent):
+                check_copy(letter, bench.queue, cause="expired", count=0, persistent=persistent)
+        assert bench.left() == []
+        assert len(bench.letters()) == process
+        assert connection.report() == redelivery.Report(accepted=1, poisoned=process, discarded=not process)
+
+    def test_what_expires_while_it_waits_for_its_redelivery(self, bench: Bench) -> None:
+        """It was handled once, and is not handled again; its dead letter tells the failure that was charged."""
+        policy = redelivery.RedeliveryPolicy(initial_redelivery_delay=TTL + 0.1)
+        connection = bench.connect(policy, redelivery__deadLetter="forward")
+        consumer = connection.consumer(bench.queue)
+        bench.post(connection, "late", ttl=TTL)
+        bench.pull(consumer).fail("no")
+        assert consumer.receive(timeout=TTL + 0.3) is None
+        (letter,) = bench.buried(connection, 1)
+        check_copy(letter, bench.queue, cause="expired", count=1)
+        assert bench.left() == []

@@ -1,0 +1,157 @@
+"""Where poison goes: by each route, a dead letter is there exactly once, and its source is empty."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, get_args
+
+import pytest
+
+import redelivery
+from redelivery.core.dead_letter import Route
+from redelivery.testing.conformance.bench import Suite, as_text, refused
+
+if TYPE_CHECKING:
+    from redelivery import Connection
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.testing.conformance.bench import Bench
+    from redelivery.testing.conformance.broker import Found
+
+__all__ = ["DeadLetters", "can_acknowledge", "check_copy", "is_native"]
+
+NONE = redelivery.RedeliveryPolicy(maximum_redeliveries=0)
+HEADERS = {"colour": "red: ü", "empty": ""}
+
+
+def can_acknowledge(capabilities: Capabilities) -> bool:
+    """Whether `deadLetter=ack` is possible: a broker may keep poison only because it is configured so."""
+    return capabilities.poison_persistent or getattr(capabilities, "poison_on_request", False)
+
+
+def is_native(route: Route, capabilities: Capabilities, *, persistent: bool) -> bool:
+    """Whether a message leaves by the broker's own acknowledgement, to its own dead-letter queue."""
+    kept = capabilities.poison_persistent if persistent else capabilities.poison_non_persistent
+    if route == "ack":
+        return kept or getattr(capabilities, "poison_on_request", False)
+    return kept and route == "auto"
+
+
+def check_copy(letter: Found, source: str, *, cause: str, count: int, persistent: bool = True) -> None:
+    """A copy says why it is there, after how many deliveries, and where it was."""
+    headers = letter.headers
+    assert headers["redeliveryCause"] == cause
+    assert as_text(headers["redeliveryCount"]) == str(count)
+    assert headers["redeliveryOriginalDestination"] == f"queue://{source}"
+    assert headers["redeliveryOriginalId"]
+    mode = "PERSISTENT" if persistent else "NON_PERSISTENT"
+    assert headers["redeliveryOriginalDeliveryMode"] == mode
+    if cause != "expired":
+        first, last = (
+            datetime.fromisoformat(headers[f"redelivery{which}Failure"]) for which in ("First", "Last")
+        )
+        assert first <= last
+        assert last.tzinfo is not None
+
+
+def fail_all(bench: Bench, connection: Connection, deliveries: int) -> None:
+    """Handle so many deliveries; each fails, and nothing comes after."""
+    consumer = connection.consumer(bench.queue)
+    for _ in range(deliveries):
+        bench.pull(consumer).fail(ValueError("a: b\\c"))
+    bench.nothing(consumer)
+
+
+class DeadLetters(Suite):
+    """Routes, destinations and properties of dead letters."""
+
+    @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
+    @pytest.mark.parametrize("route", get_args(Route))
+    def test_each_route_takes_poison_away(self, bench: Bench, route: Route, *, persistent: bool) -> None:
+        """One dead letter, whole, and nothing on the queue; `discard` leaves none; `ack` may be refused."""
+        connection = bench.connect(redelivery__deadLetter=route)
+        if route == "ack" and not can_acknowledge(bench.capabilities):
+            refused(lambda: connection.consumer(bench.queue), "redelivery.deadLetter=ack")
+            return
+        bench.send("bad", headers=HEADERS, persistent=persistent)
+        fail_all(bench, connection, 3)
+        if route == "discard":
+            assert bench.left() == []
+            assert bench.letters() == []
+            assert connection.report() == redelivery.Report(redelivered=2, discarded=1)
+            return
+        (letter,) = bench.buried(connection, 1)
+        assert (letter.body, letter.kind) == (b"bad", "text")
+        assert HEADERS.items() <= letter.headers.items()
+        native = is_native(route, bench.capabilities, persistent=persistent)
+        assert letter.persistent or (native and not persistent), "a copy is always kept"
+        if not native:
+            check_copy(letter, bench.queue, cause="ValueError: a: b\\c", count=3, persistent=persistent)
+        assert bench.left() == []
+        assert connection.report() == redelivery.Report(redelivered=2, poisoned=1)
+
+    def test_a_destination_of_ones_own(self, bench: Bench) -> None:
+        """`redelivery.deadLetterDestination` takes the copies, and the broker's own queue gets none."""
+        own = f"{bench.queue}.graveyard"
+        connection = bench.connect(NONE, redelivery__deadLetterDestination=own)
+        bench.send("bad")
+        fail_all(bench, connection, 1)
+        (letter,) = bench.buried(connection, 1, own)
+        check_copy(letter, bench.queue, cause="ValueError: a: b\\c", count=1)
+        assert bench.letters() == []
+        assert bench.left() == []
+
+    def test_a_consumer_of_the_dead_letters_names_another_destination(self, bench: Bench) -> None:
+        """Or its own poison would circle: refused; with another destination it works."""
+        own, other = f"{bench.queue}.graveyard", f"{bench.queue}.second"
+        connection = bench.connect(NONE, redelivery__deadLetterDestination=own)
+        refused(lambda: connection.consumer(own), own, "redelivery.deadLetterDestination")
+        bench.send("bad", own)
+        connection = bench.connect(NONE, redelivery__deadLetterDestination=other)
+        bench.pull(connection.consumer(own)).fail("again")
+        (letter,) = bench.buried(connection, 1, other)
+        check_copy(letter, own, cause="again", count=1)
+
+    def test_a_copy_keeps_what_the_message_had(self, bench: Bench) -> None:
+        """Priority, correlation id and properties; it never expires unless it is told to."""
+        connection = bench.connect(NONE, redelivery__deadLetter="forward")
+        identity = bench.post(
+            connection, "bad", headers=HEADERS, priority=7, correlation_id="c: 1", ttl=60, reply_to="answers"
+        )
+        fail_all(bench, connection, 1)
+        (letter,) = bench.buried(connection, 1)
+        check_copy(letter, bench.queue, cause="ValueError: a: b\\c", count=1)
+        assert {**HEADERS, "redeliveryId": identity}.items() <= letter.headers.items()
+        assert (letter.priority, letter.correlation_id, letter.expires_at) == (7, "c: 1", None)
+
+    def test_a_copy_may_expire(self, bench: Bench) -> None:
+        """`redelivery.deadLetterExpiration` is how long it lives."""
+        connection = bench.connect(
+            NONE, redelivery__deadLetter="forward", redelivery__deadLetterExpiration=60_000
+        )
+        bench.send("bad")
+        fail_all(bench, connection, 1)
+        (letter,) = bench.buried(connection, 1)
+        assert letter.expires_at is not None
+        assert 0 < letter.expires_at - bench.clock.time() <= 60
+
+    @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
+    def test_poison_that_nobody_wants(self, bench: Bench, *, persistent: bool) -> None:
+        """`processNonPersistent=false` drops poison that is not persistent, and counts it as discarded."""
+        connection = bench.connect(NONE, redelivery__processNonPersistent=False)
+        bench.send("bad", persistent=persistent)
+        fail_all(bench, connection, 1)
+        if persistent:
+            assert len(bench.buried(connection, 1)) == 1
+        assert bench.left() == []
+        assert len(bench.letters()) == persistent
+        assert connection.report() == redelivery.Report(poisoned=persistent, discarded=not persistent)
+
+    def test_many_poison_messages_leave_at_once(self, bench: Bench) -> None:
+        """Each of fifty has its dead letter, none twice."""
+        connection = bench.connect(NONE)
+        for number in range(50):
+            bench.send(str(number), persistent=number % 2 == 0)
+        fail_all(bench, connection, 50)
+        letters = bench.buried(connection, 50)
+        assert sorted(int(letter.text) for letter in letters) == list(range(50))
+        assert bench.left() == []

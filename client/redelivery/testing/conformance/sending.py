@@ -1,0 +1,93 @@
+"""Sending: confirmed, with an id, and with everything that was given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redelivery.testing.conformance.bench import Suite, as_text, refused
+
+if TYPE_CHECKING:
+    from redelivery.testing.conformance.bench import Bench
+
+__all__ = ["Sending"]
+
+DELAY = 0.3
+BROKERS_OWN = 1.5  # seconds: schedulers of brokers look from time to time
+HEADERS = {"colon": "a:b", "lines": "one\ntwo", "unicode": "Grüße", "number": 3, "flag": True}
+
+
+class Sending(Suite):
+    """What `Connection.send` promises."""
+
+    @pytest.mark.parametrize("persistent", [True, False], ids=["persistent", "non_persistent"])
+    def test_a_confirmed_message_is_there_with_all_it_was_given(
+        self, bench: Bench, *, persistent: bool
+    ) -> None:
+        """When `send` returns the broker has the message, and the other client finds it, with the id returned."""
+        began = bench.clock.time()
+        identity = bench.post(
+            bench.connect(), "body", headers=HEADERS, priority=8, correlation_id="c: 1", ttl=60, persistent=persistent
+        )  # fmt: skip
+        (found,) = bench.left()
+        assert (found.body, found.kind, found.persistent) == (b"body", "text", persistent)
+        assert (found.priority, found.correlation_id) == (8, "c: 1")
+        assert found.headers["redeliveryId"] == identity
+        assert {name: as_text(found.headers[name]) for name in HEADERS} == {
+            name: as_text(value) for name, value in HEADERS.items()
+        }
+        assert found.expires_at is not None
+        assert -1 < found.expires_at - began - 60 < 5
+
+    def test_the_library_reads_what_it_sends(self, bench: Bench) -> None:
+        """Each argument of `send` is a property of the message that comes."""
+        connection = bench.connect()
+        identity = bench.post(
+            connection, '{"n": 1}', headers=HEADERS, priority=8, correlation_id="c: 1", ttl=60,
+            reply_to="answers", content_type="application/json", persistent=False,
+        )  # fmt: skip
+        message = bench.pull(connection.consumer(bench.queue))
+        assert message.headers["redeliveryId"] == identity
+        assert {name: as_text(message.headers[name]) for name in HEADERS} == {
+            name: as_text(value) for name, value in HEADERS.items()
+        }
+        assert (message.json(), message.content_type) == ({"n": 1}, "application/json")
+        assert (message.priority, message.correlation_id) == (8, "c: 1")
+        assert (message.reply_to, message.persistent) == ("queue://answers", False)
+        assert message.expiration is not None
+        assert -1 < message.expiration.timestamp() - bench.clock.time() - 60 < 5
+        assert message.accept() is True
+        assert bench.left() == []
+
+    def test_a_group_is_told_where_the_pair_tells_groups(self, bench: Bench) -> None:
+        """Elsewhere it is None, and an order per group is refused."""
+        connection = bench.connect()
+        bench.post(connection, "grouped", group="g: 1")
+        message = bench.pull(connection.consumer(bench.queue))
+        assert message.group == ("g: 1" if bench.capabilities.groups else None)
+        message.accept()
+
+    def test_a_delayed_message_comes_later(self, bench: Bench) -> None:
+        """Not before `delay`, and others overtake it; refused where the broker cannot."""
+        connection = bench.connect()
+        if "delay" not in bench.broker.features:
+            refused(lambda: bench.post(connection, "later", delay=DELAY), "delay")
+            assert bench.left() == []
+            return
+        consumer = connection.consumer(bench.queue)
+        began = bench.clock.monotonic()
+        bench.post(connection, "later", delay=DELAY)
+        bench.post(connection, "now")
+        assert bench.pull(consumer).text == "now"
+        assert bench.pull(consumer).text == "later"
+        assert DELAY - 1e-6 <= bench.clock.monotonic() - began <= DELAY + BROKERS_OWN
+
+    def test_ids_are_new(self, bench: Bench) -> None:
+        """No two messages have one id; all are there in the order in which they were sent."""
+        connection = bench.connect()
+        ids = [bench.post(connection, str(number)) for number in range(20)]
+        assert len(set(ids)) == 20
+        found = bench.left()
+        assert [one.headers["redeliveryId"] for one in found] == ids
+        assert [one.text for one in found] == [str(number) for number in range(20)]

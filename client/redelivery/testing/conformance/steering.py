@@ -1,0 +1,102 @@
+"""What an application can make of a message: poison, discard, defer, release; and nothing twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from redelivery.testing.conformance.bench import Suite
+from redelivery.testing.conformance.poisoning import check_copy, is_native
+
+if TYPE_CHECKING:
+    from redelivery.testing.conformance.bench import Bench
+
+__all__ = ["Steering"]
+
+
+class Steering(Suite):
+    """Results other than success and failure."""
+
+    def test_poison_at_the_first_delivery(self, bench: Bench) -> None:
+        """`raise Poison` dead-letters now, whatever redeliveries its policy has left."""
+        bench.send("bad")
+        connection = bench.connect()
+        with bench.pull(connection.consumer(bench.queue)) as message:
+            raise redelivery.Poison("no such order")
+        assert message.outcome == "poisoned"
+        (letter,) = bench.buried(connection, 1)
+        assert letter.text == "bad"
+        if not is_native("auto", bench.capabilities, persistent=True):
+            check_copy(letter, bench.queue, cause="Poison: no such order", count=1)
+        assert bench.left() == []
+        assert connection.report() == redelivery.Report(poisoned=1)
+
+    def test_discard_drops(self, bench: Bench) -> None:
+        """`raise Discard` accepts, and is counted as discarded: no dead letter, no redelivery."""
+        bench.send("old")
+        connection = bench.connect()
+        consumer = connection.consumer(bench.queue)
+        with bench.pull(consumer) as message:
+            raise redelivery.Discard("done already")
+        assert message.outcome == "discarded"
+        bench.nothing(consumer)
+        assert bench.left() == []
+        assert bench.letters() == []
+        assert connection.report() == redelivery.Report(discarded=1)
+
+    def test_defer_is_later_and_not_charged(self, bench: Bench) -> None:
+        """`raise Defer` comes after its delay with the same count; past the maximum of deferrals it is a failure."""
+        bench.send("later")
+        connection = bench.connect(redelivery__maximumDeferrals=2)
+        consumer = connection.consumer(bench.queue)
+        seen: list[tuple[int, str | None]] = []
+        for _ in range(4):
+            began = bench.clock.monotonic()
+            with bench.pull(consumer) as message:
+                raise redelivery.Defer(0.1)
+            seen.append((message.delivery_count, message.outcome))
+            if len(seen) in (2, 3):
+                assert 0.1 - 1e-6 <= bench.clock.monotonic() - began <= 0.1 + bench.broker.late
+        assert seen == [(1, "deferred"), (1, "deferred"), (1, "redelivered"), (2, "redelivered")]
+        assert bench.pull(consumer).accept() is True
+        assert bench.left() == []
+
+    @pytest.mark.parametrize("how", ["release", "interrupt"])
+    def test_a_released_message_is_not_charged(self, bench: Bench, how: str) -> None:
+        """It comes again with the same count: at once where the broker takes it back, else when its consumer ends."""
+        bench.send("spare")
+        connection = bench.connect()
+        consumer = connection.consumer(bench.queue)
+        message = bench.pull(consumer)
+        message.fail("charged once")
+        message = bench.pull(consumer)
+        if how == "release":
+            assert message.release() is True
+        else:
+            with pytest.raises(KeyboardInterrupt), message:
+                raise KeyboardInterrupt
+        assert message.outcome == "released"
+        if not bench.capabilities.release:
+            bench.nothing(consumer)
+            consumer.close()
+            consumer = connection.consumer(bench.queue)
+        message = bench.pull(consumer)
+        assert (message.delivery_count, message.accept()) == (2, True)
+        assert bench.left() == []
+
+    def test_a_message_is_settled_once(self, bench: Bench) -> None:
+        """Every second settlement raises AlreadySettled, and changes nothing."""
+        bench.send("one")
+        connection = bench.connect()
+        consumer = connection.consumer(bench.queue)
+        message = bench.pull(consumer)
+        message.accept()
+        for settle in (message.accept, message.fail, message.poison, message.release):
+            with pytest.raises(redelivery.AlreadySettled):
+                settle()
+        bench.nothing(consumer)
+        assert connection.report() == redelivery.Report(accepted=1)
+        assert bench.left() == []
+        assert bench.letters() == []
