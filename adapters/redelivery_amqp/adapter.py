@@ -1,0 +1,172 @@
+"""`AmqpAdapter`: commands of the seam carried out over AMQP 1.0."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, assert_never, cast
+
+from redelivery.adapter import Sent, Subscribed
+from redelivery.core.commands import (
+    Accept,
+    Credit,
+    Forward,
+    Hold,
+    Poison,
+    Release,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    outdated,
+)
+from redelivery.core.events import Confirmed
+from redelivery.errors import AdapterError
+from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.link import Link
+from redelivery_amqp.outgoing import copied, encoded
+from redelivery_amqp.outlet import judged
+from redelivery_amqp.transactions import Transfer
+from redelivery_amqp.wire import ACCEPTED, RELEASED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.adapter import Opening, Sink
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery
+    from redelivery.errors import RedeliveryError
+    from redelivery_amqp.outlet import Outcome
+
+__all__ = ["AmqpAdapter"]
+
+
+class AmqpAdapter:
+    """One connection at a time to any of the four brokers."""
+
+    def __init__(self) -> None:
+        self._link: Link | None = None
+        self._sink: Sink
+
+    def open(self, opening: Opening, sink: Sink) -> Capabilities:
+        """Connect to one address; see `redelivery.adapter.Adapter.open`."""
+        old, self._link = self._link, None
+        if old is not None:
+            old.abandon()
+        self._sink = sink
+        link = Link(opening, sink)
+        link.open()
+        self._link = link
+        return replace(link.profile.capabilities, version=link.version)
+
+    def execute(self, commands: Sequence[AdapterCommand]) -> None:
+        """Carry out commands, in order, and write what follows at once."""
+        link = self._link
+        if link is None or outdated(commands, link.epoch):
+            return
+        with link.wire.lock:
+            if link.over:
+                return
+            for command in commands:
+                self._carry_out(link, command)
+            link.flush()
+
+    def close(self, timeout: float) -> None:
+        """Say goodbye and close; see `redelivery.adapter.Adapter.close`."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close(timeout)
+
+    def _carry_out(self, link: Link, command: AdapterCommand) -> None:
+        match command:
+            case Accept():
+                link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), ACCEPTED)
+            case Release():
+                link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), RELEASED)
+            case Credit():
+                link.links.flow(command.consumer, command.messages)
+            case Poison():
+                self._poison(link, command)
+            case Forward():
+                self._forward(link, command)
+            case Send():
+                self._send(link, command)
+            case Subscribe():
+                self._subscribe(link, command)
+            case Unsubscribe():
+                link.links.detach(command.consumer)
+            case Hold():
+                pass  # credit counts messages, and the engine counts with it
+            case _:
+                assert_never(command)
+
+    def _poison(self, link: Link, command: Poison) -> None:
+        delivery = _own(link, command.delivery)
+        if delivery is None:
+            return
+        link.links.reject(delivery, self._confirmation(link, delivery))
+
+    def _forward(self, link: Link, command: Forward) -> None:
+        delivery = _own(link, command.delivery)
+        if delivery is None:
+            return
+        answer, profile = self._confirmation(link, delivery), link.profile
+        copy = copied(command, delivery, profile, link.wall_clock())
+        outlet = link.links.outlet(command.copy.destination)
+
+        if profile.capabilities.forward == "atomic":
+            Transfer(link.wire, link.links.coordinator(), outlet, delivery, copy, answer).begin()
+        else:
+            outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
+
+    def _confirmation(self, link: Link, delivery: AmqpDelivery) -> Callable[[RedeliveryError | None], None]:
+        sink = self._sink
+        return lambda error: link.later(lambda: sink(Confirmed(delivery, error)))
+
+    def _send(self, link: Link, command: Send) -> None:
+        sink, message, token = self._sink, command.message, command.token
+        if message.delay is not None and link.profile.delay is None:
+            broker = link.profile.capabilities.broker
+            link.later(
+                lambda: sink(Sent(token, AdapterError(f"{broker} has no delayed messages over AMQP 1.0")))
+            )
+            return
+        outlet = link.links.outlet(message.destination)
+
+        def outcome(delivery: Outcome) -> None:
+            error = judged(
+                delivery, outlet.where, link.wire.masked
+            )  # now: what proton knows of it is gone later
+            link.later(lambda: sink(Sent(token, error)))
+
+        outlet.send(encoded(message, link.profile, link.wall_clock()), outcome)
+
+    def _subscribe(self, link: Link, command: Subscribe) -> None:
+        sink, consumer = self._sink, command.consumer
+        if link.links.knows(consumer):
+            return  # a second link would outlive its end
+
+        def answer(error: RedeliveryError | None) -> None:
+            link.later(lambda: sink(Subscribed(consumer, error)))
+
+        def checked(error: RedeliveryError | None) -> None:
+            if isinstance(error, AdapterError):
+                error = AdapterError(
+                    f"the dead-letter destination {command.dead_letter} cannot be used: {error}"
+                )
+            if error is None:
+                link.links.attach(inlet)
+            else:
+                inlet.answer(error)
+
+        inlet = link.links.add(command, answer)
+        if command.dead_letter is None:
+            link.links.attach(inlet)
+        else:
+            link.links.outlet(command.dead_letter).when_attached(checked)
+
+
+def _own(link: Link, delivery: Delivery) -> AmqpDelivery | None:
+    """Return the delivery if it came on this connection and can still be settled."""
+    if delivery.epoch != link.epoch or not isinstance(delivery, AmqpDelivery):
+        return None
+    return None if delivery.handle is None or delivery.source.ended else delivery

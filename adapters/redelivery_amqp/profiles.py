@@ -1,0 +1,199 @@
+"""What each broker does with AMQP 1.0: one profile per broker, measured (docs/measured-amqp.md)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from redelivery.core.commands import Forward
+    from redelivery.settings import BrokerName
+
+__all__ = ["Artemis", "BrokerJ", "Classic", "Profile", "RabbitMQ", "profile_for"]
+
+KINDS = ("queue", "topic", "temp-queue", "temp-topic")
+
+
+class Profile(ABC):
+    """One broker over AMQP 1.0."""
+
+    capabilities: ClassVar[Capabilities]
+    capability: ClassVar[bool] = False
+    """Whether a terminus needs the capability `queue` or `topic`."""
+    rest: ClassVar[str] = "#"
+    """The wildcard for all that follows, Classic's `>`."""
+    durable_terminus: ClassVar[bool] = False
+    """Whether a queue is only declared durable if the terminus says so."""
+    tells_count: ClassVar[bool] = True
+    """Whether the header's `delivery-count` means anything."""
+    delay: ClassVar[str | None] = None
+    """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
+
+    @abstractmethod
+    def address(self, destination: str) -> str:
+        """Return the terminus address for a qualified destination."""
+
+    def pattern(self, destination: str) -> str:
+        """Return the address to receive from, where `*` and `>` are Classic's wildcards."""
+        address = self.address(destination)
+        many = not destination.startswith("native://") and (address == ">" or address.endswith((".>", "/>")))
+        return f"{address[:-1]}{self.rest}" if many else address
+
+    def qualified(self, address: str, kind: str) -> str:
+        """Return a qualified destination for an address; `kind` is that of its subscription, or `queue`."""
+        for known in KINDS:
+            if address.startswith(f"{known}://"):
+                return address
+        return f"{kind}://{address}"
+
+    def redelivered(self, first_acquirer: bool | None) -> bool:  # noqa: ARG002 - only one broker tells by it
+        """Whether the header's `first-acquirer` says that the message was delivered before."""
+        return False
+
+    def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none
+        """Yield the application properties that this broker's own tools expect on a dead letter."""
+        yield from ()
+
+    def copy_annotations(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none
+        """Yield the message annotations that this broker's own tools expect on a dead letter."""
+        yield from ()
+
+
+class Classic(Profile):
+    """ActiveMQ Classic: rejected dead-letters a durable message at once, and drops another."""
+
+    capabilities = Capabilities(
+        broker="activemq",
+        poison_persistent=True,
+        forward="atomic",
+        flow=True,
+        release=True,
+        counts=True,
+        max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
+        dead_letter_destination="queue://ActiveMQ.DLQ",
+    )
+    delay = "x-opt-delivery-delay"
+    rest = ">"
+
+    def address(self, destination: str) -> str:
+        return destination.removeprefix("native://")
+
+    def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:
+        yield "dlqDeliveryFailureCause", command.cause.text
+
+
+class Artemis(Profile):
+    """ActiveMQ Artemis: without a capability an address becomes a topic."""
+
+    capabilities = Capabilities(
+        broker="artemis",
+        poison_on_request=True,  # rejected goes to the dead-letter address, if there is one
+        forward="atomic",
+        flow=True,
+        release=True,
+        counts=True,
+        dead_letter_destination="queue://DLQ",
+    )
+    capability = True
+    delay = "x-opt-delivery-delay"
+
+    def address(self, destination: str) -> str:
+        return destination.partition("://")[2]
+
+    def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:
+        address = self.address(command.delivery.destination)
+        yield "_AMQ_ORIG_ADDRESS", address
+        yield "_AMQ_ORIG_QUEUE", address
+
+    def copy_annotations(self, command: Forward) -> Iterator[tuple[str, str]]:
+        # Of a message that came over AMQP `retryMessages` reads these alone, and counts it as put back without them.
+        address = self.address(command.delivery.destination)
+        yield "x-opt-ORIG-ADDRESS", address
+        yield "x-opt-ORIG-QUEUE", address
+
+
+class BrokerJ(Profile):
+    """Qpid Broker-J: rejected only counts, so a poison message goes in a transaction."""
+
+    capabilities = Capabilities(
+        broker="qpid-broker-j",
+        forward="atomic",
+        flow=True,
+        release=True,
+        counts=True,
+        queue_wildcards=False,
+        dead_letter_destination="queue://DLQ",
+    )
+    delay = "x-opt-delivery-time"
+
+    def address(self, destination: str) -> str:
+        kind, _, name = destination.partition("://")
+        return f"amq.topic/{name}" if kind == "topic" else name
+
+    def qualified(self, address: str, kind: str) -> str:
+        if address.startswith("amq.topic/"):
+            return f"topic://{address[10:]}"
+        return super().qualified(address, kind)
+
+
+class RabbitMQ(Profile):
+    """RabbitMQ 3 with its AMQP 1.0 plugin: no transactions, and `modified` ends the session."""
+
+    capabilities = Capabilities(
+        broker="rabbitmq",
+        forward="confirmed",
+        flow=True,
+        release=True,
+        counts=False,
+        selectors=False,  # it even echoes the filter, and sends everything
+        subscriptions=False,  # the link opens, and gets nothing
+        queue_wildcards=False,
+        poison_on_request=True,  # rejected goes to the dead-letter exchange; without one it is dropped
+        max_hold=1800.0,  # consumer_timeout: then the session ends, and the messages go back
+        dead_letter_destination="queue://DLQ",
+    )
+    durable_terminus = True
+    tells_count = False  # always 0, of quorum queues too
+    _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
+
+    def address(self, destination: str) -> str:
+        kind, _, name = destination.partition("://")
+        return self._prefixes[kind] + name
+
+    def qualified(self, address: str, kind: str) -> str:
+        for prefix, read in (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic")):
+            if address.startswith(prefix):
+                return f"{read}://{address[len(prefix) :]}"
+        return super().qualified(address, kind)
+
+    def redelivered(self, first_acquirer: bool | None) -> bool:
+        return first_acquirer is False  # its only mark; the others never set the field
+
+
+_PRODUCTS: dict[str, type[Profile]] = {
+    "ActiveMQ": Classic,
+    "apache-activemq-artemis": Artemis,
+    "Apache Qpid Broker-J Core": BrokerJ,
+    "RabbitMQ": RabbitMQ,
+}
+_NAMED = {profile.capabilities.broker: profile for profile in _PRODUCTS.values()}
+
+
+def profile_for(properties: Mapping[str, object], broker: BrokerName) -> Profile:
+    """Return the profile for the properties of the broker's open frame, or for the `broker` that the user names.
+
+    Raises ConfigurationError for other brokers.
+    """
+    product = str(properties.get("product", ""))
+    profile = _PRODUCTS.get(product) if broker == "auto" else _NAMED[broker]
+    if profile is None:
+        name = product or "a broker that does not say its name (redelivery.broker can tell it)"
+        raise ConfigurationError(
+            f"{name} over AMQP is not supported yet; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
+        )
+    return profile()

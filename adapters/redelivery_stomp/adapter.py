@@ -1,0 +1,290 @@
+"""`StompAdapter`: commands of the seam written as STOMP frames."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, assert_never, cast
+
+from redelivery.adapter import Sent, Subscribed
+from redelivery.core.commands import (
+    Accept,
+    Credit,
+    Forward,
+    Hold,
+    Poison,
+    Release,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    outdated,
+)
+from redelivery.core.events import Confirmed
+from redelivery.core.outgoing import Outgoing
+from redelivery.errors import AdapterError
+from redelivery_stomp.custody import give_back
+from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.frames import frame
+from redelivery_stomp.headers import copy_of, send_headers, subscribe_headers
+from redelivery_stomp.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.adapter import Opening, Sink
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["StompAdapter"]
+
+
+class StompAdapter:
+    """One connection at a time to ActiveMQ Classic, Artemis or RabbitMQ. Individual acknowledgement always."""
+
+    def __init__(self) -> None:
+        self._link: Link | None = None
+        self._sink: Sink
+        self._transactions = itertools.count(1)
+        self._checked: set[str] = set()  # dead-letter destinations that take our messages
+
+    def open(self, opening: Opening, sink: Sink) -> Capabilities:
+        """Connect to one address; see `redelivery.adapter.Adapter.open`."""
+        old, self._link = self._link, None
+        if old is not None:
+            old.abandon()
+        self._sink = sink
+        link = Link(opening, sink)
+        link.open()
+        self._link = link
+        version = link.server.partition("/")[2].partition(" ")[0]
+        return replace(link.profile.capabilities, version=version)
+
+    def execute(self, commands: Sequence[AdapterCommand]) -> None:
+        """Write commands as frames, those of one call in one write where they need no answer."""
+        link = self._link
+        if link is not None and not outdated(commands, link.epoch):
+            with link.order:
+                self._execute(link, commands)
+
+    def _execute(self, link: Link, commands: Sequence[AdapterCommand]) -> None:
+        frames: list[bytes] = []
+        for command in commands:
+            match command:
+                case Accept():
+                    self._accept(link, command.deliveries, frames)
+                case Poison():
+                    self._poison(link, command)
+                case Forward():
+                    self._forward(link, command)
+                case Send():
+                    self._send(link, command)
+                case Subscribe():
+                    self._subscribe(link, command)
+                case Hold():
+                    self._hold(link, command)
+                case Unsubscribe():
+                    self._unsubscribe(link, command, frames)
+                case Release():
+                    self._release(link, command, frames)
+                case Credit():
+                    pass  # STOMP has none; the capabilities say so
+                case _:
+                    assert_never(command)
+        if frames:
+            link.write(b"".join(frames))
+
+    def close(self, timeout: float) -> None:
+        """Say goodbye and close; see `redelivery.adapter.Adapter.close`."""
+        link, self._link = self._link, None
+        if link is not None:
+            link.close(timeout)
+
+    def _accept(self, link: Link, deliveries: Sequence[Delivery], frames: list[bytes]) -> None:
+        epoch = link.epoch
+        own = [
+            d for d in cast("Sequence[StompDelivery]", deliveries) if d.epoch == epoch and not d.source.ended
+        ]
+        link.accepted(own)
+        _settled(own)
+        for delivery in own:
+            if delivery.record is not None and delivery.source.window is not None:
+                delivery.source.window.settled(delivery)
+        # The hot path is written out here: `settlement` says the same for one delivery, and for STOMP 1.1.
+        if link.version == "1.2":
+            handle = link.profile.handle
+            skip = len(handle)
+            for delivery in own:
+                head = delivery.head
+                at = head.find(handle) + skip
+                end = head.find(b"\n", at)
+                frames.append(b"ACK\nid:%b\n\n\0" % (head[at:end] if end >= 0 else head[at:]))
+        else:
+            frames += [b"%b\n\0" % delivery.settlement(b"ACK") for delivery in own]
+
+    def _release(self, link: Link, command: Release, frames: list[bytes]) -> None:
+        own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
+        _settled(own)
+        frames += [each.returned() for each in own]
+
+    def _unsubscribe(self, link: Link, command: Unsubscribe, frames: list[bytes]) -> None:
+        for identity, subscription in link.subscriptions.end(command.consumer).items():
+            if subscription.custody is None:
+                frames.append(frame(b"UNSUBSCRIBE", [("id", identity)]))
+            else:
+                give_back(link, subscription)
+
+    def _poison(self, link: Link, command: Poison) -> None:
+        delivery = _own(link, command.delivery)
+        if delivery is None:
+            return
+        _settled((delivery,))
+        _, receipt = link.receipt(self._confirmation(link, delivery))
+        link.write(b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode()))
+
+    def _forward(self, link: Link, command: Forward) -> None:
+        delivery = _own(link, command.delivery)
+        if delivery is None:
+            return
+        copy = copy_of(link.profile, command)
+        headers = list(send_headers(link.profile, copy, dead_letter=True))
+        answer = self._confirmation(link, delivery)
+        if link.profile.capabilities.forward == "confirmed":
+            receipt = link.receipt(answer, address=link.profile.address(copy.destination))
+            link.write(frame(b"SEND", [*headers, receipt], copy.body))
+            return
+        transaction = f"t{link.epoch}-{next(self._transactions)}"
+        within = [("transaction", transaction)]
+        # The SEND must have no receipt: then Classic lets a refused one spoil the whole transaction. With a receipt it
+        # answers ERROR for the SEND alone, and commits the ACK (measured: the message would be gone).
+        link.write(
+            b"".join((
+                frame(b"BEGIN", within),
+                frame(b"SEND", [*headers, *within], copy.body),
+                b"%btransaction:%b\n\n\0" % (delivery.settlement(b"ACK"), transaction.encode()),
+                frame(b"COMMIT", [*within, link.receipt(answer)]),
+            ))
+        )  # fmt: skip
+
+    def _confirmation(self, link: Link, delivery: StompDelivery) -> Any:
+        def answer(error: RedeliveryError | None) -> None:
+            if isinstance(error, AdapterError):
+                link.complaints.accuse(delivery)  # a refusal, not a loss
+            self._sink(Confirmed(delivery, error))
+
+        return answer
+
+    def _send(self, link: Link, command: Send) -> None:
+        message = command.message
+        wrong = link.profile.cannot_send(message)
+        for name in link.profile.protocol_headers.intersection(message.headers):
+            wrong = f"header {name!r} is STOMP's own and cannot be set"
+        if wrong is not None:
+            self._sink(Sent(command.token, AdapterError(wrong)))
+            return
+        receipt = link.receipt(
+            lambda error: self._sink(Sent(command.token, error)),
+            address=link.profile.address(message.destination),
+        )
+        link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
+
+    def _subscribe(self, link: Link, command: Subscribe) -> None:
+        consumer, refused = command.consumer, False
+        if str(consumer) in link.subscriptions:
+            return  # a second one of the same id would outlive its end
+        if (wrong := _wrong(link, command)) is not None:
+            self._sink(Subscribed(consumer, AdapterError(wrong)))
+            return
+
+        def refuse(reason: str) -> None:
+            nonlocal refused
+            if not refused:
+                refused = True
+                self._sink(Subscribed(consumer, AdapterError(reason)))
+
+        def answer(error: RedeliveryError | None) -> None:
+            if isinstance(error, AdapterError):
+                subscription.ended = True  # there is none to unsubscribe
+                refuse(f"the broker refused a consumer of {command.destination}: {error}")
+            elif not refused:
+                self._sink(Subscribed(consumer, error))
+
+        def checked(error: RedeliveryError | None) -> None:
+            if error is None:
+                self._checked.add(str(command.dead_letter))
+            elif isinstance(error, AdapterError):
+                refuse(f"the dead-letter destination {command.dead_letter} cannot be used: {error}")
+
+        if command.dead_letter is not None and command.dead_letter not in self._checked:
+            self._check(link, command.dead_letter, checked)
+        subscription = Subscription(command, link.epoch, link.profile, link.version)
+        link.subscriptions.begin(subscription.identity, subscription)
+        link.request(b"SUBSCRIBE", subscribe_headers(subscription, subscription.identity), answer)
+
+    def _hold(self, link: Link, command: Hold) -> None:
+        delivery = _own(link, command.delivery)
+        if delivery is None:
+            return
+        source = delivery.source
+        if source.window is None or source.kind != "queue":
+            return  # a further subscription to a topic would get each message again
+        if source.window.hold(delivery):
+            identity = f"{source.identity}.{source.window.subscriptions}"
+            link.subscriptions.begin(identity, source)
+            link.request(b"SUBSCRIBE", subscribe_headers(source, identity), lambda _: None)
+
+    def _check(self, link: Link, destination: str, answer: Callable[[RedeliveryError | None], None]) -> None:
+        """Find out whether messages may be sent there, without sending one: in a transaction that is aborted.
+
+        The brokers check the permission, and make the queue where they may, when they see the SEND. RabbitMQ gives a
+        SEND in a transaction no receipt before its COMMIT, and checks the right to declare the queue only.
+        """
+        within = [("transaction", f"t{link.epoch}-{next(self._transactions)}")]
+        message = Outgoing(destination, b"")
+        address = link.profile.address(destination)
+        headers = [*send_headers(link.profile, message, dead_letter=True), *within]
+        # Receipts come in the order of the requests; an error on the SEND answers for both.
+        answered = False
+
+        def once(error: RedeliveryError | None) -> None:
+            nonlocal answered
+            if not answered:
+                answered = True
+                answer(error)
+
+        def sent(error: RedeliveryError | None) -> None:
+            if error is not None:
+                once(error)
+
+        if not link.profile.declares:
+            headers.append(link.receipt(sent))
+        link.write(
+            b"".join((
+                frame(b"BEGIN", within),
+                frame(b"SEND", headers),
+                frame(b"ABORT", [*within, link.receipt(once, address=address)]),
+            ))
+        )  # fmt: skip
+
+
+def _own(link: Link, delivery: Delivery) -> StompDelivery | None:
+    """Return the delivery if it came on this connection and its consumer has not ended: then it can be settled."""
+    if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery):
+        return None
+    return None if delivery.source.ended else delivery
+
+
+def _wrong(link: Link, command: Subscribe) -> str | None:
+    """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
+    wrong = link.profile.problem(command.destination)
+    if wrong is None and command.dead_letter is not None:
+        wrong = link.profile.cannot_keep(command.dead_letter)
+    return wrong
+
+
+def _settled(deliveries: Sequence[StompDelivery]) -> None:
+    """Let what is being settled go, where it is kept to be given back."""
+    custody = deliveries[0].source.custody if deliveries else None
+    if custody is not None:
+        custody.settled(deliveries)

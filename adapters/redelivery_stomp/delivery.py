@@ -1,0 +1,191 @@
+"""A MESSAGE frame as a delivery: its header block stays bytes until somebody asks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from redelivery.core.delivery import BodyKind, Delivery
+from redelivery_stomp.custody import Custody
+from redelivery_stomp.frames import Headers, RawHeaders, number
+from redelivery_stomp.windows import ByteWindow
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from redelivery.core.commands import Subscribe
+    from redelivery_stomp.profile import Profile
+
+__all__ = ["StompDelivery", "Subscription"]
+
+MOST_URGENT = 255  # of RabbitMQ; JMS ends at 9
+NEVER = 253402300800000  # milliseconds: the year 10000, which Python has no date for
+
+
+class Subscription:
+    """What all deliveries of one subscription share."""
+
+    __slots__ = (
+        "command",
+        "consumer",
+        "custody",
+        "destination",
+        "ended",
+        "epoch",
+        "identity",
+        "kind",
+        "make",
+        "profile",
+        "version",
+        "window",
+    )
+
+    def __init__(self, command: Subscribe, epoch: int, profile: Profile, version: str) -> None:
+        self.command = command
+        self.consumer = command.consumer
+        self.destination = command.destination
+        self.epoch = epoch
+        self.profile = profile
+        self.version = version
+        self.ended = False
+        self.identity = str(command.consumer)
+        self.kind = command.destination.partition("://")[0]
+        size = profile.window_bytes(command)
+        self.window = None if size is None else ByteWindow(size)
+        self.make = profile.makes or StompDelivery
+        # A plain topic subscription's messages end with it.
+        kept = not profile.gives_back and (self.kind != "topic" or command.subscription is not None)
+        self.custody = Custody() if kept else None
+
+
+class StompDelivery(Delivery):
+    """One MESSAGE frame."""
+
+    __slots__ = ("_raw", "head", "source")
+
+    def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
+        # Written out, because it runs once a message: a call of super().__init__ costs as much as the rest.
+        self.consumer = source.consumer
+        self.epoch = source.epoch
+        self.body = body
+        self.seq = 0
+        self.state = "ready"
+        self.outcome = None
+        self.record = None
+        self.source = source
+        self.head = head
+        self._raw: RawHeaders | None = None
+
+    @property
+    def raw(self) -> RawHeaders:
+        """All headers, unescaped."""
+        raw = self._raw
+        if raw is None:
+            raw = self._raw = RawHeaders(self.head)
+        return raw
+
+    def field(self, name: bytes) -> bytes:
+        """Return one header as it stands on the wire, without reading the others; empty if it is missing.
+
+        The first of that name is the broker's own: a producer's comes behind it.
+        """
+        head = self.head
+        at = head.find(name)
+        if at < 0:
+            return b""
+        at += len(name)
+        end = head.find(b"\n", at)
+        return head[at:end] if end >= 0 else head[at:]
+
+    def settlement(self, command: bytes) -> bytes:
+        """Return the frame that acknowledges this delivery, without its end: `ACK` or `NACK` up to the last header."""
+        if self.source.version == "1.2":
+            return b"%b\nid:%b\n" % (command, self.field(self.source.profile.handle))
+        return b"%b\nmessage-id:%b\nsubscription:%b\n" % (
+            command, self.field(b"\nmessage-id:"), self.field(b"\nsubscription:"),
+        )  # fmt: skip
+
+    def poisoned(self) -> bytes:
+        """Return the frame of the broker's own poison acknowledgement, without its end."""
+        return self.settlement(b"NACK") + self.source.profile.poison
+
+    def returned(self) -> bytes:
+        """Return the frame that gives this delivery back, where there is one."""
+        return b"%b%b\n\0" % (self.settlement(b"NACK"), self.source.profile.release)
+
+    @property
+    def key(self) -> Hashable | None:
+        identity = self.source.profile.identity(self.raw.get("message-id") or "")
+        return (self.destination, identity, self.raw.get("timestamp")) if identity else None
+
+    @property
+    def destination(self) -> str:
+        return self.source.profile.qualified(self.raw.get("destination") or "", self.source.kind)
+
+    @property
+    def redelivered(self) -> bool:
+        return self.field(b"\nredelivered:") == b"true"
+
+    @property
+    def expires_at(self) -> float | None:
+        head = self.head
+        at = head.find(b"\nexpires:")
+        if at < 0 or head.startswith(b"0\n", at + 9):  # asked of each message: no call that can be spared
+            return None
+        value = number(self.field(b"\nexpires:"))
+        return value / 1000 if value else None
+
+    @property
+    def group(self) -> str | None:
+        return self.raw.get(self.source.profile.group_header)
+
+    @property
+    def persistent(self) -> bool:
+        return self.field(b"\npersistent:") == b"true"
+
+    @property
+    def body_kind(self) -> BodyKind:
+        return self.source.profile.body_kind(self.head, self.body, self.raw)
+
+    @property
+    def message_id(self) -> str | None:
+        return self.raw.get("message-id")
+
+    @property
+    def headers(self) -> Headers:
+        return Headers(self.head, self.source.profile.protocol_headers)
+
+    @property
+    def content_type(self) -> str | None:
+        return self.raw.get("content-type")
+
+    @property
+    def correlation_id(self) -> str | None:
+        return self.raw.get("correlation-id")
+
+    @property
+    def reply_to(self) -> str | None:
+        value = self.raw.get("reply-to")
+        return None if value is None else self.source.profile.qualified(value, "queue")
+
+    @property
+    def message_type(self) -> str | None:
+        return self.raw.get("type")
+
+    @property
+    def priority(self) -> int:
+        value = number(self.raw.get("priority"))
+        return 4 if value is None or value > MOST_URGENT else value
+
+    @property
+    def timestamp(self) -> datetime | None:
+        return _time(self.raw.get("timestamp"))
+
+    @property
+    def expiration(self) -> datetime | None:
+        return _time(self.raw.get("expires"))
+
+
+def _time(milliseconds: str | None) -> datetime | None:
+    value = number(milliseconds)
+    return datetime.fromtimestamp(value / 1000, UTC) if value and value < NEVER else None

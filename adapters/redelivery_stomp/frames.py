@@ -1,0 +1,174 @@
+"""STOMP frames as bytes: escaping, building, and reading a header block.
+
+stomp.py escapes values but not names, and always sets `content-length` for a body, which turns a JMS TextMessage into
+a BytesMessage; so frames are built here and written through its transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["MESSAGE", "Headers", "RawHeaders", "escape", "frame", "frame_end", "number", "read_headers"]
+
+MESSAGE: Final = b"MESSAGE\n"
+DIGITS: Final = 18  # of the longest number that is read: more than any of a broker's has
+_ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}
+_UNESCAPES: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
+
+
+def escape(text: str) -> str:
+    """Escape a header name or value, so that it can end neither its line nor its name."""
+    if text.isalnum():
+        return text
+    return "".join(_ESCAPES.get(c, c) for c in text).replace("\0", "")
+
+
+def _unescape(text: str) -> str:
+    parts: list[str] = []
+    i = 0
+    while (j := text.find("\\", i)) >= 0:
+        parts += (text[i:j], _UNESCAPES.get(text[j : j + 2], text[j : j + 2]))
+        i = j + 2
+    parts.append(text[i:])
+    return "".join(parts)
+
+
+def text_of(value: Any) -> str:
+    """Return a header value as the text that JMS clients expect: booleans in lower case."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def frame(command: bytes, headers: Iterable[tuple[str, Any]], body: bytes = b"") -> bytes:
+    """Build a frame. A header whose value is None is left out. No `content-length` is added."""
+    lines = [f"{escape(name)}:{escape(text_of(value))}\n" for name, value in headers if value is not None]
+    return b"%b\n%b\n%b\0" % (command, "".join(lines).encode(), body)
+
+
+def read_headers(block: bytes) -> dict[str, str]:
+    """Read the header lines of a frame, its command line included. The first of repeated headers wins (STOMP 1.2)."""
+    text = block.decode("utf-8", "replace")
+    lines = text.split("\n")
+    if "\r" in text:
+        lines = [line.removesuffix("\r") for line in lines]
+    del lines[0]
+    lines.reverse()
+    if "\\" not in text:
+        return {name: value for name, colon, value in [line.partition(":") for line in lines] if colon}
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            # Most lines have no escape: on Classic only the ids have, for their colons.
+            headers[_unescape(name) if "\\" in name else name] = _unescape(value) if "\\" in value else value
+    return headers
+
+
+@lru_cache(maxsize=1024)
+def _line_start(name: str) -> bytes:
+    return f"\n{escape(name)}:".encode()
+
+
+class RawHeaders:
+    """All headers of one frame, read one by one until somebody wants them all."""
+
+    __slots__ = ("_head", "_read")
+
+    def __init__(self, head: bytes) -> None:
+        self._head = head
+        self._read: dict[str, str] | None = None
+
+    def read(self) -> dict[str, str]:
+        """Return them all."""
+        read = self._read
+        if read is None:
+            read = self._read = read_headers(self._head)
+        return read
+
+    def get(self, name: str) -> str | None:
+        """Return one, or None."""
+        if self._read is not None:
+            return self._read.get(name)
+        head = self._head
+        key = _line_start(name)
+        at = head.find(key)
+        if at < 0:
+            return None if b"\r" not in head else self.read().get(name)
+        at += len(key)
+        end = head.find(b"\n", at)
+        value = head[at:end] if end >= 0 else head[at:]
+        if b"\\" in value or value.endswith(b"\r"):
+            return self.read().get(name)
+        return value.decode("utf-8", "replace")
+
+
+class Headers(RawHeaders, Mapping[str, str]):
+    """The application's headers of one frame, without the protocol's own."""
+
+    __slots__ = ("_hidden", "_shown")
+
+    def __init__(self, head: bytes, hidden: frozenset[str]) -> None:
+        self._head = head
+        self._read = None
+        self._hidden = hidden
+        self._shown: dict[str, str] | None = None
+
+    def __getitem__(self, name: str) -> str:
+        value = None if name in self._hidden else RawHeaders.get(self, name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = None if name in self._hidden else RawHeaders.get(self, name)
+        return default if value is None else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
+
+    def _all(self) -> dict[str, str]:
+        shown = self._shown
+        if shown is None:
+            shown = self._shown = {n: v for n, v in self.read().items() if n not in self._hidden}
+        return shown
+
+
+def number(value: str | bytes | None) -> int | None:
+    """Return what a header says if it is a plain number; anybody may have sent it, and nothing may come of that."""
+    return int(value) if value and len(value) <= DIGITS and value.isascii() and value.isdigit() else None
+
+
+def frame_end(data: bytes, start: int) -> int:
+    """Return where the frame at `start` ends (behind its NUL), or -1 if it is not all there."""
+    lf, crlf = data.find(b"\n\n", start), data.find(b"\r\n\r\n", start)
+    nul = data.find(b"\0", start)
+    ends = [(at, width) for at, width in ((lf, 2), (crlf, 4)) if at >= 0]
+    if not ends or (0 <= nul < min(ends)[0]):
+        return nul + 1 if nul >= 0 else -1  # no header block: a frame without body, or no frame at all
+    at, width = min(ends)
+    length = _content_length(data[start:at])
+    if length is None:
+        nul = data.find(b"\0", at + width)
+        return nul + 1 if nul >= 0 else -1
+    end = at + width + length + 1
+    return end if end <= len(data) else -1
+
+
+def _content_length(block: bytes) -> int | None:
+    at = block.find(b"\ncontent-length:")
+    if at < 0:
+        return None
+    digits = block[at + 16 :].split(b"\n", 1)[0].strip()
+    return int(digits) if digits.isdigit() else None

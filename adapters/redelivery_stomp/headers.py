@@ -1,0 +1,60 @@
+"""Requests to the broker as header lines: what SUBSCRIBE and SEND say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redelivery_stomp.profile import NEVER_COPIED, NEVER_COPIED_PREFIXES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.core.commands import Forward
+    from redelivery.core.outgoing import Outgoing
+    from redelivery_stomp.delivery import Subscription
+    from redelivery_stomp.profile import Profile
+
+__all__ = ["copy_of", "send_headers", "subscribe_headers"]
+
+
+def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tuple[str, object]]:
+    """Yield the headers of SUBSCRIBE; `identity` tells apart the subscriptions of one consumer."""
+    command, profile = subscription.command, subscription.profile
+    yield "id", identity
+    yield "destination", profile.pattern(command.destination)
+    yield "ack", "client-individual"
+    yield "selector", command.selector
+    yield from profile.subscribe_headers(command)
+
+
+def send_headers(
+    profile: Profile, message: Outgoing, *, dead_letter: bool = False
+) -> Iterator[tuple[str, object]]:
+    """Yield the headers of SEND, but the receipt's and the transaction's; `dead_letter`: it is a copy."""
+    yield "destination", profile.address(message.destination)
+    yield "persistent", True if message.persistent else profile.non_persistent
+    yield "priority", None if message.priority == 4 else message.priority
+    yield "expires", None if message.expires_at is None else int(message.expires_at * 1000)
+    yield "content-type", message.content_type
+    yield "correlation-id", message.correlation_id
+    yield "reply-to", None if message.reply_to is None else profile.reply_address(message.reply_to)
+    yield "type", message.message_type
+    yield "JMSXGroupID", message.group
+    yield "AMQ_SCHEDULED_DELAY", None if message.delay is None else int(message.delay * 1000)
+    yield from profile.send_headers(message)
+    if message.destination.startswith("queue://"):
+        yield from profile.dead_letter_arguments if dead_letter else profile.queue_arguments
+    yield from message.headers.items()
+
+
+def copy_of(profile: Profile, command: Forward) -> Outgoing:
+    """Return the copy to send: with what this broker's tools expect, without what it would act on."""
+    own = [(name, value) for name, value in profile.copy_headers(command) if value is not None]
+    hidden = NEVER_COPIED.union(name for name, _ in own)
+    kept = {
+        name: value
+        for name, value in command.copy.headers.items()
+        if name not in hidden and not name.startswith(NEVER_COPIED_PREFIXES)
+    }
+    return replace(command.copy, headers={**kept, **dict(own)})

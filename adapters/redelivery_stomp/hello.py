@@ -1,0 +1,61 @@
+"""The CONNECT frame, and what it means when it is not answered with CONNECTED."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
+
+if TYPE_CHECKING:
+    from redelivery.adapter import Opening
+    from redelivery.errors import RedeliveryError
+    from redelivery.settings import Settings
+
+__all__ = ["connect_frame", "not_logged_in"]
+
+
+def connect_frame(settings: Settings, heartbeats: tuple[int, int]) -> bytes:
+    """Return the CONNECT frame. It does not go through stomp.py, which would log the password at DEBUG."""
+    headers = {
+        "accept-version": "1.1,1.2",
+        # The others take any name; to RabbitMQ it is the virtual host, whose own default this is.
+        "host": settings.virtual_host or "/",
+        "heart-beat": "{},{}".format(*heartbeats),
+        "client-id": settings.client_id,
+        "login": settings.user_name,
+        "passcode": None if settings.password is None else settings.password.reveal(),
+    }
+    options = {"client-id": "jms.clientID", "login": "jms.userName", "passcode": "jms.password"}
+    # CONNECT is the one frame whose headers are not escaped (STOMP 1.2, for the sake of 1.0 brokers).
+    lines = [f"{n}:{_plain(options.get(n, n), v)}\n" for n, v in headers.items() if v is not None]
+    return f"CONNECT\n{''.join(lines)}\n\0".encode()
+
+
+def _plain(option: str, text: str) -> str:
+    if any(c in text for c in "\r\n\0"):
+        raise ConfigurationError(
+            f"{option} contains a line break or NUL, which STOMP cannot carry", option=option
+        )
+    return text
+
+
+def not_logged_in(
+    opening: Opening, error: AdapterError | None, *, garbled: bool, lost: bool
+) -> RedeliveryError:
+    """Return what to raise for a connection that did not come to stand."""
+    endpoint = opening.endpoint
+    if error is not None:
+        return AdapterError(f"{endpoint}: the broker refused the log-in: {error}")
+    if garbled:
+        return TransportError(
+            f"{endpoint}: what answers there does not speak STOMP; is this another protocol's port?"
+        )
+    if lost:
+        return TransportError(
+            f"{endpoint}: the connection was closed before the broker answered; is this the port of another "
+            "protocol, or of TLS?"
+        )
+    return TransportError(
+        f"{endpoint}: no answer within {opening.settings.connect_timeout:g} s; is this the port of another protocol, "
+        "or of TLS?"
+    )

@@ -1,0 +1,141 @@
+"""What the adapter must know of a broker: the base of all profiles, and the protocol's own headers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
+
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Forward, Subscribe
+    from redelivery.core.delivery import BodyKind
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.settings import QueueArguments, Settings
+    from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.frames import RawHeaders
+
+__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "Profile"]
+
+# Set by a broker on a MESSAGE, or by a producer for the broker alone: no application property.
+PROTOCOL = frozenset({
+    "ack", "content-length", "content-type", "correlation-id", "destination", "destination-type", "expires",
+    "id", "message-id", "persistent", "priority", "receipt", "redelivered", "reply-to", "selector", "subscription",
+    "timestamp", "transaction", "transformation", "type", "amq-msg-type",
+})  # fmt: skip
+# A copy with these would be scheduled, counted, typed or dropped by the broker as the original was.
+NEVER_COPIED = frozenset({
+    "AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_TIME",
+    "JMSDeliveryMode", "JMSDestination", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered",
+    "JMSTimestamp", "JMSXDeliveryCount", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "_AMQ_ACTUAL_EXPIRY",
+    "_AMQ_DUPL_ID", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE", "_AMQ_LARGE_SIZE", "_AMQ_ROUTING_TYPE",
+    "_AMQ_SCHED_DELIVERY", "__AMQ_CID", "expiration", "originalExpiration", "redeliveryDelay", "scheduledJobId",
+})  # fmt: skip
+
+
+# OpenWire's own on Artemis; an earlier dead letter's there, and on RabbitMQ.
+NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "x-first-death-")
+
+
+class Profile(ABC):
+    """One broker over STOMP."""
+
+    capabilities: ClassVar[Capabilities]
+    handle: ClassVar[bytes]
+    """The MESSAGE header that ACK and NACK of STOMP 1.2 name."""
+    group_header: ClassVar[str]
+    closes: ClassVar[bool] = False
+    """Whether the broker closes the connection after every ERROR."""
+    protocol_headers: ClassVar[frozenset[str]] = PROTOCOL
+    """Headers that are no application properties: hidden, never copied, and refused in a message to be sent."""
+    makes: ClassVar[type[StompDelivery] | None] = None
+    """The kind of delivery that a MESSAGE becomes; None: the common one."""
+    non_persistent: ClassVar[bool | None] = False
+    """The `persistent` header of a message that is not; None: there must be none."""
+    poison: ClassVar[bytes] = b""
+    """Header lines that make a NACK the broker's poison acknowledgement."""
+    release: ClassVar[bytes] = b""
+    """Header lines that make a NACK give the message back."""
+    gives_back: ClassVar[bool] = True
+    """Whether the end of a subscription gives back what is unsettled; else only the end of the connection does."""
+
+    declares: ClassVar[bool] = False
+    """Whether `redelivery.queueArguments` mean something: a queue is declared by who names it."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.client_id = None if settings is None else settings.client_id
+        self.queue_arguments: QueueArguments = () if settings is None else settings.queue_arguments
+        self.dead_letter_arguments: QueueArguments = (
+            () if settings is None else settings.dead_letter_arguments
+        )
+        for option, given in (
+            ("redelivery.queueArguments", self.queue_arguments),
+            ("redelivery.deadLetterArguments", self.dead_letter_arguments),
+        ):
+            if given and not self.declares:
+                raise ConfigurationError(
+                    f"{option} is for RabbitMQ: {self.capabilities.broker} takes no arguments of a queue over STOMP",
+                    option=option,
+                )
+
+    def problem(self, destination: str) -> str | None:
+        """Say why a destination cannot be sent to or consumed from over this broker, or None."""
+        del destination
+        return None
+
+    def cannot_keep(self, destination: str) -> str | None:
+        """Say why a dead letter may be lost on the way to a destination though the broker confirms it, or None."""
+        return self.problem(destination)
+
+    def cannot_send(self, message: Outgoing) -> str | None:
+        """Say why a message cannot be sent, or None."""
+        return self.problem(message.destination)
+
+    def names(self, text: str, address: str) -> bool:
+        """Whether an ERROR without a `receipt-id` says that its request was for this `destination` header."""
+        del text, address
+        return False
+
+    @abstractmethod
+    def address(self, destination: str) -> str:
+        """Return the `destination` header for a qualified destination."""
+
+    def pattern(self, destination: str) -> str:
+        """Return the `destination` header of SUBSCRIBE, where `*` and `>` are Classic's wildcards."""
+        return self.address(destination)
+
+    def reply_address(self, destination: str) -> str:
+        """Return the `reply-to` header for a qualified destination, so that a JMS client sees its kind."""
+        return self.address(destination)
+
+    @abstractmethod
+    def qualified(self, address: str, kind: str) -> str:
+        """Return the qualified form of a `destination` header; `kind` where the address does not tell."""
+
+    @abstractmethod
+    def identity(self, message_id: str) -> str:
+        """Return the part of `message-id` that stays the same over deliveries."""
+
+    @abstractmethod
+    def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
+        """Tell what the body is for a JMS client, and whether it arrived whole."""
+
+    def window_bytes(self, command: Subscribe) -> int | None:
+        """Return the window of a subscription in bytes, or None where it is in messages."""
+        del command
+        return None
+
+    @abstractmethod
+    def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
+        """Yield the headers of SUBSCRIBE that are this broker's own."""
+
+    @abstractmethod
+    def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
+        """Yield the headers of SEND that are this broker's own; those of the body's type among them."""
+
+    @abstractmethod
+    def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
+        """Yield the headers that this broker's own tools expect on a dead letter."""

@@ -1,0 +1,185 @@
+"""stomp.py's transport, with messages cut out on the way in, and errors that say what went wrong.
+
+The documented hook is `receive()`. Threads, heart-beats, receipts of other frames and the TLS write queue stay
+stomp.py's own.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import ssl
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from stomp.exception import NotConnectedException
+from stomp.transport import Transport
+
+from redelivery.sockets import connected
+from redelivery_stomp.cutter import Cutter
+from redelivery_stomp.shown import show_answer, show_messages, show_written, watched
+from redelivery_stomp.writer import Postbox, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stomp.utils import Frame
+
+    from redelivery.settings import Endpoint, TlsSettings
+
+__all__ = ["CuttingTransport"]
+
+READ = 262144  # bytes per read: a broker writes in small pieces, and each read costs a turn of the interpreter lock
+HEARTBEAT = b"\n"
+MOMENT = 0.001  # seconds
+
+
+class CuttingTransport(Transport):
+    """One socket to one address. `messages` takes lists of (header block, body), on the reading thread."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        tls: TlsSettings,
+        timeout: float,
+        messages: Callable[[list[tuple[bytes, bytes]]], None],
+    ) -> None:
+        super().__init__([(endpoint.host, endpoint.port)], auto_decode=False)
+        self.heartbeats: Any = (
+            None  # stomp.py's heart-beat listener, which sees no message that is cut out here
+        )
+        self.garbled = False  # what came was no STOMP
+        self.last_whole: tuple[bytes, bytes] | None = None  # the message right before that, if it came along
+        self._endpoint = endpoint
+        self._tls = tls
+        self._connect_timeout = timeout
+        self._deadline = 0.0  # of connecting
+        self._messages = messages
+        self._cutter = Cutter()
+        self._writer: Writer | None = None  # without TLS
+
+    # Connecting: stomp.py logs why it failed and raises an exception that does not say.
+
+    def left(self) -> float:
+        """Return the seconds that connecting may still take; never 0, which would mean something else to a socket."""
+        return max(MOMENT, self._deadline - time.monotonic())
+
+    def attempt_connection(self) -> None:
+        """Connect once. Raises TransportError or ConfigurationError."""
+        self._deadline = time.monotonic() + self._connect_timeout
+        self.socket = connected(self._endpoint, self._tls, self._deadline)
+        self.socket.settimeout(None)
+        if self._endpoint.tls:
+            self._write_from_the_reading_thread(self.socket)
+        else:
+            self._writer = Writer(self.socket, self.disconnect_socket)
+        self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
+
+    def _write_from_the_reading_thread(self, encrypted: socket.socket) -> None:
+        """Set up stomp.py's way with TLS: an OpenSSL connection must not be read and written at the same time."""
+        self.send_queue = Postbox()
+        self.sel = selectors.DefaultSelector()
+        self.sel.register(self.send_queue, selectors.EVENT_READ)
+        self.sel.register(encrypted, selectors.EVENT_READ)
+        self.blocking = False
+        encrypted.settimeout(0.0)  # non-blocking
+
+    def shutdown_queue(self) -> None:
+        """Take the way with TLS down; stomp.py forgets its selector, which has a descriptor of its own."""
+        selector = self.sel
+        try:
+            super().shutdown_queue()
+        finally:
+            if selector is not None:
+                selector.close()
+
+    # Reading.
+
+    def receive(self) -> bytes:
+        """Return bytes that are no messages; cut the messages out and hand them over."""
+        while self.running and self.socket is not None and not self.garbled:
+            try:
+                chunk = self.socket.recv(READ)
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise  # stomp.py waits for more
+            except OSError:
+                chunk = b""
+            if not chunk:
+                # Over TLS stomp.py takes an end of stream for "nothing yet" and reads on, burning a whole core.
+                self.running = self.running and self.blocking
+                return b""
+            self._heard()
+            messages, other = self._cutter.feed(chunk)
+            if self._cutter.garbled:
+                # The last message before it may be its beginning: what came with it is not handed over.
+                self.garbled = True
+                self.last_whole = messages[-1] if messages else None
+                if other:
+                    return other
+                break
+            if messages:
+                if watched():
+                    show_messages(messages)
+                self._messages(messages)
+            if other:
+                return other
+            if isinstance(self.socket, ssl.SSLSocket) and not self.socket.pending():
+                # This thread writes too: while more and more comes, what is to be sent would wait for its end.
+                raise ssl.SSLWantReadError
+        self.running = self.running and not self.garbled
+        return b""
+
+    def process_frame(self, f: Frame, frame_str: bytes) -> None:
+        """Hand on a frame; an ERROR without stomp.py's log line, because brokers repeat the user's name in it."""
+        if f.cmd not in ("heartbeat", None) and watched():
+            show_answer(f.cmd, f.headers)
+        if f.cmd == "ERROR":
+            self.notify("error", f)
+        else:
+            super().process_frame(f, frame_str)
+
+    def _heard(self) -> None:
+        beats = self.heartbeats
+        if beats is not None and beats.received_heartbeat is not None:
+            # Not below a grace that stomp.py has put into the future.
+            beats.received_heartbeat = max(beats.received_heartbeat, time.monotonic())
+
+    def disconnect_socket(self) -> None:
+        """End the connection from any thread; the reading thread notices, and cleans up."""
+        self.running = False
+        open_socket = self.socket  # once: the reading thread may forget it at any moment
+        if open_socket is not None:
+            with suppress(OSError):  # closed already
+                # Not the TLS one's: that would have a read in another thread take what is encrypted for what is not.
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
+
+    def cleanup(self) -> None:
+        """Close the socket; a write behind the callers ends with it, which a close alone does not do."""
+        self.disconnect_socket()
+        super().cleanup()
+
+    # Writing.
+
+    def write(self, data: bytes) -> None:
+        """Write whole frames, from any thread; never waits for the broker. Raises OSError or NotConnectedException."""
+        if watched():
+            show_written(data)
+        queue, writer = self.send_queue, self._writer
+        if queue is not None:
+            queue.put(data)
+        elif writer is not None and self.socket is not None:
+            writer.write(data)
+        else:
+            raise NotConnectedException
+
+    def send(self, encoded_frame: bytes) -> None:
+        """Write what stomp.py has to write: heart-beats, of which none is worth to wait behind other bytes."""
+        if not (encoded_frame == HEARTBEAT and self._writer is not None and self._writer.behind):
+            self.write(encoded_frame)
+
+    @property
+    def behind(self) -> bool:
+        """Whether bytes wait that the broker has not taken."""
+        queue, writer = self.send_queue, self._writer
+        return (queue is not None and queue.qsize() > 0) or (writer is not None and writer.behind)
