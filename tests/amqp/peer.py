@@ -1,0 +1,198 @@
+"""The broker's end of AMQP connections on this machine, which does what a test says."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer"]
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+PATIENCE = 10.0  # seconds
+E: Any = proton.Event
+
+
+class Conversation:
+    """One connection, as the broker sees it."""
+
+    def __init__(self, peer: ScriptedPeer, sock: socket.socket) -> None:
+        self._peer = peer
+        self._socket = sock
+        self._number = peer.connections
+        self._collector = proton.Collector()
+        self.connection = proton.Connection()
+        self.connection.collect(self._collector)
+        self.connection.container = "scripted"
+        self.connection.properties = {proton.symbol("product"): peer.product}
+        self._transport = proton.Transport(proton.Transport.SERVER)
+        sasl = self._transport.sasl()
+        sasl.allowed_mechs("ANONYMOUS")
+        sasl.done(proton.SASL.OK)
+        self._transport.bind(self.connection)
+        self._served: set[str] = set()
+        self._attached = 0
+
+    def run(self) -> None:
+        """Until either end closes."""
+        while True:
+            self._events()
+            self.flush()
+            if self._transport.closed:
+                return
+            if self._attached == self._peer.freezes_after:
+                self._peer.closing.wait()
+                return
+            data = self._socket.recv(4096)
+            if not data:
+                return
+            self._transport.push(data)
+
+    def flush(self) -> None:
+        """Write what there is to write."""
+        while (size := self._transport.pending()) > 0:
+            self.raw(bytes(self._transport.peek(size)))
+            self._transport.pop(size)
+
+    def raw(self, data: bytes) -> None:
+        """Write bytes past the protocol."""
+        self._socket.sendall(data)
+
+    def send(self, link: Any, message: bytes) -> None:
+        """Send a message, so that it is on the wire."""
+        link.delivery(str(self._peer.next()))
+        link.stream(message)
+        link.advance()
+        self.flush()
+
+    def refuse(self, condition: str) -> None:
+        """Close the connection with an error."""
+        self.connection.condition = proton.Condition(condition, "says the broker")
+        self.connection.close()
+
+    def cut(self) -> None:
+        """End the connection without a word."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _events(self) -> None:
+        while (event := self._collector.peek()) is not None:
+            if event.type == E.CONNECTION_REMOTE_OPEN:
+                self.connection.open()
+            elif event.type == E.SESSION_REMOTE_OPEN:
+                event.session.open()
+            elif event.type == E.LINK_REMOTE_OPEN:
+                self._attach(event.link)
+            elif event.type == E.LINK_FLOW and event.link.is_sender and event.link.credit > 0:
+                if event.link.name not in self._served:
+                    self._served.add(event.link.name)
+                    self._peer.script(self, event.link)
+            elif event.type == E.DELIVERY and event.link.is_receiver:
+                event.delivery.update(proton.Delivery.ACCEPTED)
+                event.delivery.settle()
+            elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
+                event.link.close()
+            elif event.type == E.CONNECTION_REMOTE_CLOSE:
+                self.connection.close()
+            self._collector.pop()
+
+    def _attach(self, link: Any) -> None:
+        link.source.copy(link.remote_source)
+        link.target.copy(link.remote_target)
+        link.max_message_size = self._peer.largest
+        link.open()
+        self._attached += 1
+        if link.is_receiver:
+            link.flow(100)
+        else:
+            self._peer.consumers.append((self._number, str(link.source.address)))
+
+
+class ScriptedPeer:
+    """Listens on a free port; `script` runs once for each consumer's link, when it has credit."""
+
+    product = "apache-activemq-artemis"
+    freezes_after: int | None = None  # links; then it reads no more
+
+    def __init__(
+        self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0
+    ) -> None:
+        self.script = script
+        self.closing = threading.Event()
+        self.largest = largest  # bytes that a message to it may have; 0: no limit
+        self.connections = 0
+        self.consumers: list[
+            tuple[int, str]
+        ] = []  # (number of the connection, address) of each that was attached
+        self._number = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        if self.freezes_after is not None:
+            # What a connection inherits: a small window, so that a write soon blocks.
+            self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._sockets: list[socket.socket] = []
+        self._threads = [threading.Thread(target=self._serve, daemon=True)]
+        self.port: int = self._listening.getsockname()[1]
+        self._threads[0].start()
+
+    def next(self) -> int:
+        """A number that none had before."""
+        self._number += 1
+        return self._number
+
+    @property
+    def uri(self) -> str:
+        """Where to connect to; it connects again at once."""
+        return f"failover:(amqp://127.0.0.1:{self.port})?initialReconnectDelay=1&maxReconnectDelay=5"
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            self._sockets.append(accepted)
+            thread = threading.Thread(target=self._converse, args=(accepted,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _converse(self, sock: socket.socket) -> None:
+        with contextlib.suppress(OSError, proton.ProtonException), sock:
+            Conversation(self, sock).run()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.closing.set()
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which a close does not
+        self._listening.close()
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in list(self._threads):
+            thread.join(PATIENCE)
+
+
+class FrozenPeer(ScriptedPeer):
+    """Gives each link credit; reads nothing more once `links` have been attached."""
+
+    product = "ActiveMQ"
+
+    def __init__(self, links: int) -> None:
+        self.freezes_after = links
+        super().__init__()
+
+    @property
+    def uri(self) -> str:
+        """Where to connect to."""
+        return f"amqp://127.0.0.1:{self.port}"

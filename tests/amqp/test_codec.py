@@ -1,0 +1,114 @@
+"""AMQP encodings, read in place: the same as proton reads them, or left to proton."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery_amqp import codec  # noqa: E402
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+SIMPLE = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    TEXT,
+    st.binary(max_size=300),
+    st.uuids(),
+    st.integers(0, 2**32 - 1).map(proton.uint),
+    st.integers(0, 255).map(proton.ubyte),
+    st.integers(-(2**15), 2**15 - 1).map(proton.short),
+    st.integers(-(2**31), 2**31 - 1).map(proton.int32),
+    st.integers(0, 2**64 - 1).map(proton.ulong),
+    st.integers(-(2**53), 2**53).map(proton.timestamp),
+)
+
+
+def encoded(body: Any = None, **fields: Any) -> bytes:
+    message = proton.Message(body=body, **fields)
+    message.inferred = isinstance(body, bytes)
+    return bytes(message.encode())
+
+
+def section(data: bytes, code: int) -> int:
+    return next(begin for found, begin, _ in codec.sections(data) if found == code)
+
+
+@given(st.dictionaries(TEXT, SIMPLE, max_size=20))
+def test_properties_are_read_as_they_were_written(properties: dict[str, Any]) -> None:
+    """Every simple type, and maps of every size."""
+    data = encoded(properties=properties or {"one": 1})
+    read = codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
+    assert read == (properties or {"one": 1})
+
+
+# proton ends a subject at its first NUL; the library refuses such text.
+@given(
+    st.binary(max_size=70000),
+    TEXT.map(lambda text: text.replace("\0", "")),
+    st.one_of(TEXT, st.uuids(), st.binary(max_size=40)),
+    st.booleans(),
+)
+def test_sections_are_found(body: bytes, subject: str, identity: Any, durable: bool) -> None:
+    """The header, the properties and the body, wherever they begin and however long they are."""
+    data = encoded(body, subject=subject, id=identity, durable=durable, ttl=7, priority=3)
+    header = codec.read_list(data, section(data, codec.HEADER), 5)
+    assert header[:3] == [durable or None, 3, 7000] or header[:3] == [durable, 3, 7000]
+    properties = codec.read_list(data, section(data, codec.PROPERTIES), 13)
+    assert properties[0] == identity
+    assert properties[3] == subject
+    assert codec.read(data, section(data, codec.DATA))[0] == body
+
+
+@given(st.binary(max_size=200))
+def test_nonsense_is_left_to_proton(data: bytes) -> None:
+    """What is no message is either cut into whole sections or refused with `Unknown`, never with another error."""
+    try:
+        found = codec.sections(data)
+    except codec.Unknown:
+        return
+    assert [begin - 3 for _, begin, _ in found] == [0, *(end for _, _, end in found[:-1])][: len(found)]
+    assert not found or found[-1][2] == len(data)
+
+
+@given(st.binary(min_size=1, max_size=100), st.integers(0, 100))
+def test_a_message_that_is_cut_off_is_unknown(body: bytes, cut: int) -> None:
+    """Its last section ends behind the data."""
+    data = encoded(body, subject="s")
+    with pytest.raises(codec.Unknown):
+        codec.sections(data[: len(data) - 1 - cut % len(body)])
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": [1]}, {"a": {"b": 1}}, {"a": proton.decimal32(1)}, {"a": proton.char("x")}]
+)
+def test_compound_values_are_left_to_proton(value: dict[str, Any]) -> None:
+    """A map inside a map, a list, a decimal or a character is not simple."""
+    data = encoded(properties=value)
+    with pytest.raises(codec.Unknown):
+        codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
+
+
+def test_a_key_that_is_no_text() -> None:
+    """Annotations may have numbers as keys."""
+    message = proton.Message(instructions=None)
+    message.annotations = {proton.ulong(1): "x"}
+    data = bytes(message.encode())
+    with pytest.raises(codec.Unknown, match="no text"):
+        codec.read_map(data, section(data, codec.MESSAGE_ANNOTATIONS))
+
+
+def test_a_time_says_that_it_is_one() -> None:
+    """A timestamp is a number of milliseconds of a type of its own."""
+    data = encoded(properties={"at": proton.timestamp(5), "n": 5, "u": uuid.UUID(int=7)})
+    read = codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
+    assert isinstance(read["at"], codec.Timestamp)
+    assert not isinstance(read["n"], codec.Timestamp)
+    assert read["u"] == uuid.UUID(int=7)

@@ -1,0 +1,208 @@
+"""What a delivery over AMQP shows of a message, and what a copy of it keeps."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery.core.commands import Forward, Subscribe  # noqa: E402
+from redelivery.core.delivery import Cause  # noqa: E402
+from redelivery.core.outgoing import Outgoing  # noqa: E402
+from redelivery_amqp.delivery import AmqpDelivery  # noqa: E402
+from redelivery_amqp.inlet import Inlet  # noqa: E402
+from redelivery_amqp.outgoing import copied, encoded  # noqa: E402
+from redelivery_amqp.profiles import Artemis, BrokerJ, Classic, Profile, RabbitMQ  # noqa: E402
+
+AT = 1_800_000_000.0
+
+
+def delivery(
+    data: bytes, destination: str = "queue://orders", profile: Profile | None = None
+) -> AmqpDelivery:
+    inlet = Inlet(Subscribe(1, destination, 100), 1, profile or Artemis(), lambda _: None)
+    return AmqpDelivery(inlet, data, None, 0, AT)
+
+
+def message(body: Any = b"body", *, inferred: bool = True, **fields: Any) -> bytes:
+    made = proton.Message(body=body, **fields)
+    made.inferred = inferred
+    return bytes(made.encode())
+
+
+def test_a_bare_message_has_defaults() -> None:
+    """Nothing but a body: AMQP's defaults, no identity, no time."""
+    bare = delivery(b"\0Su\xa0\x02hi")
+    assert bare.body == b"hi"
+    assert (bare.key, bare.message_id, bare.group, bare.reply_to, bare.timestamp) == (None,) * 5
+    assert (bare.persistent, bare.priority, bare.broker_count, bare.redelivered) == (False, 4, 0, False)
+    assert (bare.expires_at, bare.expiration, bare.content_type, bare.headers) == (None, None, None, {})
+
+
+def test_what_was_sent_is_what_is_seen() -> None:
+    """Each property of a message that this library sends arrives."""
+    sent = Outgoing(
+        "queue://orders", b"text", "text", {"n": 1, "s": "x"}, content_type="text/plain", correlation_id="c",
+        reply_to="queue://answers", message_type="kind", priority=7, group="g", expires_at=AT + 60, persistent=True,
+    )  # fmt: skip
+    seen = delivery(encoded(sent, Artemis(), AT))
+    assert (seen.body, seen.body_kind, dict(seen.headers)) == (b"text", "text", {"n": 1, "s": "x"})
+    assert (seen.content_type, seen.correlation_id, seen.reply_to) == ("text/plain", "c", "queue://answers")
+    assert (seen.message_type, seen.priority, seen.group, seen.persistent) == ("kind", 7, "g", True)
+    assert seen.expires_at == AT + 60
+    assert seen.timestamp == datetime.fromtimestamp(AT, UTC)
+
+
+@pytest.mark.parametrize(
+    ("body", "inferred", "seen", "kind", "value"),
+    [
+        (b"\0\xff" * 200, True, b"\0\xff" * 200, "bytes", b"\0\xff" * 200),
+        (b"", True, b"", "bytes", b""),
+        ("h\u00e9", False, "h\u00e9".encode(), "text", "h\u00e9"),
+        ("x" * 300, False, b"x" * 300, "text", "x" * 300),
+        (b"binary value", False, b"binary value", "bytes", b"binary value"),
+        ({"a": 1, "b": b"\0"}, False, None, "bytes", {"a": 1, "b": b"\0"}),
+        ([1, "two", None], False, None, "bytes", [1, "two", None]),
+        (42, False, None, "bytes", 42),
+    ],
+)
+def test_bodies(body: Any, inferred: bool, seen: bytes | None, kind: str, value: Any) -> None:
+    """Data, text, binary, maps, lists, numbers: `body` is bytes, `value` what it means."""
+    arrived = delivery(message(body, inferred=inferred))
+    assert isinstance(arrived.body, bytes)
+    assert seen is None or arrived.body == seen
+    assert arrived.body_kind == kind
+    assert arrived.value == value
+
+
+def test_several_data_sections_are_one_body() -> None:
+    """A sender may cut a body into sections."""
+    assert delivery(b"\0Su\xa0\x02hi\0Su\xb0\x00\x00\x00\x01!").body == b"hi!"
+
+
+def test_sections_with_long_descriptors() -> None:
+    """A sender may write its descriptors as eight bytes: proton rewrites such a message."""
+    long = b"\0\x80" + (0x75).to_bytes(8, "big") + b"\xa0\x02hi"
+    assert delivery(long).body == b"hi"
+
+
+def test_what_is_no_message_is_its_own_body() -> None:
+    """An application gets the bytes that came, and never an empty body in their place."""
+    garbled = delivery(b"\xff\xfe")
+    assert garbled.body == b"\xff\xfe"
+    assert (garbled.key, garbled.value, dict(garbled.headers)) == (None, b"\xff\xfe", {})
+
+
+@pytest.mark.parametrize("identity", [1, "1", b"1", uuid.UUID(int=1)])
+def test_ids_of_every_kind(identity: Any) -> None:
+    """AMQP has four kinds of id, and two messages with ids of two kinds are two messages."""
+    arrived = delivery(message(id=proton.ulong(identity) if isinstance(identity, int) else identity))
+    others = [delivery(message(id=other)).key for other in (proton.ulong(1), "1", b"1", uuid.UUID(int=1))]
+    assert others.count(arrived.key) == 1
+    assert isinstance(arrived.message_id, str)
+
+
+def test_our_own_id_stands_in_for_an_absent_one() -> None:
+    """A message of this library has no message-id, for Classic's STOMP consumers could not acknowledge it."""
+    arrived = delivery(message(properties={"redeliveryId": "u"}))
+    assert arrived.message_id == "u"
+    assert arrived.key is not None
+
+
+def test_counts_and_marks() -> None:
+    """The header's delivery-count is the broker's count; only on RabbitMQ does first-acquirer mean anything."""
+    counted = delivery(message(delivery_count=2))
+    assert (counted.broker_count, counted.redelivered) == (2, True)
+    first, again = message(first_acquirer=True), message(durable=True, priority=4, ttl=1.0)
+    assert not delivery(first, profile=RabbitMQ()).redelivered
+    assert not delivery(again, profile=Artemis()).redelivered
+    later = proton.Message(body=b"")
+    later.first_acquirer, later.delivery_count = False, 0
+    assert not delivery(bytes(later.encode()), profile=Classic()).redelivered
+
+
+def test_a_message_without_an_absolute_expiry_lives_from_its_arrival() -> None:
+    """`ttl` counts from then: Broker-J tells what is left of it."""
+    assert delivery(message(ttl=5.0)).expires_at == AT + 5
+
+
+@pytest.mark.parametrize(
+    ("profile", "to", "seen"),
+    [
+        (Classic(), "queue://shop.orders", "queue://shop.orders"),
+        (Artemis(), "shop.orders", "queue://shop.orders"),
+        (BrokerJ(), "shop.orders", "queue://shop.orders"),
+    ],
+)
+def test_a_wildcard_consumer_sees_each_messages_own_destination(profile: Profile, to: str, seen: str) -> None:
+    """Elsewhere the subscription's destination counts: a dead letter may still name its old address."""
+    data = message(address=to)
+    assert delivery(data, "queue://shop.>", profile).destination == seen
+    assert delivery(data, "queue://DLQ", profile).destination == "queue://DLQ"
+
+
+def copy_of(original: AmqpDelivery, profile: Profile) -> AmqpDelivery:
+    headers = {**original.headers, "redeliveryCause": "ValueError: x"}
+    copy = Outgoing("queue://DLQ", original.body, original.body_kind, headers, priority=original.priority)
+    return delivery(
+        copied(Forward(original, copy, Cause("ValueError: x"), 3), original, profile, AT), "queue://DLQ"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "inferred"),
+    [(b"\0\xff", True), ("t", False), ({"a": [1, {"b": proton.uint(2)}]}, False), ([1], True)],
+)
+def test_a_copy_keeps_the_body_byte_for_byte(body: Any, inferred: bool) -> None:
+    """Whatever it is: the encoded section is copied, not what it means."""
+    original = delivery(message(body, inferred=inferred))
+    copy = copy_of(original, Artemis())
+    assert [original.raw[a - 3 : b] for _, a, b in original.places[-1:]] == [
+        copy.raw[a - 3 : b] for _, a, b in copy.places[-1:]
+    ]
+    assert copy.value == original.value
+
+
+def test_a_copy_keeps_what_the_application_sees() -> None:
+    """Types of properties and of the correlation id, the JMS type of the body, group, subject, content type."""
+    made = proton.Message(
+        body={"k": "v"}, correlation_id=uuid.UUID(int=3), subject="kind", reply_to="answers"
+    )
+    made.properties = {"small": proton.ubyte(3), "at": proton.timestamp(9), "t": "x", "_AMQ_DUPL_ID": "app"}
+    made.annotations = {
+        proton.symbol("x-opt-jms-msg-type"): proton.byte(2),
+        proton.symbol("x-opt-delivery-delay"): 5,
+    }
+    made.content_type, made.group_id, made.priority = "application/x", "g", 9
+    copy = copy_of(delivery(bytes(made.encode())), Classic())
+    decoded = copy.decoded()
+    assert decoded is not None
+    properties = decoded.properties or {}
+    assert decoded.correlation_id == uuid.UUID(int=3)
+    assert type(properties["small"]) is proton.ubyte
+    assert type(properties["at"]) is proton.timestamp
+    assert "_AMQ_DUPL_ID" not in properties
+    assert properties["dlqDeliveryFailureCause"] == "ValueError: x"
+    assert copy.annotations() == {"x-opt-jms-msg-type": 2}
+    assert (copy.content_type, copy.group, copy.message_type, copy.priority) == (
+        "application/x",
+        "g",
+        "kind",
+        9,
+    )
+    assert (copy.reply_to, copy.persistent, decoded.id) == ("queue://answers", True, None)
+
+
+@pytest.mark.parametrize(("profile", "annotation", "value"), [
+    (Classic(), "x-opt-delivery-delay", 1500),
+    (Artemis(), "x-opt-delivery-delay", 1500),
+    (BrokerJ(), "x-opt-delivery-time", int(AT * 1000) + 1500),
+])  # fmt: skip
+def test_delays(profile: Profile, annotation: str, value: int) -> None:
+    """Broker-J takes a time, the others a delay; all of them a plain number."""
+    sent = encoded(Outgoing("queue://q", b"", delay=1.5), profile, AT)
+    assert delivery(sent, profile=profile).annotations()[annotation] == value

@@ -1,0 +1,20 @@
+"""What a broker says that it takes."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+import redelivery
+
+from .peer import ScriptedPeer
+
+
+def test_a_message_larger_than_the_broker_takes_is_not_sent() -> None:
+    """The error has both sizes; a smaller message goes out on the same connection."""
+    with ScriptedPeer(largest=1000) as peer, redelivery.connect(peer.uri) as connection:
+        with pytest.raises(redelivery.AdapterError, match=r"to queue://q has 1\d\d\d bytes .* takes 1000"):
+            connection.send("q", b"x" * 1000, timeout=30)
+        connection.send("q", b"small", timeout=30)
+        assert peer.connections == 1

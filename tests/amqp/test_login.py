@@ -1,0 +1,46 @@
+"""A refused log-in is told as one, whatever the broker sends behind it."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import redelivery
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+SASL, AMQP = b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"
+
+
+def sasl_frame(body: bytes) -> bytes:
+    """A frame of the SASL layer."""
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x01\x00\x00" + body
+
+
+MECHANISMS = sasl_frame(b"\x00\x53\x40\xc0\x08\x01\xa3\x05PLAIN")
+REFUSED = sasl_frame(b"\x00\x53\x44\xc0\x03\x01\x50\x01")
+
+
+@pytest.mark.parametrize("behind", [b"", AMQP])
+def test_a_refusal_is_not_taken_for_a_lost_connection(behind: bytes) -> None:
+    """Artemis may send the header of the next layer with its refusal; the client does not wait for more."""
+
+    def refuse() -> None:
+        accepted, _ = listening.accept()
+        with accepted:
+            accepted.recv(4096)
+            accepted.sendall(SASL + MECHANISMS)
+            accepted.recv(4096)
+            accepted.sendall(REFUSED + behind)
+            while accepted.recv(4096):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        done = pool.submit(refuse)
+        uri = f"amqp://127.0.0.1:{listening.getsockname()[1]}?jms.userName=tester&jms.password=wr0ng&redelivery.connectTimeout=30000"
+        with pytest.raises(redelivery.AdapterError, match="refused the log-in") as caught:
+            redelivery.connect(uri).__enter__()
+        done.result(10)
+    assert "wr0ng" not in str(caught.value)

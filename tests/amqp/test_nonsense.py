@@ -1,0 +1,99 @@
+"""Messages that make no sense, in whole or in part: shown as far as they can be read, and never lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery.core.commands import Forward  # noqa: E402
+from redelivery.core.delivery import Cause  # noqa: E402
+from redelivery.core.outgoing import Outgoing  # noqa: E402
+from redelivery_amqp.outgoing import copied  # noqa: E402
+from redelivery_amqp.profiles import Artemis  # noqa: E402
+
+from .test_delivery import AT, delivery  # noqa: E402
+
+if TYPE_CHECKING:
+    from redelivery_amqp.delivery import AmqpDelivery
+
+SHOWN = (
+    "body", "body_kind", "broker_count", "content_encoding", "content_type", "correlation_id", "destination",
+    "expiration", "expires_at", "group", "headers", "key", "message_id", "message_type", "persistent", "priority",
+    "redelivered", "reply_to", "timestamp", "value",
+)  # fmt: skip
+CODES = [0x00, 0x40, 0x45, 0x53, 0x56, 0xA0, 0xA1, 0xA3, 0xB0, 0xC0, 0xC1, 0xD0, 0xD1, 0xFF]
+
+
+def sample(body: Any) -> bytes:
+    """A message that has something in each section."""
+    made = proton.Message(body=body, id="id", subject="kind", reply_to="answers", durable=True, ttl=5.0)
+    made.properties = {"text": "x", "number": 7, "redeliveryId": "ours"}
+    made.annotations = {proton.symbol("x-opt-jms-reply-to"): proton.byte(1)}
+    made.correlation_id, made.content_type, made.group_id, made.creation_time = "c", "text/plain", "g", AT
+    made.delivery_count, made.inferred = 2, isinstance(body, bytes)
+    return bytes(made.encode())
+
+
+SAMPLES = [sample(b"body"), sample("body"), sample({"a": [1]}), sample(None)]
+CHANGES = st.lists(
+    st.tuples(st.integers(0, 400), st.one_of(st.sampled_from(CODES), st.integers(0, 255))), max_size=4
+)
+
+
+@st.composite
+def garbled(draw: st.DrawFn) -> bytes:
+    """A message with a few wrong bytes, or cut off."""
+    data = bytearray(draw(st.sampled_from(SAMPLES)))
+    for at, byte in draw(CHANGES):
+        data[at % len(data)] = byte
+    return bytes(data[: draw(st.integers(0, len(data)))] if draw(st.booleans()) else data)
+
+
+def copy_of(original: AmqpDelivery) -> AmqpDelivery:
+    """The dead letter of it."""
+    headers = {**original.headers, "redeliveryCause": "ValueError"}
+    copy = Outgoing("queue://DLQ", original.body, original.body_kind, headers, priority=original.priority)
+    return delivery(
+        copied(Forward(original, copy, Cause("ValueError"), 1), original, Artemis(), AT), "queue://DLQ"
+    )
+
+
+@given(st.one_of(garbled(), st.binary(max_size=80)))
+@example(b"")
+@example(b"\0Sw" + b"\0" * 5000)  # a description of a description of a description …
+@example(b"\0Su\xa1\x01x")  # a data section that is no binary
+@example(b"\0Sp\xc0")
+def test_no_message_breaks_its_connection_or_loses_a_byte(data: bytes) -> None:
+    """Whoever asks gets an answer; a dead letter has the body, or all that came where that cannot be told."""
+    found = delivery(data)
+    for name in SHOWN:
+        getattr(found, name)
+    hash(found.key)
+    assert copy_of(found).body in (found.body, found.raw)
+
+
+def test_a_copy_of_what_cannot_be_decoded_is_all_of_it() -> None:
+    """A property that is no UTF-8: the application sees the rest, and the dead letter has every byte."""
+    data = sample(b"body").replace(b"\xa1\x01x", b"\xa1\x01\xff")
+    found = delivery(data)
+    assert (found.body, found.message_id, dict(found.headers)) == (b"body", "id", {})
+    copy = copy_of(found)
+    assert copy.body == data
+    assert copy.headers == {
+        "redeliveryCause": "ValueError",
+        "_AMQ_ORIG_ADDRESS": "orders",
+        "_AMQ_ORIG_QUEUE": "orders",
+    }
+    assert copy.content_type == "application/octet-stream"
+
+
+def test_fields_of_impossible_types_are_absent() -> None:
+    """A priority that is text, a reply address that is a number: as if they were not there."""
+    data = b"\0Sp\xc0\x05\x02@\xa1\x01x\0Ss\xc0\x07\x05@@@@R\x07\0Su\xa0\x01b"
+    found = delivery(data)
+    assert (found.body, found.priority, found.reply_to) == (b"b", 4, None)

@@ -1,0 +1,57 @@
+"""Subscriptions that meet a reconnect: one link on the connection that stands, and none on another's account."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+import redelivery
+from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed
+from redelivery.clock import SystemClock
+from redelivery.core.commands import Credit, Send, Subscribe
+from redelivery.core.outgoing import Outgoing
+from redelivery_amqp import AmqpAdapter
+
+from .peer import PATIENCE, ScriptedPeer
+
+QUEUE = "queue://orders"
+
+
+class Answers:
+    """A sink by which a test waits for what the broker has answered."""
+
+    def __init__(self) -> None:
+        self.subscribed: list[Subscribed] = []
+        self._sent = threading.Event()
+
+    def __call__(self, event: AdapterEvent) -> None:
+        if isinstance(event, Subscribed):
+            self.subscribed.append(event)
+        elif isinstance(event, Sent):
+            self._sent.set()
+
+    def wait_for_a_send(self, adapter: AmqpAdapter) -> None:
+        """Send a message and have it answered: what was asked for before has been answered too."""
+        self._sent.clear()
+        adapter.execute((Send(1, Outgoing(QUEUE, b"")),))
+        assert self._sent.wait(PATIENCE)
+
+
+def test_a_subscription_made_for_an_old_connection_is_dropped() -> None:
+    """What begins with a Subscribe of another epoch is not carried out, its credit neither; its own is, and once."""
+    with ScriptedPeer() as peer:
+        adapter, answers, settings = AmqpAdapter(), Answers(), redelivery.parse_uri(peer.uri)
+        for epoch in (1, 2):
+            adapter.open(Opening(settings, settings.endpoints[0], epoch, SystemClock()), answers)
+        adapter.execute((Subscribe(7, QUEUE, 10, epoch=1), Credit(7, 10)))
+        answers.wait_for_a_send(adapter)
+        assert peer.consumers == []
+        for epoch in (2, 2, 1):
+            adapter.execute((Subscribe(7, QUEUE, 10, epoch=epoch), Credit(7, 10)))
+        answers.wait_for_a_send(adapter)
+        adapter.close(PATIENCE)
+    assert peer.consumers == [(2, "orders")]
+    assert [(event.consumer, event.error) for event in answers.subscribed] == [(7, None)]

@@ -1,0 +1,86 @@
+"""The command line, run in this process, with what it wrote and how it ended."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from redelivery.cli.app import run
+from redelivery_memory import MemoryBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The one line on stderr, which is all that a mistake may leave there."""
+        assert self.err.endswith("\n")
+        assert self.err.count("\n") == 1, self.err
+        assert "Traceback" not in self.err
+        return self.err[:-1]
+
+
+class Cli(Protocol):
+    """Runs a command."""
+
+    def __call__(self, *args: str, stdin: bytes | None = None) -> Ended: ...
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cli]:
+    """Run commands in an empty directory, without REDELIVERY_URL; put logging and imports back afterwards."""
+    monkeypatch.delenv("REDELIVERY_URL", raising=False)
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    loggers = [logging.getLogger(name) for name in ("redelivery", "redelivery.wire", "stomp.py", None)]
+    before = [(logger, logger.level, [*logger.handlers]) for logger in loggers]
+    modules = set(sys.modules)
+
+    def ended(*args: str, stdin: bytes | None = None) -> Ended:
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capfd.readouterr()
+        code = run(args)
+        sys.stdout.flush()
+        captured: Any = capfd.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    yield ended
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+    for name in set(sys.modules) - modules:
+        if getattr(sys.modules[name], "__file__", None) and str(tmp_path) in str(sys.modules[name].__file__):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def shop() -> Iterator[MemoryBroker]:
+    """A broker `memory://shop` with three orders, which fast policies can be tried on."""
+    with MemoryBroker("shop") as broker:
+        for number in (1, 2, 3):
+            broker.send("orders", f"order {number}", headers={"number": str(number), "odd name": "x"})
+        yield broker
+
+
+@pytest.fixture
+def uri() -> str:
+    """The broker `shop`, with a policy of two redeliveries after 5 ms."""
+    prefix = "jms.redeliveryPolicy."
+    return f"memory://shop?{prefix}maximumRedeliveries=2&{prefix}initialRedeliveryDelay=5&{prefix}redeliveryDelay=5"

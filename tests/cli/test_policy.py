@@ -1,0 +1,153 @@
+"""`redelivery policy`."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery import parse_uri
+from redelivery.cli.explain import explain
+from redelivery.cli.show import duration, sparkline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PREFIX = "jms.redeliveryPolicy."
+JITTER = f"memory://x?{PREFIX}useExponentialBackOff=true&{PREFIX}useCollisionAvoidance=true&{PREFIX}maximumRedeliveries=4"
+
+
+def test_explain(cli: Any) -> None:
+    """The table has the policy's own integers, with the bounds of collision avoidance."""
+    data = json.loads(cli("policy", "explain", JITTER, "--destination", "orders", "--output", "json").out)
+    assert data["maximum_deliveries"] == 5
+    assert [row["delay_ms"] for row in data["redeliveries"]] == [1000, 5000, 25000, 125000]
+    assert [row["min_delay_ms"] for row in data["redeliveries"]] == [1000, 4250, 18062, 76763]
+    assert data["redeliveries"][-1]["max_elapsed_ms"] == data["worst_case_ms"] == 229918
+    table = cli("policy", "explain", JITTER, "--destination", "orders").out
+    assert "the default: no pattern matches" in table
+    assert "after 5 failed deliveries it goes to the dead-letter queue" in table
+    assert "2 min 36 s (1 min 40.075 s to 3 min 49.918 s)" in table
+
+
+@pytest.mark.parametrize("factor", ["0", "0.15", "1"])
+@pytest.mark.parametrize("initial", ["0", "1", "700"])
+def test_bounds_hold(factor: str, initial: str) -> None:
+    """No drawn delay is outside of the bounds that are shown."""
+    uri = f"{JITTER}&{PREFIX}collisionAvoidanceFactor={factor}&{PREFIX}initialRedeliveryDelay={initial}"
+    settings = parse_uri(uri)
+    rows = explain(settings, uri, "orders", None).rows
+    for seed in range(200):
+        drawn = settings.policies.policy_for("orders").delays_ms(4, Random(seed))
+        assert all(row.low <= delay <= row.high for row, delay in zip(rows, drawn, strict=True))
+
+
+def test_java_uri(cli: Any) -> None:
+    """A Java URI is explained: its pattern wins, its own options are notes, its password is not shown."""
+    uri = (
+        "failover:(tcp://bob:hunter2@a:61616,tcp://bob:hunter2@b:61616)?jms.redeliveryPolicyMap.PRICES.>."
+        "maximumRedeliveries=2&jms.useAsyncSend=true&jms.redeliveryPolicyMap.PRICES.>.maximumRedeliveryDelay=10"
+    )
+    ended = cli("policy", "explain", uri, "--destination", "PRICES.EUR", "--redeliveries", "9")
+    assert ended.code == 0
+    assert "pattern queue://PRICES.>" in ended.out
+    assert "3 at most" in ended.out
+    assert "hunter2" not in ended.out + ended.err
+    assert "bob" not in ended.out + ended.err
+    notes = ended.err.splitlines()
+    assert notes[0].startswith("note: jms.useAsyncSend=true")
+    assert notes[1] == "note: the policy allows 2 redeliveries: 9 never happen"
+    assert notes[2].startswith("note: maximumRedeliveryDelay has no effect")
+
+
+@pytest.mark.parametrize(
+    ("options", "then"),
+    [
+        (f"{PREFIX}maximumRedeliveries=-1", "redelivered for ever"),
+        (f"{PREFIX}maximumRedeliveries=0", "after 1 failed delivery"),
+        ("redelivery.deadLetter=discard", "accepted and dropped"),
+        ("redelivery.deadLetter=ack", "the broker is told"),
+        ("redelivery.deadLetter=forward", "a copy goes to the dead-letter queue"),
+        ("redelivery.deadLetterDestination=lost", "a copy goes to queue://lost"),
+    ],
+)
+def test_what_happens_then(cli: Any, options: str, then: str) -> None:
+    """The last line says what becomes of a message that keeps failing."""
+    ended = cli("policy", "explain", f"memory://x?{options}", "--destination", "orders")
+    assert then in ended.out.splitlines()[-1]
+
+
+def test_jsonl(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line for each redelivery; the URI may come from the environment."""
+    monkeypatch.setenv("REDELIVERY_URL", f"memory://x?{PREFIX}maximumRedeliveries=-1")
+    lines = cli(
+        "policy", "explain", "--destination", "a", "--redeliveries", "3", "--output", "jsonl"
+    ).out.splitlines()
+    assert [json.loads(line)["elapsed_ms"] for line in lines] == [1000, 2000, 3000]
+
+
+@pytest.mark.parametrize("name", ["policy.png", "policy.svg"])
+def test_plot(cli: Any, tmp_path: Path, name: str) -> None:
+    """The picture is written in the format of its suffix; a destination is no formula."""
+    ended = cli("policy", "explain", JITTER, "--destination", "a.$x_{", "--plot", name)
+    assert ended.code == 0
+    start = (tmp_path / name).read_bytes()[:200]
+    assert start.startswith(b"\x89PNG") or b"<svg" in start or b"<?xml" in start
+
+
+def test_options(cli: Any) -> None:
+    """Every supported option is listed with type, default, schemes and meaning."""
+    rows = json.loads(cli("policy", "options", "--output", "json").out)
+    assert {
+        "option": "redelivery.credit",
+        "type": "integer",
+        "default": "1000",
+        "over": "all",
+        "meaning": "Messages a consumer may hold unsettled.",
+    } in rows
+    assert "\x1b" not in cli("policy", "options").out
+    assert len(cli("policy", "options", "--output", "jsonl").out.splitlines()) == len(rows)
+
+
+def test_for_people(cli: Any) -> None:
+    """Durations read as people say them; bars are as high as their share."""
+    shown = [duration(ms) for ms in (0, 999, 1600, 60_000, 125_500, 3_600_000, 90_061_001)]
+    assert shown == ["0 ms", "999 ms", "1.6 s", "1 min", "2 min 5.5 s", "1 h", "1 d 1 h 1 min 1.001 s"]
+    assert len(sparkline([1, 2, 8])) == 3
+    assert len(sparkline([0, 0])) == 2
+
+
+def test_a_multiplier_alone(cli: Any) -> None:
+    """A multiplier without exponential back-off is noted to have no effect."""
+    ended = cli("policy", "explain", f"memory://x?{PREFIX}backOffMultiplier=3", "--destination", "a")
+    assert "note: backOffMultiplier has no effect: useExponentialBackOff is false" in ended.err
+
+
+def test_options_on_a_narrow_terminal(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 80 columns no word of the list of options is broken."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("policy", "options").out.splitlines()
+    assert "    integer, default 6, over all" in lines
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("pattern", "title"), [("orders", "Policy of pattern queue://orders"), ("x", "Default policy")]
+)
+def test_a_picture_says_what_it_shows(cli: Any, tmp_path: Path, pattern: str, title: str) -> None:
+    """It names the destination, the policy with what is not its default, and the unit of each axis."""
+    matplotlib = pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    options = f"jms.redeliveryPolicyMap.{pattern}.maximumRedeliveries=3"
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        ended = cli(
+            "policy", "explain", f"Memory://x?{options}", "--destination", "orders", "--plot", "p.svg"
+        )
+    assert ended.code == 0
+    drawn = (tmp_path / "p.svg").read_text()
+    changed = "maximumRedeliveries=3" if pattern == "orders" else "every option as by default"
+    for text in ("Redeliveries of a message of queue://orders", f"{title}: {changed}", "at most "):
+        assert text in drawn
+    for axis in ("delay before it (seconds)", "waited in all (seconds)", "number of the redelivery"):
+        assert axis in drawn

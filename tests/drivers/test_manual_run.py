@@ -1,0 +1,62 @@
+"""`run` and a clock that a test moves."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from redelivery import ConfigurationError
+from redelivery.drive import idle
+from redelivery.testing import ManualClock, MemoryBroker
+
+if TYPE_CHECKING:
+    from redelivery import Message, Report
+
+
+def failing(message: Message) -> None:
+    raise ValueError(message.text)
+
+
+async def run_async(broker: MemoryBroker, **options: Any) -> Report:
+    async with redelivery.connect_async(broker.uri, **options) as connection:
+        connection.listen("orders", failing)
+        return await connection.run(until_idle=0.05)
+
+
+def run(broker: MemoryBroker, **options: Any) -> Report:
+    with redelivery.connect(broker.uri, **options) as connection:
+        connection.listen("orders", failing)
+        return connection.run(until_idle=0.05)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_clock_that_nobody_moves(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
+    """`run(until_idle=)` does not hang: it says what to do instead."""
+    monkeypatch.setattr(idle, "STANDS", 0.05)
+    with MemoryBroker(clock=ManualClock()) as broker:
+        broker.send("orders", "bad")
+        with pytest.raises(ConfigurationError, match=r"use start\(\) and clock.advance\(\)"):
+            asyncio.run(run_async(broker)) if asynchronous else run(broker)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_clock_that_jumps_by_itself(asynchronous: bool) -> None:
+    """With `auto_advance` it runs until the dead letter, without waiting."""
+    with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
+        broker.send("orders", "bad")
+        report = asyncio.run(run_async(broker)) if asynchronous else run(broker)
+        assert (report.redelivered, report.poisoned) == (6, 1)
+
+
+def test_the_brokers_clock_is_taken() -> None:
+    """A connection to a broker in this process without a clock of its own takes the broker's manual one."""
+    clock = ManualClock()
+    with MemoryBroker(clock=clock) as broker, redelivery.connect(broker.uri) as connection:
+        connection.listen("orders", failing)
+        connection.start()
+        broker.send("orders", "bad")
+        clock.advance(6)
+        assert [letter.cause for letter in broker.dead_letters()] == ["ValueError: bad"]

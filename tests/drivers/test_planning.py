@@ -1,0 +1,52 @@
+"""What a broker's limits allow a consumer to hold."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import redelivery
+from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.destination import Destination
+from redelivery.drive.planning import planned
+
+HALF_AN_HOUR = Capabilities("impatient", max_hold=1800.0)
+
+
+def plan(policies: RedeliveryPolicyMap, destination: str, able: Capabilities = HALF_AN_HOUR) -> None:
+    settings = redelivery.connect("memory://plan", policies=policies).settings
+    planned(1, Destination.parse(destination), {}, settings, able)
+
+
+def lasting(minutes: int, **options: bool) -> RedeliveryPolicy:
+    """Return a policy of one redelivery at the end of so many minutes, and one a minute later."""
+    delay = timedelta(minutes=minutes)
+    return RedeliveryPolicy(
+        maximum_redeliveries=2, initial_redelivery_delay=delay, redelivery_delay=60.0, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (lasting(24), "1500 s"),
+        (lasting(23, use_collision_avoidance=True), "1449 s"),
+        (RedeliveryPolicy(maximum_redeliveries=-1), "without end"),
+    ],
+)
+def test_a_policy_that_outlasts_the_broker_is_refused(policy: RedeliveryPolicy, told: str) -> None:
+    """Delays that together pass 80 % of what the broker lets a consumer hold, jitter included, or have no end."""
+    with pytest.raises(ConfigurationError, match=f"(?s){told}.*impatient.*1440 s"):
+        plan(RedeliveryPolicyMap(default=policy), "orders")
+    plan(RedeliveryPolicyMap(default=policy), "orders", Capabilities("patient"))
+
+
+def test_only_the_policies_that_may_serve_count() -> None:
+    """One for other destinations does no harm; behind a wildcard or a native address any of them may serve."""
+    policies = RedeliveryPolicyMap({"slow.>": lasting(60)}, default=lasting(23))
+    plan(policies, "orders")
+    for destination in ("slow.lane", "*.lane", "native:///amq/queue/orders"):
+        with pytest.raises(ConfigurationError, match="slow"):
+            plan(policies, destination)

@@ -1,0 +1,97 @@
+"""SIGTERM and SIGINT drain; a second one acts as it always did. Each in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCRIPT = """
+import asyncio, os, signal, sys, threading
+import redelivery
+from redelivery.testing import MemoryBroker
+
+number, kind = signal.Signals[sys.argv[1]], sys.argv[2]
+broker = MemoryBroker("signals")
+for body in ("a", "b"):
+    broker.send("orders", body)
+
+def handle(message):
+    os.kill(os.getpid(), number)
+    if kind == "twice":
+        if message.text == "b":
+            raise ValueError("the first was not enough")
+        held.wait(0.05)
+        os.kill(os.getpid(), number)
+        held.wait(10)
+    while not connection.report().released:  # until the drain gives back the other message
+        held.wait(0.005)
+
+async def handle_async(message):
+    os.kill(os.getpid(), number)
+    while not connection.report().released:  # until the drain gives back the other message
+        await asyncio.to_thread(lambda: None)
+
+held = threading.Event()
+
+async def main():
+    global connection
+    async with redelivery.connect_async(broker.uri) as connection:
+        connection.listen("orders", handle_async)
+        return await connection.run()
+
+if kind == "async":
+    report = asyncio.run(main())
+else:
+    with redelivery.connect(broker.uri) as connection:
+        connection.listen("orders", handle)
+        report = connection.run()
+print(report.accepted, report.running, broker.depth("orders"), [m.broker_count for m in broker.messages("orders")])
+"""
+
+
+DRAINS = [("SIGTERM", "sync"), ("SIGINT", "sync"), ("SIGTERM", "async"), ("SIGINT", "async")]
+SECONDS = [("SIGTERM", "twice"), ("SIGINT", "twice")]
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[dict[tuple[str, str], subprocess.Popen[str]]]:
+    """Start all programs at once; each test waits for one of them."""
+    started = {
+        case: subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, *case], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for case in DRAINS + SECONDS
+    }
+    yield started
+    for program in started.values():
+        program.kill()
+        program.communicate()
+
+
+@pytest.mark.parametrize("case", DRAINS, ids=" ".join)
+def test_a_signal_drains(
+    programs: dict[tuple[str, str], subprocess.Popen[str]], case: tuple[str, str]
+) -> None:
+    """The running handler finishes and is accepted, the rest goes back uncounted, and the program goes on."""
+    out, err = programs[case].communicate(timeout=20)
+    assert programs[case].returncode == 0, err
+    assert out == "1 0 1 [0]\n"
+
+
+@pytest.mark.parametrize("case", SECONDS, ids=" ".join)
+def test_a_second_signal_acts_as_it_always_did(
+    programs: dict[tuple[str, str], subprocess.Popen[str]], case: tuple[str, str]
+) -> None:
+    """While a handler hangs, the second SIGTERM kills, the second SIGINT is a KeyboardInterrupt."""
+    _, err = programs[case].communicate(timeout=20)
+    if case[0] == "SIGTERM":
+        assert programs[case].returncode == -signal.SIGTERM
+    else:
+        assert "KeyboardInterrupt" in err

@@ -1,0 +1,178 @@
+"""A broker in a few lines, and what an application sees: what the engine's properties are checked against."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Accept, Command, Credit, Forward, Poison, Release
+from redelivery.core.delivery import Delivery
+from redelivery.core.events import Arrived, Confirmed
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.delivery import BodyKind
+
+WALL_OFFSET = 1_700_000_000.0
+
+
+@dataclass(eq=False)
+class Letter:
+    """A message, and all that ever happened to it."""
+
+    number: int
+    group: str | None = None
+    expires_at: float | None = None
+    persistent: bool = True
+    attempts: int = 0  # deliveries that ended unsettled: the broker's count
+    failures: int = 0  # dispatches that failed
+    processed: bool = False  # a handler succeeded, or discarded it
+    not_before: float = 0.0
+    dead: int = 0  # dead letters made of it
+    partial: bool = False  # the body did not arrive whole
+    accepted: bool = False  # the broker has taken its accept
+
+    @property
+    def ended(self) -> bool:
+        return self.accepted or self.dead > 0
+
+
+class Arrival(Delivery):
+    """One delivery of a letter."""
+
+    __slots__ = ("letter", "mark", "marks")
+
+    def __init__(self, letter: Letter, epoch: int, *, counts: bool) -> None:
+        super().__init__(1, epoch, b"body")
+        self.letter = letter
+        self.mark = letter.attempts > 0
+        self.marks = letter.attempts if counts else None
+
+    @property
+    def key(self) -> Hashable:
+        return self.letter.number
+
+    @property
+    def destination(self) -> str:
+        return "queue://orders"
+
+    @property
+    def redelivered(self) -> bool:
+        return self.mark
+
+    @property
+    def broker_count(self) -> int | None:
+        return self.marks
+
+    @property
+    def expires_at(self) -> float | None:
+        return self.letter.expires_at
+
+    @property
+    def group(self) -> str | None:
+        return self.letter.group
+
+    @property
+    def persistent(self) -> bool:
+        return self.letter.persistent
+
+    @property
+    def body_kind(self) -> BodyKind:
+        return "partial" if self.letter.partial else "bytes"
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.letter.number}{self.letter.group or ''} epoch {self.epoch} seq {self.seq} {self.state}>"
+        )
+
+
+@dataclass
+class Broker:
+    """Keeps what it sent until it is settled; reads commands one by one, so that a cut can lose the rest."""
+
+    capabilities: Capabilities
+    window: int
+    in_order: bool = True  # whether what comes back goes where it was, or behind all others
+    waiting: deque[Letter] = field(default_factory=deque[Letter])
+    unsettled: dict[Arrival, None] = field(default_factory=dict[Arrival, None])
+    wire: deque[Command] = field(default_factory=deque[Command])
+    unconfirmed: deque[Poison | Forward] = field(default_factory=deque[Poison | Forward])
+    epoch: int = 0
+    up: bool = False
+    credit: int = 0
+
+    def deliver(self, most: int) -> Arrived | None:
+        """Send up to so many messages."""
+        room = self.credit if self.capabilities.flow else self.window - len(self.unsettled)
+        batch: list[Delivery] = []
+        while self.up and self.waiting and len(batch) < min(room, most):
+            arrival = Arrival(self.waiting.popleft(), self.epoch, counts=self.capabilities.counts)
+            self.unsettled[arrival] = None
+            batch.append(arrival)
+        self.credit -= len(batch)
+        return Arrived(1, batch) if batch else None
+
+    def read(self) -> None:
+        """Carry out the oldest command."""
+        command = self.wire.popleft()
+        match command:
+            case Credit():
+                self.credit += command.messages
+            case Accept():
+                for delivery in command.deliveries:
+                    self._take(delivery).accepted = True
+            case Release():
+                for delivery in reversed(command.deliveries):
+                    self._return(self._take(delivery))
+            case Poison() | Forward():
+                self.unconfirmed.append(command)
+            case _:
+                raise AssertionError(f"{command!r} is not for a broker")
+
+    def _take(self, delivery: Delivery) -> Letter:
+        assert isinstance(delivery, Arrival)
+        assert delivery in self.unsettled, f"{delivery} is settled a second time"
+        del self.unsettled[delivery]
+        return delivery.letter
+
+    def _return(self, letter: Letter) -> None:
+        """Put a message back where it was, or behind the others."""
+        if not self.in_order:
+            self.waiting.append(letter)
+            return
+        behind = sum(other.number < letter.number for other in self.waiting)
+        self.waiting.insert(behind, letter)
+
+    def confirm(self, *, refuse: bool = False) -> Confirmed:
+        """Answer the oldest poison acknowledgement; what is answered well has become a dead letter."""
+        command = self.unconfirmed.popleft()
+        delivery = command.delivery
+        assert isinstance(delivery, Arrival)
+        if refuse:
+            return Confirmed(delivery, AdapterError("refused"))
+        if delivery in self.unsettled:  # else it was asked for twice, and is done
+            delivery.letter.dead += 1
+            if isinstance(command, Poison) or self.capabilities.forward == "atomic":
+                self._take(delivery)
+        return Confirmed(delivery)
+
+    def connect(self) -> int:
+        """Open the next connection."""
+        self.epoch += 1
+        self.up = True
+        self.credit = 0
+        return self.epoch
+
+    def cut(self) -> None:
+        """Lose the connection: what was not read is lost, what is unsettled goes back, marked."""
+        self.up = False
+        self.wire.clear()
+        self.unconfirmed.clear()
+        for arrival in self.unsettled:
+            arrival.letter.attempts += 1
+            self._return(arrival.letter)
+        self.unsettled.clear()

@@ -1,0 +1,61 @@
+"""What one consumer remembers beyond a connection, and what of it goes to others."""
+
+from __future__ import annotations
+
+from redelivery.core.delivery import Cause, Record
+from redelivery.core.recall import Recall
+
+from .model import Arrival, Letter
+
+
+def running(count: int = 1) -> Record:
+    """Return the record of a message whose handler runs on after its connection was lost."""
+    record = Record(count)
+    record.running = True
+    return record
+
+
+def test_of_a_message_that_still_runs_the_others_get_a_record_of_their_own() -> None:
+    """They neither wait for its handler nor hear of what it reports later; this consumer keeps its own."""
+    recall, record = Recall(10), running()
+    recall.remember("m", record)
+    left = recall.leave(closed=False)["m"]
+    assert left is not record
+    assert (left.count, left.running) == (1, False)
+    assert recall.records == {"m": record}
+
+
+def test_what_has_come_back_here_is_not_left_to_others() -> None:
+    """Its copy waits here for the handler: nobody else can get the message."""
+    recall, record = Recall(10), running()
+    record.copy = Arrival(Letter(0), 1, counts=False)
+    recall.remember("m", record)
+    assert recall.leave(closed=False) == {}
+    assert recall.leave(closed=True) == {"m": record}
+    assert recall.records == {}
+
+
+def test_what_ran_here_last_is_known_better_here() -> None:
+    """What another consumer left counts for nothing where the message was accepted, or is remembered already."""
+    recall, mine = Recall(10), Record(3)
+    recall.remember("mine", mine)
+    recall.accepted(["accepted"])
+    recall.inherit({"mine": Record(1), "accepted": Record(1), "new": Record(2)})
+    assert recall.records.keys() == {"mine", "new"}
+    assert recall.records["mine"] is mine
+
+
+def test_a_record_apart_has_all_that_was_charged() -> None:
+    """Counts, deferrals, dates, the cause and the verdict go along; the handler and the copy do not."""
+    record = running(2)
+    record.copy = Arrival(Letter(0), 1, counts=False)
+    record.deferrals, record.deferred, record.due, record.tries = 3, True, 5.0, 4
+    record.cause, record.first_failure, record.last_failure = Cause("bad"), 1.0, 2.0
+    record.poisoned = record.confirmed = True
+    other = record.apart()
+    for name in (
+        "count", "deferrals", "deferred", "due", "tries", "cause", "first_failure", "last_failure", "poisoned",
+        "confirmed",
+    ):  # fmt: skip
+        assert getattr(other, name) == getattr(record, name), name
+    assert (other.running, other.copy) == (False, None)

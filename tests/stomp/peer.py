@@ -1,0 +1,113 @@
+"""The other end of a STOMP connection on this machine: it answers CONNECT, and then reads no more."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from typing import TYPE_CHECKING, Self
+
+import redelivery
+from redelivery.adapter import Opening
+from redelivery.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from redelivery_stomp.transport import CuttingTransport
+
+__all__ = ["FrozenPeer", "eventually", "opening", "stuck"]
+
+PATIENCE = 10.0  # seconds
+CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/5.18.3\nheart-beat:0,0\n\n\0"
+
+
+class FrozenPeer:
+    """Listens on a free port, and freezes. `answers=False`: not even CONNECT is answered.
+
+    `receipts`: so many requests are answered before it freezes; `then` is what it still says.
+    """
+
+    def __init__(self, *, answers: bool = True, receipts: int = 0, then: bytes = b"") -> None:
+        self._answers = answers
+        self._receipts = receipts
+        self._then = then
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        # What a connection inherits: a small window, so that a write soon blocks.
+        self._listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._accepted: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        self.port: int = self._listening.getsockname()[1]
+
+    @property
+    def uri(self) -> str:
+        """Where to connect to."""
+        return f"stomp://127.0.0.1:{self.port}"
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._listening.accept()
+            except OSError:
+                return
+            self._accepted.append(accepted)
+            if self._answers:
+                self._greet(accepted)
+
+    def _greet(self, accepted: socket.socket) -> None:
+        while b"\0" not in accepted.recv(4096):
+            pass
+        accepted.sendall(CONNECTED)
+        heard, owed = b"", self._receipts
+        while owed:
+            heard += accepted.recv(4096)
+            for receipt in re.findall(rb"\nreceipt:([^\n]+)", heard):
+                accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+                owed, heard = owed - 1, b""
+        accepted.sendall(self._then)
+
+    def thaw(self, size: int) -> bytes:
+        """Read on, until there are so many bytes; return them."""
+        (accepted,) = self._accepted
+        heard = bytearray()
+        accepted.settimeout(PATIENCE)
+        while len(heard) < size:
+            chunk = accepted.recv(1 << 20)
+            assert chunk, f"the end came after {len(heard)} bytes"
+            heard += chunk
+        return bytes(heard)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes `accept`, which a close does not
+        self._listening.close()
+        self._thread.join(PATIENCE)
+        for accepted in self._accepted:
+            accepted.close()
+
+
+def opening(uri: str) -> Opening:
+    """Return what an adapter needs to open this URI's first address."""
+    settings = redelivery.parse_uri(uri)
+    return Opening(settings, settings.endpoints[0], 1, SystemClock())
+
+
+def stuck(transport: CuttingTransport) -> bool:
+    """Whether bytes wait for a broker that takes none."""
+    return transport.behind
+
+
+def eventually(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    never = threading.Event()
+    for _ in range(int(PATIENCE / 0.005)):
+        if condition():
+            return
+        never.wait(0.005)
+    raise AssertionError("this has not happened")

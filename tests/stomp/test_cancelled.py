@@ -1,0 +1,29 @@
+"""A connect that is cancelled while it is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+import redelivery
+
+from .peer import FrozenPeer, eventually
+
+
+def test_a_cancelled_connect_keeps_no_loop() -> None:
+    """The loop ends while the connect is on its way: nobody waits for its thread, which has a minute left."""
+
+    async def main(peer: FrozenPeer) -> None:
+        connection = redelivery.connect_async(f"{peer.uri}?redelivery.connectTimeout=60000")
+        connecting = asyncio.ensure_future(connection.__aenter__())
+        await asyncio.to_thread(eventually, lambda: peer._accepted)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
+
+    began = time.monotonic()
+    with FrozenPeer(answers=False) as peer:
+        asyncio.run(main(peer))
+        assert time.monotonic() - began < 30

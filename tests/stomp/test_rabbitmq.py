@@ -1,0 +1,228 @@
+"""RabbitMQ over STOMP: what is written, and what is refused here (docs/measured-stomp.md)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redelivery import AdapterError, ConfigurationError, parse_uri
+from redelivery.adapter import Sent, Subscribed
+from redelivery.core.commands import Accept, Forward, Poison, Release, Send, Subscribe, Unsubscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived
+from redelivery.core.outgoing import Outgoing
+from redelivery_stomp.hello import connect_frame
+from redelivery_stomp.profiles import Artemis, RabbitMQ, profile_for
+
+from .peer import eventually
+from .test_refused import Wire
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Delivery
+
+SESSION = "session-a"
+LINES = ["subscription:1", "destination:/queue/orders", f"message-id:T_1@@{SESSION}@@1", "redelivered:false",
+         f"ack:T_1@@{SESSION}@@1"]  # fmt: skip
+MINE = ["mine:1", "redeliveryId:own", "amqp-message-id:theirs", "timestamp:1700000000", "priority:7", "persistent:true",
+        "content-length:1"]  # fmt: skip
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Return an adapter logged in at RabbitMQ, whose frames can be read."""
+    return Wire(monkeypatch, RabbitMQ())
+
+
+def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
+    """Let messages come; return those that the library is told of."""
+    before = len(wire.events)
+    ack = f"T_{subscription}@@{SESSION}@@"
+    wire.link._messages([
+        (f"MESSAGE\nsubscription:{subscription}\ndestination:/queue/orders\nack:{ack}{tag}".encode(), b"%d" % tag)
+        for tag in tags
+    ])  # fmt: skip
+    return [one for event in wire.events[before:] if isinstance(event, Arrived) for one in event.deliveries]
+
+
+# What is written.
+
+
+@pytest.mark.parametrize(
+    ("destination", "address"),
+    [
+        ("queue://a.b", "/queue/a.b"),
+        ("queue://a/b 100%", "/queue/a%2Fb 100%25"),
+        ("topic://a", "/topic/a"),
+        ("native:///amq/queue/x", "/amq/queue/x"),
+    ],
+)
+def test_addresses(destination: str, address: str) -> None:
+    """A name is escaped as the broker unescapes it; and read back."""
+    assert RabbitMQ().address(destination) == RabbitMQ().pattern(destination) == address
+    if not destination.startswith("native"):
+        assert RabbitMQ().qualified(address, "queue") == destination
+
+
+def test_patterns_and_answers() -> None:
+    """Classic's `>` is `#`; what is neither a queue nor a topic is told as the broker's own."""
+    assert (RabbitMQ().pattern("topic://a.>"), RabbitMQ().pattern("topic://>")) == ("/topic/a.#", "/topic/#")
+    assert RabbitMQ().pattern("topic://a.*.b>") == "/topic/a.*.b>"
+    assert RabbitMQ().qualified("/reply-queue/amq.gen-1", "queue") == "native:///reply-queue/amq.gen-1"
+    assert RabbitMQ().qualified("/queue/%C3%BC", "topic") == "queue://ü"
+    assert RabbitMQ().qualified("answers", "queue") == "queue://answers"
+
+
+def test_a_subscription(wire: Wire) -> None:
+    """Its window is in messages, at most what the broker takes; and it declares what the user says."""
+    wire.link.profile = RabbitMQ(parse_uri("stomp://h?redelivery.queueArguments=x-queue-type:quorum"))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=70_000),))
+    (frame,) = wire.written
+    assert (
+        b"\ndestination:/queue/orders\nack:client-individual\nprefetch-count:65535\nx-queue-type:quorum\n"
+        in frame
+    )
+
+
+def test_a_durable_subscription(wire: Wire) -> None:
+    """It is a queue, named by the client's id and the subscription's name; the arguments of queues are not its own."""
+    settings = parse_uri("stomp://h?jms.clientID=me&redelivery.queueArguments=x-queue-type:quorum")
+    wire.link.profile = RabbitMQ(settings)
+    wire.adapter.execute((Subscribe(1, "topic://news", window=10, subscription="daily"),))
+    (frame,) = wire.written
+    assert b"\ndurable:true\nauto-delete:false\nx-queue-name:stomp-subscription-me.daily\n" in frame
+    assert b"x-queue-type" not in frame
+
+
+def test_a_message_to_be_sent(wire: Wire) -> None:
+    """Its length, its id, no `persistent:false`, and how long it lives."""
+    headers = {"redeliveryId": "own", "mine": "1"}
+    message = Outgoing(
+        "queue://orders", b"a\0b", "text", headers, persistent=False, expires_at=time.time() + 60
+    )
+    wire.adapter.execute((Send(1, message),))
+    written = b"\0".join(wire.written)
+    for line in (b"content-length:3", b"amq-msg-type:text", b"amqp-message-id:own", b"mine:1", b"expires:"):
+        assert b"\n" + line in written
+    lives = int(written.partition(b"\nexpiration:")[2].partition(b"\n")[0])
+    assert 0 < lives <= 60_000
+    assert b"persistent" not in written
+
+
+def test_a_copy(wire: Wire) -> None:
+    """It keeps its identity; what would declare a queue, or tell of an earlier death, does not go along."""
+    wire.link.profile = RabbitMQ(parse_uri("stomp://h?redelivery.deadLetterArguments=x-queue-type:quorum"))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    (one,) = arrive(wire, 1)
+    one.head += b"\nx-message-ttl:5\nx-first-death-queue:q\nmine:1\namqp-message-id:theirs"  # type: ignore[attr-defined]
+    copy = Outgoing("queue://DLQ", b"x", headers=one.headers)
+    wire.written.clear()
+    wire.adapter.execute((Forward(one, copy, Cause("bad"), 1),))
+    (frame,) = wire.written
+    assert frame.startswith(b"SEND\ndestination:/queue/DLQ\npersistent:true\n")
+    assert b"\nmine:1\n" in frame
+    assert b"\namqp-message-id:theirs\n" in frame
+    assert b"\nx-queue-type:quorum\n" in frame
+    assert b"ttl" not in frame
+    assert b"death" not in frame
+
+
+def test_settlements(wire: Wire) -> None:
+    """A NACK says whether the message goes back to its queue or to the dead-letter exchange."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    one, two, three = arrive(wire, 1, 2, 3)
+    wire.written.clear()
+    wire.adapter.execute((Accept((one,)), Release((two,)), Poison(three, Cause("bad"), 1)))
+    assert sorted(frame.partition(b"receipt:")[0] for frame in wire.written) == [
+        b"ACK\nid:T_1@@session-a@@1\n\n",
+        b"NACK\nid:T_1@@session-a@@2\nrequeue:true\n\n",
+        b"NACK\nid:T_1@@session-a@@3\nrequeue:false\n",
+    ]
+
+
+def test_an_ended_consumer_gives_back_what_it_holds_and_what_is_on_its_way(wire: Wire) -> None:
+    """Its id is subscribed to nowhere, for under no other can they be given back; it ends when no more can come."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    one, _, _ = arrive(wire, 1, 2, 3)
+    wire.adapter.execute((Accept((one,)),))
+    wire.written.clear()
+    wire.adapter.execute((Unsubscribe(1),))
+    ended, again, *back = wire.written
+    assert ended == b"UNSUBSCRIBE\nid:1\n\n"
+    assert again.startswith(b"SUBSCRIBE\nid:1\ndestination:/topic/redelivery.nowhere.")
+    assert sorted(back) == [b"NACK\nid:T_1@@session-a@@%d\nrequeue:true\n\n" % tag for tag in (2, 3)]
+    assert arrive(wire, 4) == [], "what was on its way is no longer the application's"
+    wire.answer(b"SUBSCRIBE")
+    eventually(lambda: any(frame.startswith(b"ABORT") for frame in wire.written))
+    assert b"NACK\nid:T_1@@session-a@@4\nrequeue:true\n\n" in wire.written
+    assert arrive(wire, 5) == []
+    wire.answer(b"ABORT")
+    eventually(lambda: wire.written.count(b"UNSUBSCRIBE\nid:1\n\n") == 2)
+    assert b"NACK\nid:T_1@@session-a@@5\nrequeue:true\n\n" in wire.written
+    assert [frame for frame in wire.written if b"@@1\n" in frame] == [], "what was accepted is not given back"
+
+
+def test_a_plain_topic_consumer_just_ends(wire: Wire) -> None:
+    """Its messages end with its subscription."""
+    wire.adapter.execute((Subscribe(1, "topic://news", window=10),))
+    arrive(wire, 1)
+    wire.written.clear()
+    wire.adapter.execute((Unsubscribe(1),))
+    assert wire.written == [b"UNSUBSCRIBE\nid:1\n\n"]
+
+
+# What is refused here.
+
+
+@pytest.mark.parametrize(
+    ("message", "word"),
+    [
+        (Outgoing("queue://orders", b"", delay=1.0), "delay="),
+        (Outgoing("temp-queue://mine", b""), "temporary"),
+        (Outgoing("queue://orders", b"", reply_to="temp-queue://mine"), "temporary"),
+        (Outgoing("queue://orders", b"", headers={"expiration": "5"}), "'expiration'"),
+        (Outgoing("queue://orders", b"", headers={"x-message-ttl": "5"}), "'x-message-ttl'"),
+    ],
+)
+def test_what_cannot_be_sent(wire: Wire, message: Outgoing, word: str) -> None:
+    """One sentence, and nothing is written."""
+    wire.adapter.execute((Send(1, message),))
+    (event,) = wire.events
+    assert isinstance(event, Sent)
+    assert isinstance(event.error, AdapterError)
+    assert word in str(event.error)
+    assert wire.written == []
+
+
+@pytest.mark.parametrize(
+    ("destination", "dead_letter", "word"),
+    [
+        ("temp-queue://mine", None, "temporary"),
+        ("queue://orders", "native:///amq/queue/DLQ", "drops"),
+        ("queue://orders", "native:///exchange/dead/letters", "drops"),
+    ],
+)
+def test_what_cannot_be_consumed(wire: Wire, destination: str, dead_letter: str | None, word: str) -> None:
+    """Dead letters go to a queue that is declared: elsewhere the broker confirms them, and drops them."""
+    wire.adapter.execute((Subscribe(1, destination, window=10, dead_letter=dead_letter),))
+    (event,) = wire.events
+    assert isinstance(event, Subscribed)
+    assert word in str(event.error)
+    assert wire.written == []
+
+
+@pytest.mark.parametrize("option", ["queueArguments", "deadLetterArguments"])
+def test_others_declare_no_queues(option: str) -> None:
+    """An option that would mean nothing is refused."""
+    settings = parse_uri(f"stomp://h?redelivery.{option}=x-queue-type:quorum")
+    with pytest.raises(ConfigurationError, match=f"redelivery.{option} is for RabbitMQ: artemis"):
+        profile_for("ActiveMQ-Artemis/2.40.0", "auto", settings)
+    assert isinstance(profile_for("RabbitMQ/3.10.8", "auto", settings), RabbitMQ)
+    assert isinstance(profile_for("", "artemis"), Artemis)
+
+
+@pytest.mark.parametrize(("option", "host"), [("", "/"), ("?redelivery.virtualHost=second", "second")])
+def test_the_virtual_host(option: str, host: str) -> None:
+    """RabbitMQ's own default, or the user's: it refuses the machine's name, which the others would take."""
+    assert f"\nhost:{host}\n".encode() in connect_frame(parse_uri(f"stomp://machine{option}"), (0, 0))

@@ -1,0 +1,119 @@
+"""What RabbitMQ's ERRORs mean: it never says which request it refuses (docs/measured-stomp.md)."""
+
+from __future__ import annotations
+
+import pytest
+from stomp.utils import Frame
+
+from redelivery import AdapterError, TransportError
+from redelivery.adapter import Sent, Subscribed
+from redelivery.core.commands import Accept, Forward, Send, Subscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost
+from redelivery.core.outgoing import Outgoing
+from redelivery_stomp.profiles import RabbitMQ
+
+from .test_rabbitmq import arrive
+from .test_refused import Wire
+
+ACCESS = "ACCESS_REFUSED - access to {} in vhost '/' refused for user 'x'"
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Return an adapter logged in at RabbitMQ, whose frames can be read and answered."""
+    return Wire(monkeypatch, RabbitMQ())
+
+
+def refuse(wire: Wire, text: str, message: str = "access_refused") -> None:
+    """Let an ERROR come: RabbitMQ never says which request it answers."""
+    wire.link.on_error(Frame("ERROR", {"message": message, "version": "1.0,1.1,1.2"}, text.encode()))
+
+
+def test_a_refused_consumer(wire: Wire) -> None:
+    """The ERROR names its queue, not its request: the other one is not refused."""
+    wire.adapter.execute(
+        (Subscribe(1, "queue://orders", window=10), Subscribe(2, "queue://denied", window=10))
+    )
+    refuse(wire, ACCESS.format("queue 'denied'"))
+    refused, lost, other = wire.events
+    assert isinstance(refused, Subscribed)
+    assert isinstance(other, Subscribed)
+    assert (refused.consumer, other.consumer) == (2, 1)
+    assert "access_refused: ACCESS_REFUSED - access to queue 'denied'" in str(refused.error)
+    assert isinstance(lost, ConnectionLost)
+    assert isinstance(other.error, TransportError)
+
+
+@pytest.mark.parametrize(
+    ("destination", "text"),
+    [
+        ("queue://a/b", ACCESS.format("queue 'a/b'")),
+        ("topic://news", ACCESS.format("topic 'news' in exchange 'amq.topic'")),
+        ("native:///exchange/nope/k", "NOT_FOUND - no exchange 'nope' in vhost '/'"),
+        ("native:///foo/bar", "'/foo/bar' is not a valid destination."),
+        ("native:///temp-queue/x", "'/temp-queue/x' is not a valid destination for 'SEND'"),
+        ("queue://q", "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'q' in vhost '/'"),
+    ],
+)
+def test_a_refused_message(wire: Wire, destination: str, text: str) -> None:
+    """An AdapterError for what was refused; what else waits hears of the loss."""
+    wire.adapter.execute((Send(1, Outgoing("queue://fine", b"")), Send(2, Outgoing(destination, b""))))
+    refuse(wire, text)
+    errors = {event.token: event.error for event in wire.events if isinstance(event, Sent)}
+    assert isinstance(errors[2], AdapterError)
+    assert isinstance(errors[1], TransportError)
+
+
+def test_a_refused_dead_letter_accuses_its_message(wire: Wire) -> None:
+    """So that a copy which ends each connection does not do so for ever."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    one, two = arrive(wire, 1, 2)
+    one.head += b"\nredeliveryId:own"  # type: ignore[attr-defined]
+    wire.adapter.execute((Accept((two,)), Forward(one, Outgoing("queue://DLQ", b"x"), Cause("bad"), 1)))
+    refuse(wire, ACCESS.format("queue 'DLQ'"))
+    confirmed = next(event for event in wire.events if isinstance(event, Confirmed))
+    lost = next(event for event in wire.events if isinstance(event, ConnectionLost))
+    assert isinstance(confirmed.error, AdapterError)
+    assert lost.suspect == ("queue://orders", "own", None)
+
+
+def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
+    """The consumer is refused before it has seen a message, and the check leaves nobody waiting."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
+    refuse(wire, ACCESS.format("queue 'denied'"))
+    refused = wire.events[0]
+    assert isinstance(refused, Subscribed)
+    assert "the dead-letter destination queue://denied cannot be used" in str(refused.error)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 1800000 ms.",
+        "PRECONDITION_FAILED - unknown delivery tag 5",
+        "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'",
+        "There is no current subscription with tag 'T_1'.",
+    ],
+)
+def test_an_error_about_something_else_refuses_nothing(wire: Wire, text: str) -> None:
+    """No consumer ends over it, and no message is accused."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    arrive(wire, 1)
+    message = "Subscription not found" if "tag 'T_1'" in text else "precondition_failed"
+    refuse(wire, text, message)
+    assert [type(event) for event in wire.events] == [Arrived, ConnectionLost, Subscribed]
+    lost, answer = wire.events[1:]
+    assert isinstance(lost, ConnectionLost)
+    assert lost.suspect is None
+    assert isinstance(answer, Subscribed)
+    assert isinstance(answer.error, TransportError)
+
+
+def test_neither_the_user_nor_the_virtual_host_is_taken_for_a_queue() -> None:
+    """An ERROR quotes them too, and a service may be called as its queue is."""
+    profile = RabbitMQ()
+    text = "access to queue 'denied.x' in vhost '/' refused for user 'tester'"
+    assert profile.names(text, "/queue/denied.x")
+    assert not profile.names(text, "/queue/tester")
+    assert not profile.names(text, "/queue/")

@@ -1,0 +1,25 @@
+"""A connection over TLS leaves nothing open."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+
+from redelivery_stomp.transport import CuttingTransport
+
+from .peer import opening
+
+
+def test_the_selector_ends_with_the_connection() -> None:
+    """Its descriptor is closed at once, not when somebody collects garbage."""
+    first = opening("stomp+ssl://h")
+    transport = CuttingTransport(first.endpoint, first.settings.tls, 1.0, lambda _: None)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        transport.socket = ours
+        transport._write_from_the_reading_thread(ours)
+        selector = transport.sel
+        assert isinstance(selector, selectors.DefaultSelector)
+        transport.cleanup()
+    assert selector.get_map() is None
+    assert ours.fileno() == -1

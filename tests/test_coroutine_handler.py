@@ -1,0 +1,132 @@
+"""Handlers that turn out to be asynchronous only when they are called."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from redelivery_memory import MemoryBroker
+
+
+class Handler:
+    """An object around an asynchronous function."""
+
+    async def __call__(self, message: redelivery.Message) -> None:
+        """Do nothing, later."""
+
+
+def test_coroutine_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
+    """A handler that returns a coroutine to a synchronous connection ends the run; its message stays."""
+    redelivery_broker.send("orders", "body")
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        connection.listen("orders", Handler())
+        with pytest.raises(redelivery.ConfigurationError, match="returned a coroutine"):
+            connection.run()
+    assert redelivery_broker.depth("orders") == 1
+
+
+class Request:
+    """Something that runs when it is awaited, as an HTTP client's requests do."""
+
+    def __await__(self) -> Iterator[None]:
+        """Never get here."""
+        raise AssertionError
+        yield
+
+
+def test_awaitable_is_not_taken_for_success(redelivery_broker: MemoryBroker) -> None:
+    """A handler that returns something to be awaited has not run; its message stays, on both connections."""
+
+    async def handle(message: redelivery.Message) -> Request:
+        return Request()
+
+    async def run_async() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            connection.listen("orders", handle)
+            await connection.run()
+
+    redelivery_broker.send("orders", "body")
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        connection.listen("orders", lambda message: Request())
+        with pytest.raises(redelivery.ConfigurationError, match=r"an awaitable \(Request\)"):
+            connection.run()
+    with pytest.raises(redelivery.ConfigurationError, match=r"an awaitable \(Request\)"):
+        asyncio.run(run_async())
+    assert redelivery_broker.depth("orders") == 1
+
+
+def generator(message: redelivery.Message) -> Iterator[None]:
+    """Yield, so that nothing of it runs."""
+    yield
+
+
+async def asynchronous_generator(message: redelivery.Message) -> AsyncIterator[None]:
+    """Yield, so that nothing of it runs."""
+    yield
+
+
+@pytest.mark.parametrize("handler", [generator, asynchronous_generator])
+def test_generator_is_not_taken_for_success(
+    redelivery_broker: MemoryBroker, handler: Callable[[redelivery.Message], object]
+) -> None:
+    """A handler that yields has not run when it returns; its message stays, on both connections."""
+
+    async def run_async() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            connection.listen("orders", handler)
+            await connection.run()
+
+    redelivery_broker.send("orders", "body")
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        connection.listen("orders", handler)
+        with pytest.raises(redelivery.ConfigurationError, match="a generator"):
+            connection.run()
+    with pytest.raises(redelivery.ConfigurationError, match="a generator"):
+        asyncio.run(run_async())
+
+    assert redelivery_broker.depth("orders") == 1
+
+
+class Unspeakable(Exception):
+    """An exception that cannot say what it is."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise IndexError
+
+
+def test_exception_without_a_text_is_charged(redelivery_broker: MemoryBroker) -> None:
+    """An exception whose text cannot be had is a failure like any other, named by its type."""
+
+    def handle(message: redelivery.Message) -> None:
+        raise Unspeakable
+
+    redelivery_broker.send("orders", "body")
+    uri = f"{redelivery_broker.uri}?jms.redeliveryPolicy.maximumRedeliveries=0"
+    with redelivery.connect(uri) as connection:
+        connection.listen("orders", handle)
+        connection.run(until_idle=0.05)
+
+    assert [letter.cause for letter in redelivery_broker.dead_letters()] == ["Unspeakable"]
+
+
+@pytest.mark.parametrize("connect", [redelivery.connect, redelivery.connect_async])
+def test_handler_must_take_the_message(connect: Callable[[str], redelivery.Connection]) -> None:
+    """A handler that cannot be called with one argument is refused, or it would poison every message."""
+
+    def nothing() -> None:
+        """Take no argument."""
+
+    connection = connect("memory://any")
+    for handler in (nothing, lambda message, other: None, lambda *, message: None):
+        with pytest.raises(redelivery.ConfigurationError, match="must accept one argument, the message"):
+            connection.listen("orders", handler)  # type: ignore[arg-type]
+    connection.listen("orders", lambda *arguments, other=1: None)
+    connection.listen("orders", print)
