@@ -1,0 +1,30 @@
+"""The brokers that the tests run against: local processes, or containers where that is asked for."""
+
+from __future__ import annotations
+
+from integration.brokers.activemq import ActiveMQ
+from integration.brokers.artemis import Artemis
+from integration.brokers.base import Broker, free_ports
+from integration.brokers.brokerj import BrokerJ
+from integration.brokers.choice import containers_wanted, required
+from integration.brokers.rabbitmq import RabbitMQ
+from integration.brokers.toolchain import BrokerError, Progress
+
+__all__ = [
+    "BROKERS",
+    "STOMP_BROKERS",
+    "ActiveMQ",
+    "Artemis",
+    "Broker",
+    "BrokerError",
+    "BrokerJ",
+    "Progress",
+    "RabbitMQ",
+    "containers_wanted",
+    "free_ports",
+    "required",
+]
+
+BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Artemis, ActiveMQ, BrokerJ, RabbitMQ)}
+# Those that the library speaks STOMP with: what the STOMP tests run against.
+STOMP_BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Artemis, ActiveMQ, RabbitMQ)}

@@ -1,0 +1,85 @@
+"""ActiveMQ Classic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from integration.brokers import tls
+from integration.brokers.base import HOST, Broker
+from integration.brokers.toolchain import Distribution, compiled, missing
+
+if TYPE_CHECKING:
+    from integration.brokers.base import Place
+
+_VERSION = "6.1.7"
+_MODULES = ("broker", "client", "stomp", "amqp", "kahadb-store")
+
+
+class ActiveMQ(Broker):
+    """Classic, embedded in a small Java program of our own (its archive is not in Maven, its jars are).
+
+    Default policies (shared dead-letter queue, 200 messages paged in); login required; nobody may touch
+    `denied.>`; queues below `ind.` have a dead-letter queue each, which also takes non-persistent messages.
+    AMQP messages are stored as JMS messages, which the other protocols can read. In a container the program
+    runs on the jars of the image.
+    """
+
+    name = "activemq"
+    version = _VERSION
+    distribution = Distribution(
+        f"activemq-{_VERSION}-amqp",
+        (
+            *(f"org.apache.activemq:activemq-{module}:{_VERSION}" for module in _MODULES),
+            "org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",
+        ),
+    )
+    image = f"apache/activemq-classic:{_VERSION}"
+    image_home = "/opt/apache-activemq"
+    ready = "READY"
+    services = ("stomp", "stomp+ssl", "amqp", "amqp+ssl", "openwire")
+    dead_letter_queue = "ActiveMQ.DLQ"
+    java_clients = ("openwire", "qpid")
+
+    @classmethod
+    def lacks(cls) -> str | None:
+        """The jars that the program is compiled against."""
+        return missing(cls.distribution)
+
+    def destination(self, queue: str) -> str:
+        """With the prefix that tells queues from topics."""
+        return f"/queue/{queue}"
+
+    @property
+    def openwire_url(self) -> str:
+        """Where the ActiveMQ client connects."""
+        return f"tcp://{HOST}:{self.ports['openwire']}"
+
+    def files(self, place: Place) -> dict[str, bytes]:
+        """The program, and its settings."""
+        values = {
+            "bind": place.bind,
+            "data": f"{place.folder}/data",
+            "stomp": place.ports["stomp"],
+            "stomps": place.ports["stomp+ssl"],
+            "amqp": place.ports["amqp"],
+            "amqps": place.ports["amqp+ssl"],
+            "openwire": place.ports["openwire"],
+            "user": self.user,
+            "password": self.password,
+            "keyStore": f"{place.folder}/{tls.KEY_STORE}",
+            "keyStorePassword": tls.STORE_PASSWORD,
+        }
+        program = compiled(self.distribution, "ClassicBroker")
+        return {
+            "broker.properties": "".join(f"{key}={value}\n" for key, value in values.items()).encode(),
+            tls.KEY_STORE: tls.certificate().key_store.read_bytes(),
+            **{f"classes/{Path(file).name}": file.read_bytes() for file in program.glob("*.class")},
+        }
+
+    def command(self, place: Place) -> list[str]:
+        """The program on the distribution's jars, wherever it keeps them."""
+        jars = (f"{place.home}/*", f"{place.home}/lib/*", f"{place.home}/lib/optional/*")
+        path = ":".join((f"{place.folder}/classes", *jars))
+        settings = f"{place.folder}/broker.properties"
+        return ["java", "-Xmx512m", "-Dlog4j2.level=WARN", "-cp", path, "ClassicBroker", settings]

@@ -1,0 +1,130 @@
+"""ActiveMQ Artemis."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from integration.brokers import tls
+from integration.brokers.base import HOST, Broker
+from integration.brokers.toolchain import Distribution
+
+if TYPE_CHECKING:
+    from integration.brokers.base import Place
+
+_VERSION = "2.40.0"
+
+_DENIED = '<security-setting match="denied.#"><permission type="manage" roles="nobody"/></security-setting>'
+
+_INDIVIDUAL = (
+    '<address-setting match="ind.#">'
+    "<dead-letter-address>DLQ</dead-letter-address>"
+    "<expiry-address>ExpiryQueue</expiry-address>"
+    "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
+    "<dead-letter-queue-prefix>DLQ.</dead-letter-queue-prefix>"
+    "<dead-letter-queue-suffix></dead-letter-queue-suffix>"
+    "<max-delivery-attempts>3</max-delivery-attempts>"
+    "<redelivery-delay>0</redelivery-delay>"
+    "</address-setting>"
+)
+
+# What the default configuration says of AMQP.
+_AMQP = "protocols=AMQP;amqpCredits=1000;amqpLowCredits=300;amqpMinLargeMessageSize=102400;amqpDuplicateDetection=true"
+
+# The instance is created by the version that is there, so the rest of its configuration is that one's default.
+_START = """set -e
+cd {folder}
+if [ ! -f adapted ]; then
+  {create}
+  sed -i -f edits.sed instance/etc/broker.xml
+  touch adapted
+fi
+exec instance/bin/artemis run
+"""
+
+
+class Artemis(Broker):
+    """Artemis with its default configuration, login required; STOMP and AMQP acceptors in clear and over TLS.
+
+    Nobody may touch addresses below `denied.`; those below `ind.` have a dead-letter queue each.
+    """
+
+    name = "artemis"
+    version = _VERSION
+    distribution = Distribution(
+        f"artemis-{_VERSION}", (f"org.apache.activemq:apache-artemis:{_VERSION}:tar.gz:bin",), archive=True
+    )
+    image = f"apache/activemq-artemis:{_VERSION}"
+    image_home = "/opt/activemq-artemis"
+    ready = "AMQ221007"
+    services = ("stomp", "stomp+ssl", "amqp", "amqp+ssl", "core")
+    dead_letter_queue = "DLQ"
+    # Without these Artemis makes the address MULTICAST: a topic.
+    send_headers = {"destination-type": "ANYCAST"}  # noqa: RUF012 -- a ClassVar in the base class
+    subscribe_headers = {"subscription-type": "ANYCAST"}  # noqa: RUF012
+    link_capabilities = ("queue",)
+    java_clients = ("core", "openwire", "qpid")
+
+    @property
+    def openwire_url(self) -> str:
+        """Where the ActiveMQ client connects."""
+        return f"tcp://{HOST}:{self.ports['core']}"
+
+    @property
+    def core_url(self) -> str:
+        """Where Artemis' own client connects."""
+        return f"tcp://{HOST}:{self.ports['core']}"
+
+    def files(self, place: Place) -> dict[str, bytes]:
+        """A script that creates the instance once and starts it, and what it changes in broker.xml."""
+        create = [f"{place.home}/bin/artemis", "create", "instance", "--silent", "--require-login"]
+        create += ["--user", self.user, "--password", self.password, "--role", "amq", "--host", place.bind]
+        create += [
+            "--default-port",
+            str(place.ports["core"]),
+            "--no-web",
+            "--no-autotune",
+            "--nio",
+            "--no-fsync",
+        ]
+        create += [f"--no-{kind}-acceptor" for kind in ("hornetq", "mqtt", "stomp", "amqp")]
+        return {
+            "start.sh": _START.format(folder=shlex.quote(place.folder), create=shlex.join(create)).encode(),
+            "edits.sed": _edits(place).encode(),
+            tls.KEY_STORE: tls.certificate().key_store.read_bytes(),
+        }
+
+    def command(self, place: Place) -> list[str]:
+        """The script."""
+        return ["sh", f"{place.folder}/start.sh"]
+
+    def environment(self, place: Place) -> dict[str, str]:
+        """For `artemis create` and `artemis run`."""
+        return {"JAVA_ARGS": "-Xmx512m", "HAWTIO_ROLE": "amq"}
+
+
+def _edits(place: Place) -> str:
+    secure = (
+        f"sslEnabled=true;keyStorePath={place.folder}/{tls.KEY_STORE};keyStorePassword={tls.STORE_PASSWORD}"
+    )
+    protocols = {
+        "stomp": "protocols=STOMP",
+        "stomp+ssl": f"protocols=STOMP;{secure}",
+        "amqp": _AMQP,
+        "amqp+ssl": f"{_AMQP};{secure}",
+    }
+    acceptors = "".join(
+        f'<acceptor name="{name}">tcp://{place.bind}:{place.ports[name]}?{options}</acceptor>'
+        for name, options in protocols.items()
+    )
+    scan = "<message-expiry-scan-period>1000</message-expiry-scan-period>"
+    before = {
+        "</acceptors>": acceptors,
+        "<acceptors>": scan,
+        '<address-setting match="#">': _INDIVIDUAL,
+        '<security-setting match="#">': _DENIED,
+    }
+    lines = [f"s|{mark}|{text}{mark}|" for mark, text in before.items()]
+    # A machine whose disk is over 90 % full would block every producer.
+    lines.append("s|<max-disk-usage>[0-9]*<|<max-disk-usage>99<|")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,166 @@
+"""Qpid Broker-J."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from integration.brokers import tls
+from integration.brokers.base import Broker
+from integration.brokers.toolchain import Distribution
+from integration.raw_amqp import amqp_answers
+
+if TYPE_CHECKING:
+    from integration.brokers.base import Place
+
+_VERSION = "9.2.0"
+
+_RULES = """ACL DENY-LOG ALL CONSUME QUEUE name="denied.*"
+ACL DENY-LOG ALL PUBLISH EXCHANGE name="" routingkey="denied.*"
+ACL ALLOW ALL ALL
+"""
+
+
+class BrokerJ(Broker):
+    """Broker-J with a persistent store, AMQP 1.0 only, login required.
+
+    A queue is made, durable, when a link names it. It has no limit of deliveries and no dead-letter queue, but
+    those below `max3.` (after 3 deliveries to DLQ) and those below `alt.` (DLQ, but no limit). Nobody may
+    touch `denied.*`, and none is made below `absent.`.
+    """
+
+    name = "brokerj"
+    version = _VERSION
+    distribution = Distribution(
+        f"qpid-broker-j-{_VERSION}",
+        (f"org.apache.qpid:apache-qpid-broker-j:{_VERSION}:tar.gz:bin",),
+        archive=True,
+    )
+    image = f"redelivery-test/brokerj:{_VERSION}"  # nobody publishes one: integration/images builds it
+    image_home = "/opt/qpid-broker-j"
+    ready = "BRK-1004"
+    services = ("amqp", "amqp+ssl")
+    dead_letter_queue = "DLQ"
+    largest = 32 << 20
+    java_clients = ("qpid",)
+
+    def answers(self) -> bool:
+        """Whether a connection opens: the ports are there too when the virtual host has failed."""
+        return super().answers() and amqp_answers(self)
+
+    def files(self, place: Place) -> dict[str, bytes]:
+        """The configuration that the broker's own is made from when it starts for the first time."""
+        return {
+            "config.json": json.dumps(self._config(place), indent=1).encode(),
+            "rules.acl": _RULES.encode(),
+            tls.KEY_STORE: tls.certificate().key_store.read_bytes(),
+        }
+
+    def command(self, place: Place) -> list[str]:
+        """The broker's main class, as its own script would start it."""
+        properties = {
+            "QPID_HOME": place.home,
+            "QPID_WORK": place.folder,
+            "qpid.work_dir": place.folder,
+            "derby.stream.error.file": f"{place.folder}/derby.log",
+            "qpid.max_message_size": str(self.largest),
+        }
+        argv = ["java", "-Xmx512m", "-XX:MaxDirectMemorySize=256m", "-cp", f"{place.home}/lib/*"]
+        argv += [f"-D{name}={value}" for name, value in properties.items()]
+        argv += ["org.apache.qpid.server.Main", "-icp", f"{place.folder}/config.json"]
+        return [*argv, "-sp", f"{place.folder}/broker.json"]
+
+    def _config(self, place: Place) -> dict[str, Any]:
+        plain = self._port(place, "amqp", {"transports": ["TCP"]})
+        secure = self._port(place, "amqp+ssl", {"transports": ["SSL"], "keyStore": "store"})
+        return {
+            "name": "integration",
+            "modelVersion": "9.0",
+            "authenticationproviders": [
+                {
+                    "name": "login",
+                    "type": "Plain",
+                    "secureOnlyMechanisms": [],  # else a password goes over TLS only
+                    "users": [{"name": self.user, "type": "managed", "password": self.password}],
+                }
+            ],
+            "accesscontrolproviders": [
+                {"name": "rules", "type": "AclFile", "path": f"{place.folder}/rules.acl", "priority": 1}
+            ],
+            "keystores": [
+                {
+                    "name": "store",
+                    "type": "FileKeyStore",
+                    "keyStoreType": "pkcs12",
+                    "storeUrl": f"{place.folder}/{tls.KEY_STORE}",
+                    "password": tls.STORE_PASSWORD,
+                }
+            ],
+            "brokerloggers": [_LOGGER],
+            "ports": [plain, secure],
+            "virtualhostnodes": [
+                {
+                    "name": "default",
+                    "type": "JSON",
+                    "defaultVirtualHostNode": "true",
+                    "virtualHostInitialConfiguration": json.dumps(_VIRTUAL_HOST),
+                }
+            ],
+        }
+
+    def _port(self, place: Place, service: str, more: dict[str, Any]) -> dict[str, Any]:
+        # Whatever host an open names: a client in front of a container cannot know how the broker calls itself.
+        anything = {
+            "name": "any",
+            "type": "patternMatchingAlias",
+            "pattern": ".*",
+            "virtualHostNode": "default",
+        }
+        return {
+            "name": service,
+            "port": place.ports[service],
+            "bindingAddress": place.bind,
+            "authenticationProvider": "login",
+            "protocols": ["AMQP_1_0"],
+            "virtualhostaliases": [{"name": "none", "type": "defaultAlias"}, anything],
+            **more,
+        }
+
+
+_LOGGER = {
+    "name": "console",
+    "type": "Console",
+    "brokerloginclusionrules": [
+        {"name": "root", "type": "NameAndLevel", "level": "WARN", "loggerName": "ROOT"},
+        {
+            "name": "operations",
+            "type": "NameAndLevel",
+            "level": "INFO",
+            "loggerName": "qpid.message.broker.*",
+        },
+    ],
+}
+
+
+def _queues(pattern: str, **attributes: object) -> dict[str, Any]:
+    return {
+        "pattern": pattern,
+        "createdOnPublish": True,
+        "createdOnConsume": True,
+        "nodeType": "queue",
+        "attributes": {"durable": True, "holdOnPublishEnabled": True, **attributes},
+    }
+
+
+_DEAD_LETTERS = {"destination": "DLQ", "attributes": {}}
+_VIRTUAL_HOST = {
+    "type": "DERBY",
+    "storePath": "${qpid.work_dir}/messages",
+    "housekeepingCheckPeriod": 1000,  # how exact expiry and delayed delivery are; 30000 by default
+    "nodeAutoCreationPolicies": [
+        _queues(r"max3\..*", maximumDeliveryAttempts=3, alternateBinding=_DEAD_LETTERS),
+        _queues(r"alt\..*", alternateBinding=_DEAD_LETTERS),
+        _queues(r"(?!absent\.).*"),
+    ],
+    "queues": [{"name": "DLQ", "type": "standard", "durable": True}],
+}

@@ -1,0 +1,37 @@
+"""What the environment asks for: which brokers must run, and which of them in containers."""
+
+from __future__ import annotations
+
+import os
+
+from integration.brokers.toolchain import BrokerError
+
+NAMES = ("activemq", "artemis", "brokerj", "rabbitmq")
+
+
+def required(name: str) -> bool:
+    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip this broker's tests."""
+    return _asks("REDELIVERY_REQUIRE_BROKERS", name)
+
+
+def containers_wanted(name: str) -> bool:
+    """Whether REDELIVERY_CONTAINERS (`1`, or names with commas) asks to run this broker in a container."""
+    return _asks("REDELIVERY_CONTAINERS", name)
+
+
+def image(name: str, default: str) -> str:
+    """The image to run this broker from: REDELIVERY_IMAGE_ARTEMIS and so on, or `default`."""
+    return os.environ.get(f"REDELIVERY_IMAGE_{name.upper()}", "").strip() or default
+
+
+def _asks(variable: str, name: str) -> bool:
+    value = os.environ.get(variable, "").strip().lower()
+    if value in {"", "0", "false", "no"}:
+        return False
+    if value in {"1", "true", "yes", "all"}:
+        return True
+    names = {part.strip() for part in value.split(",")} - {""}
+    unknown = names - set(NAMES)
+    if unknown:
+        raise BrokerError(f"{variable} names {sorted(unknown)}; known: {sorted(NAMES)}")
+    return name in names

@@ -1,0 +1,170 @@
+"""Java and Maven: whether they are here, what they fetch, and the cache that makes a second run offline."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+JAVA_SOURCES = Path(__file__).resolve().parent.parent / "java"
+
+
+class BrokerError(Exception):
+    """A broker, or what it needs, could not be fetched, started or stopped."""
+
+
+def _to_stderr(text: str) -> None:
+    print(f"[brokers] {text}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Where long work says what it does; the test run replaces `write` so that capturing does not hide it."""
+
+    write: Callable[[str], None] = staticmethod(_to_stderr)
+
+
+def progress(text: str) -> None:
+    """Say on stderr what takes long."""
+    Progress.write(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What Maven fetches: jars with all that they need, or one archive, which is unpacked."""
+
+    name: str
+    artifacts: tuple[str, ...]  # group:artifact:version[:type[:classifier]]
+    archive: bool = False
+
+
+def cache_root() -> Path:
+    """The cache folder: REDELIVERY_BROKER_CACHE, or ~/.cache/redelivery-brokers."""
+    chosen = os.environ.get("REDELIVERY_BROKER_CACHE")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "redelivery-brokers"
+
+
+def missing_java() -> str | None:
+    """Why Java programs cannot be built and run here, or None."""
+    absent = [tool for tool in ("java", "javac", "keytool") if shutil.which(tool) is None]
+    return f"no {', '.join(absent)} on the PATH (a JDK, 17 or later, is needed)" if absent else None
+
+
+def missing(distribution: Distribution) -> str | None:
+    """Why this distribution cannot be used here, or None."""
+    reason = missing_java()
+    if reason is None and not _home(distribution).is_dir() and shutil.which("mvn") is None:
+        return f"no mvn (Maven) on the PATH, and {distribution.name} is not in the cache {cache_root()}"
+    return reason
+
+
+def fetch(distribution: Distribution) -> Path:
+    """The folder of this distribution, fetched through Maven unless the cache has it."""
+    home = _home(distribution)
+    with locked(distribution.name):
+        if home.is_dir():
+            return home
+        with tempfile.TemporaryDirectory(dir=cache_root(), prefix="fetch-") as scratch:
+            jars = _download(distribution, Path(scratch))
+            # A rename is all or nothing: a run that was cut off leaves no half-filled cache.
+            (_unpack(jars) if distribution.archive else jars).rename(home)
+    return home
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the cache's lock for `name`, so that two test runs do not fetch the same thing at once."""
+    root = cache_root()
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / f"{name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def compiled(distribution: Distribution, main: str) -> Path:
+    """The folder with the classes of `main` of integration/java, compiled against a distribution's jars."""
+    home = fetch(distribution)
+    sources = sorted(JAVA_SOURCES.glob("*.java"))
+    needed = [source for source in sources if source.stem in {main, "Json"}]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in needed)).hexdigest()[:12]
+    target = cache_root() / f"classes-{distribution.name}-{main}-{digest}"
+    with locked(target.name.rsplit("-", 1)[0]):
+        if not target.is_dir():
+            progress(f"compiling {main} against {distribution.name}")
+            with tempfile.TemporaryDirectory(dir=cache_root(), prefix="javac-") as scratch:
+                out = Path(scratch) / "out"
+                argv = ["javac", "--release", "17", "-d", str(out), "-cp", f"{home}/*", *map(str, needed)]
+                run(argv, "javac")
+                out.rename(target)
+    return target
+
+
+def classes(distribution: Distribution, main: str) -> str:
+    """The class path that runs `main` of integration/java against the jars of a distribution."""
+    return f"{compiled(distribution, main)}:{fetch(distribution)}/*"
+
+
+def run(argv: list[str], what: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> str:
+    """Run a tool to its end and return what it printed; BrokerError with that text when it fails."""
+    done = subprocess.run(
+        argv, cwd=cwd, env=env, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    if done.returncode:
+        raise BrokerError(f"{what} failed ({done.returncode}):\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def _home(distribution: Distribution) -> Path:
+    return cache_root() / distribution.name
+
+
+def _download(distribution: Distribution, scratch: Path) -> Path:
+    progress(f"fetching {distribution.name} through Maven into {cache_root()} (once; may take minutes)")
+    (scratch / "pom.xml").write_text(_pom(distribution), encoding="utf-8")
+    jars = scratch / "jars"
+    argv = ["mvn", "-B", "-q", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+    run(argv, f"fetching {distribution.name}", cwd=scratch)
+    progress(f"fetched {distribution.name}")
+    return jars
+
+
+def _unpack(jars: Path) -> Path:
+    archive = next(jars.glob("*.tar.gz"))
+    out = jars.parent / "unpacked"
+    with tarfile.open(archive) as tar:
+        tar.extractall(out, filter="data")
+    while len(inside := list(out.iterdir())) == 1:
+        (out,) = inside
+    return out
+
+
+def _pom(distribution: Distribution) -> str:
+    entries = "".join(_dependency(spec, alone=distribution.archive) for spec in distribution.artifacts)
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        f"<groupId>redelivery.integration</groupId><artifactId>{escape(distribution.name)}</artifactId>"
+        f"<version>1</version><packaging>pom</packaging><dependencies>{entries}</dependencies></project>"
+    )
+
+
+def _dependency(spec: str, *, alone: bool) -> str:
+    names = ("groupId", "artifactId", "version", "type", "classifier")
+    fields = "".join(
+        f"<{tag}>{escape(text)}</{tag}>" for tag, text in zip(names, spec.split(":"), strict=False)
+    )
+    # An archive brings its own jars: without the exclusion Maven would fetch each of them once more.
+    every = "<exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    exclusions = f"<exclusions>{every}</exclusions>" if alone else ""
+    return f"<dependency>{fields}{exclusions}</dependency>"

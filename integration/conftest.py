@@ -1,0 +1,220 @@
+"""Fixtures: the brokers (lazy, one of each for the whole run), Java clients, queue names, proxies."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.brokers import (
+    BROKERS,
+    STOMP_BROKERS,
+    Broker,
+    BrokerError,
+    Progress,
+    containers_wanted,
+    required,
+)
+from integration.java_client import JavaClient
+from integration.peers import PEERS
+from integration.proxy import LinkProxy
+from integration.raw_amqp import need_proton
+from integration.stomp_client import StompClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+Client = JavaClient | StompClient
+
+
+class Session:
+    """What was started in this test run: one broker of each kind, one Java program per broker and client."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        """Everything started ends with `stack`."""
+        self._stack = stack
+        self._brokers: dict[str, Broker] = {}
+        self._java: dict[tuple[str, str], Client] = {}
+
+    def broker(self, name: str) -> Broker:
+        """The running broker; revived if the test before has killed, stopped or frozen it."""
+        found = self._brokers.get(name)
+        if found is None:
+            if "stomp" not in BROKERS[name].services:
+                need_proton(name)
+            available(name)
+            found = BROKERS[name]()
+            self._stack.callback(found.close)
+            self._brokers[name] = found
+        if found.running:
+            found.resume()
+        else:
+            found.start()
+        return found
+
+    def java(self, broker: Broker, kind: str | None = None) -> Client:
+        """The Java client of this kind for this broker; "stomp" is no Java program, but does the same."""
+        key = (broker.name, kind or broker.java_clients[0])
+        if key[1] == "stomp":
+            return StompClient(broker)
+        if key not in self._java:
+            skip_or_fail(broker.name, JavaClient.unavailable(key[1]))
+            self._java[key] = self._stack.enter_context(JavaClient(broker, kind))
+        return self._java[key]
+
+    def client(self, broker: Broker, protocol: str) -> Client:
+        """The client that sends what the library gets whole over this protocol, and sees what it sends."""
+        if protocol == "amqp":
+            return self.java(broker, "qpid")
+        return self.java(broker, "stomp" if broker.name == "rabbitmq" else None)
+
+
+def available(name: str) -> None:
+    """Skip (or fail) when this broker cannot be had here."""
+    reason = BROKERS[name].unavailable()
+    if reason is None:
+        try:
+            BROKERS[name].obtain()
+        except BrokerError as error:
+            reason = str(error)
+    skip_or_fail(name, reason)
+
+
+def skip_or_fail(name: str, reason: str | None) -> None:
+    """With a reason: skip, or fail where REDELIVERY_REQUIRE_BROKERS asks for this broker."""
+    if reason is None:
+        return
+    if required(name):
+        pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {reason}", pytrace=False)
+    pytest.skip(f"{name}: {reason}")
+
+
+def pytest_report_header() -> list[str]:
+    """Which brokers will run, and why not."""
+    lines: list[str] = []
+    for name, kind in BROKERS.items():
+        reason = kind.unavailable()
+        which = kind.image_name() if kind.in_container() else kind.version
+        must = "MUST RUN, BUT" if required(name) else "skipped"
+        lines.append(f"broker {name} {which}: {'will run' if reason is None else f'{must}: {reason}'}")
+    return lines
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let long work (downloads, starts) speak on stderr although pytest captures it."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    plain = Progress.write
+
+    def loud(text: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            plain(text)
+
+    Progress.write = staticmethod(loud)
+
+
+@pytest.fixture(scope="session")
+def session() -> Iterator[Session]:
+    """What was started in this test run."""
+    with contextlib.ExitStack() as stack:
+        yield Session(stack)
+
+
+@pytest.fixture
+def artemis(session: Session) -> Broker:
+    """A running ActiveMQ Artemis."""
+    return session.broker("artemis")
+
+
+@pytest.fixture
+def activemq(session: Session) -> Broker:
+    """A running ActiveMQ Classic."""
+    return session.broker("activemq")
+
+
+@pytest.fixture
+def brokerj(session: Session) -> Broker:
+    """A running Qpid Broker-J."""
+    return session.broker("brokerj")
+
+
+@pytest.fixture
+def rabbitmq(session: Session) -> Broker:
+    """A running RabbitMQ."""
+    return session.broker("rabbitmq")
+
+
+@pytest.fixture(params=sorted(STOMP_BROKERS))
+def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
+    """Each broker that the library speaks STOMP with, in turn."""
+    return session.broker(request.param)
+
+
+@pytest.fixture(params=sorted(BROKERS))
+def any_broker(request: pytest.FixtureRequest, session: Session) -> Broker:
+    """Each broker in turn; all of them speak AMQP."""
+    return session.broker(request.param)
+
+
+@pytest.fixture(scope="module", params=sorted(BROKERS))
+def contained(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """Each broker in turn, in a container of its own, where REDELIVERY_CONTAINERS asks for it."""
+    kind = BROKERS[request.param]
+    if not containers_wanted(kind.name):
+        pytest.skip(f"{kind.name}: REDELIVERY_CONTAINERS does not ask for a container of it")
+    skip_or_fail(kind.name, kind.container_problem())
+    with kind(containerised=True) as broker:
+        yield broker
+
+
+@pytest.fixture(params=PEERS, ids="-".join)
+def peer(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
+    """Each protocol of each broker in turn."""
+    name, protocol = request.param
+    return session.broker(name), protocol
+
+
+@pytest.fixture
+def java_client(session: Session) -> Callable[[Broker, str | None], Client]:
+    """`java_client(broker, kind)`: the Java client; kind None = the broker's own."""
+    return session.java
+
+
+@pytest.fixture
+def client_for(session: Session) -> Callable[[Broker, str], Client]:
+    """`client_for(broker, protocol)`: the client that fits what the library does there."""
+    return session.client
+
+
+@pytest.fixture
+def java(session: Session, broker: Broker) -> Client:
+    """The Java client of `broker`'s own kind; on RabbitMQ, where it has none over STOMP, what stands for it."""
+    return session.client(broker, "stomp")
+
+
+@pytest.fixture
+def new_queue(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """`new_queue()`: a queue name that no other test uses."""
+    stem = re.sub(r"\W+", "_", request.node.name).strip("_")[:40]
+    return lambda: f"it.{stem}.{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def unique_queue(new_queue: Callable[[], str]) -> str:
+    """A queue name that no other test uses."""
+    return new_queue()
+
+
+@pytest.fixture
+def make_proxy() -> Iterator[Callable[..., LinkProxy]]:
+    """`make_proxy(port, opaque=False)`: a running proxy in front of this port."""
+    with contextlib.ExitStack() as stack:
+        yield lambda port, **options: stack.enter_context(LinkProxy(port, **options))
+
+
+@pytest.fixture
+def proxy(broker: Broker, make_proxy: Callable[..., LinkProxy]) -> LinkProxy:
+    """A proxy in front of `broker`'s STOMP port; `broker.uri(port=proxy.port)` goes through it."""
+    return make_proxy(broker.stomp_port)

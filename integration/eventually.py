@@ -1,0 +1,70 @@
+"""The one place where the integration tests wait."""
+
+from __future__ import annotations
+
+import faulthandler
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def eventually(
+    predicate: Callable[[], T],
+    timeout: float = 10.0,
+    interval: float = 0.05,
+    message: str = "",
+) -> T:
+    """Poll `predicate` until it is truthy, and return that value; AssertionError after `timeout` seconds.
+
+    Then the stacks of all threads are on stderr. An AssertionError inside the predicate counts as "not yet" and is the
+    cause of the final one.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        last: AssertionError | None = None
+        value: T | None = None
+        try:
+            value = predicate()
+        except AssertionError as error:
+            last = error
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            faulthandler.dump_traceback()  # who waits for what: pytest shows it beside the failure
+            what = message or getattr(predicate, "__name__", "condition")
+            raise AssertionError(f"not within {timeout:g} s: {what} (last: {last or value!r})") from last
+        time.sleep(interval)
+
+
+def never(
+    predicate: Callable[[], object],
+    within: float = 1.0,
+    interval: float = 0.05,
+    message: str = "",
+) -> None:
+    """Watch `predicate` for `within` seconds; AssertionError as soon as it is truthy."""
+    deadline = time.monotonic() + within
+    while True:
+        value = predicate()
+        if value:
+            what = message or getattr(predicate, "__name__", "condition")
+            raise AssertionError(f"happened within {within:g} s, and must not: {what} ({value!r})")
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(interval)
+
+
+def settled(read: Callable[[], T], quiet: float = 1.0, timeout: float = 30.0, interval: float = 0.05) -> T:
+    """Read until the value has not changed for `quiet` seconds, and return it: "how many arrive?"."""
+    end = time.monotonic() + timeout
+    value, since = read(), time.monotonic()
+    while time.monotonic() < end and time.monotonic() - since < quiet:
+        time.sleep(interval)
+        now = read()
+        if now != value:
+            value, since = now, time.monotonic()
+    return value

@@ -1,0 +1,136 @@
+import java.io.File;
+import java.io.FileInputStream;
+import java.util.List;
+import java.util.Properties;
+import org.apache.activemq.broker.Broker;
+import org.apache.activemq.broker.BrokerFilter;
+import org.apache.activemq.broker.BrokerPlugin;
+import org.apache.activemq.broker.BrokerService;
+import org.apache.activemq.broker.ConnectionContext;
+import org.apache.activemq.broker.ProducerBrokerExchange;
+import org.apache.activemq.broker.region.Subscription;
+import org.apache.activemq.broker.region.policy.IndividualDeadLetterStrategy;
+import org.apache.activemq.broker.region.policy.PolicyEntry;
+import org.apache.activemq.broker.region.policy.PolicyMap;
+import org.apache.activemq.command.ActiveMQDestination;
+import org.apache.activemq.command.ConnectionInfo;
+import org.apache.activemq.command.ConsumerInfo;
+import org.apache.activemq.command.Message;
+import org.apache.activemq.command.ProducerInfo;
+import org.apache.activemq.store.kahadb.KahaDBPersistenceAdapter;
+
+/** ActiveMQ Classic as one process; the only argument is a properties file. Prints READY when it serves. */
+public class ClassicBroker {
+    public static void main(String[] args) throws Exception {
+        Properties p = new Properties();
+        try (FileInputStream in = new FileInputStream(args[0])) {
+            p.load(in);
+        }
+        // The TLS connectors read their key store from the JVM's own properties.
+        System.setProperty("javax.net.ssl.keyStore", p.getProperty("keyStore"));
+        System.setProperty("javax.net.ssl.keyStorePassword", p.getProperty("keyStorePassword"));
+        BrokerService broker = new BrokerService();
+        broker.setBrokerName("integration");
+        broker.setUseJmx(false);
+        broker.setUseShutdownHook(false);
+        store(broker, new File(p.getProperty("data")));
+        broker.setDestinationPolicy(policies());
+        broker.setPlugins(new BrokerPlugin[] {
+            next -> new Guard(next, p.getProperty("user"), p.getProperty("password"))});
+        String at = "://" + p.getProperty("bind") + ":";
+        String asJms = "?transport.transformer=jms"; // the default, native, keeps a body that only AMQP can read
+        broker.addConnector("tcp" + at + p.getProperty("openwire"));
+        broker.addConnector("stomp" + at + p.getProperty("stomp"));
+        broker.addConnector("stomp+ssl" + at + p.getProperty("stomps"));
+        broker.addConnector("amqp" + at + p.getProperty("amqp") + asJms);
+        broker.addConnector("amqp+ssl" + at + p.getProperty("amqps") + asJms);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> stop(broker)));
+        broker.start();
+        broker.waitUntilStarted();
+        System.out.println("READY");
+        System.out.flush();
+        broker.waitUntilStopped();
+    }
+
+    static void store(BrokerService broker, File data) throws Exception {
+        broker.setDataDirectoryFile(data);
+        broker.setSchedulerSupport(true); // AMQ_SCHEDULED_DELAY needs it
+        broker.setSchedulerDirectoryFile(new File(data, "scheduler"));
+        KahaDBPersistenceAdapter kaha = new KahaDBPersistenceAdapter();
+        kaha.setDirectory(new File(data, "kahadb"));
+        kaha.setJournalMaxFileLength(16 << 20);
+        broker.setPersistenceAdapter(kaha);
+        broker.getSystemUsage().getMemoryUsage().setLimit(128L << 20);
+        broker.getSystemUsage().getStoreUsage().setLimit(2L << 30);
+        broker.getSystemUsage().getTempUsage().setLimit(256L << 20);
+        broker.getSystemUsage().getJobSchedulerUsage().setLimit(256L << 20);
+    }
+
+    static PolicyMap policies() {
+        PolicyEntry shared = new PolicyEntry(); // the broker's own defaults
+        shared.setQueue(">");
+        PolicyEntry individual = new PolicyEntry();
+        individual.setQueue("ind.>");
+        IndividualDeadLetterStrategy strategy = new IndividualDeadLetterStrategy();
+        strategy.setQueuePrefix("DLQ.");
+        strategy.setUseQueueForQueueMessages(true);
+        strategy.setProcessNonPersistent(true);
+        individual.setDeadLetterStrategy(strategy);
+        individual.setExpireMessagesPeriod(1000);
+        PolicyMap map = new PolicyMap();
+        map.setPolicyEntries(List.of(shared, individual));
+        return map;
+    }
+
+    static void stop(BrokerService broker) {
+        try {
+            broker.stop();
+        } catch (Exception ignored) {
+            // The process ends anyway.
+        }
+    }
+
+    /** Login and permissions. The broker's own plug-in would need one more jar and its configuration files. */
+    static class Guard extends BrokerFilter {
+        private final String user;
+        private final String password;
+
+        Guard(Broker next, String user, String password) {
+            super(next);
+            this.user = user;
+            this.password = password;
+        }
+
+        @Override
+        public void addConnection(ConnectionContext context, ConnectionInfo info) throws Exception {
+            if (!user.equals(info.getUserName()) || !password.equals(info.getPassword())) {
+                throw new SecurityException("User name [" + info.getUserName() + "] or password is invalid.");
+            }
+            super.addConnection(context, info);
+        }
+
+        @Override
+        public Subscription addConsumer(ConnectionContext context, ConsumerInfo info) throws Exception {
+            check("read from", info.getDestination());
+            return super.addConsumer(context, info);
+        }
+
+        @Override
+        public void addProducer(ConnectionContext context, ProducerInfo info) throws Exception {
+            check("write to", info.getDestination());
+            super.addProducer(context, info);
+        }
+
+        @Override
+        public void send(ProducerBrokerExchange exchange, Message message) throws Exception {
+            check("write to", message.getDestination());
+            super.send(exchange, message);
+        }
+
+        private void check(String verb, ActiveMQDestination destination) {
+            if (destination != null && destination.getPhysicalName().startsWith("denied.")) {
+                throw new SecurityException("User " + user + " is not authorized to " + verb + ": " + destination);
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+"""A consumer that kills itself (SIGKILL) while it poisons.
+
+`python -m integration.killed_client LOG POINT TURN URI QUEUE`
+At the `TURN`-th poison message (with `anywhere`: attempt of the handler) it dies at one of these points:
+`between`: the broker has the dead-letter copy, and nothing of the original's settlement has been written;
+`settled`: the settlement has been written, or the commit that holds it, and no answer to it has been read;
+`anywhere`: up to 30 ms later, wherever that is.
+
+Every message that was handled is a line of LOG; the last line is `killed POINT`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
+
+import redelivery
+from redelivery.core.commands import Accept
+from redelivery.core.events import Confirmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.adapter import AdapterEvent, Opening, Sink
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import AdapterCommand
+
+Point = Literal["between", "settled", "anywhere"]
+POINTS: tuple[Point, ...] = get_args(Point)
+MAXIMUM = 1
+POLICY = redelivery.RedeliveryPolicy(
+    maximum_redeliveries=MAXIMUM, initial_redelivery_delay=0.02, redelivery_delay=0.02
+)
+ANYWHERE = 0.03  # seconds
+
+
+class Log:
+    """A file that is whole up to the last line when its writer is killed."""
+
+    def __init__(self, path: str) -> None:
+        """Append to it."""
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def line(self, text: str) -> None:
+        """Write one line, at once."""
+        os.write(self._file, f"{text}\n".encode())
+
+
+class Death:
+    """The end of this process at the `turn`-th time that it is asked for."""
+
+    def __init__(self, log: Log, point: Point, turn: int) -> None:
+        """Nothing has happened yet."""
+        self.point: Point = point
+        self._log = log
+        self._turns = itertools.count(1)
+        self._turn = turn
+        self._lock = threading.Lock()
+
+    def due(self) -> bool:
+        """Whether this is the turn."""
+        with self._lock:
+            return next(self._turns) == self._turn
+
+    def come(self) -> NoReturn:
+        """Die."""
+        self._log.line(f"killed {self.point}")
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("nobody survives this")
+
+
+def replaced(owner: type, name: str, make: Callable[[Any], Any]) -> None:
+    """Replace a method by what `make` makes of it."""
+    setattr(owner, name, make(getattr(owner, name)))
+
+
+def die_when_confirmed(death: Death, adapter: type) -> None:
+    """Where the copy is confirmed first, and the original accepted after that."""
+    doomed: list[object] = []
+    forward: list[str] = []
+
+    def opened(plain: Any) -> Any:
+        def connect(self: Any, opening: Opening, sink: Sink) -> Capabilities:
+            def heard(event: AdapterEvent) -> None:
+                if (
+                    isinstance(event, Confirmed)
+                    and event.error is None
+                    and forward == ["confirmed"]
+                    and death.due()
+                ):
+                    if death.point == "between":
+                        death.come()
+                    doomed.append(event.delivery)
+                sink(event)
+
+            capabilities: Capabilities = plain(self, opening, heard)
+            forward[:] = [capabilities.forward]
+            return capabilities
+
+        return connect
+
+    def execute(plain: Any) -> Any:
+        def written(self: Any, commands: Sequence[AdapterCommand]) -> None:
+            plain(self, commands)
+            for command in commands:
+                if isinstance(command, Accept) and any(one in doomed for one in command.deliveries):
+                    death.come()
+
+        return written
+
+    replaced(adapter, "open", opened)
+    replaced(adapter, "execute", execute)
+
+
+def die_in_stomp_transaction(death: Death) -> None:
+    """ActiveMQ Classic: BEGIN, SEND, ACK, COMMIT in one write."""
+    from redelivery_stomp.link import Link  # noqa: PLC0415
+
+    def write(plain: Any) -> Any:
+        def written(self: Link, data: bytes) -> None:
+            doomed = data.startswith(b"BEGIN\n") and b"\0ACK\n" in data and death.due()
+            end = data.index(b"\0ACK\n") + 1 if doomed and death.point == "between" else len(data)
+            plain(self, data[:end])
+            if doomed:
+                death.come()
+
+        return written
+
+    replaced(Link, "write", write)
+
+
+def die_in_amqp_transaction(death: Death) -> None:
+    """Declare, send the copy, hear that the broker has it; then accept and discharge."""
+    from redelivery_amqp.stream import Stream  # noqa: PLC0415
+    from redelivery_amqp.transactions import Transfer  # noqa: PLC0415
+
+    doomed: list[Transfer] = []
+
+    def sent(plain: Any) -> Any:
+        def heard(self: Transfer, outcome: object) -> None:
+            doom = death.due()
+            if doom and death.point == "between":
+                death.come()
+            plain(self, outcome)
+            if doom:
+                doomed.append(self)
+
+        return heard
+
+    def flush(plain: Any) -> Any:
+        def written(self: Stream) -> None:
+            plain(self)
+            if doomed:
+                death.come()
+
+        return written
+
+    replaced(Transfer, "_sent", sent)
+    replaced(Stream, "flush", flush)
+
+
+def arm(death: Death, scheme: str) -> None:
+    """Set the traps; which of them is met depends on how this broker takes a copy."""
+    if death.point == "anywhere":
+        return
+    if scheme == "stomp":
+        from redelivery_stomp import StompAdapter  # noqa: PLC0415 - what a test of one protocol needs
+
+        die_when_confirmed(death, StompAdapter)
+        die_in_stomp_transaction(death)
+    else:
+        from redelivery_amqp import AmqpAdapter  # noqa: PLC0415
+
+        die_when_confirmed(death, AmqpAdapter)
+        die_in_amqp_transaction(death)
+
+
+def main(log_path: str, point: Point, turn: str, uri: str, queue: str) -> None:
+    """Consume until death."""
+    log = Log(log_path)
+    death = Death(log, point, int(turn))
+    dice = random.Random(os.getpid())
+
+    def handle(message: redelivery.Message) -> None:
+        if point == "anywhere" and death.due():
+            threading.Timer(dice.random() * ANYWHERE, death.come).start()
+        if message.text.startswith("bad"):
+            raise ValueError(message.text)
+        log.line(message.text)
+
+    policies = redelivery.RedeliveryPolicyMap(default=POLICY)
+    arm(death, uri.partition("://")[0])
+    with redelivery.connect(uri, policies=policies) as connection:
+        connection.listen(queue, handle, workers=4)
+        connection.run()
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    assert arguments[1] in POINTS
+    main(arguments[0], arguments[1], *arguments[2:])

@@ -1,0 +1,152 @@
+"""One link through the proxy: its two directions, and the rules that end it at an exact byte."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from integration.frames import EOL, FrameSplitter
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+T = TypeVar("T")
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER with 0 s: close() sends RST
+
+
+class Cut(Exception):
+    """The link ends here; with RST, or else with FIN."""
+
+    def __init__(self, *, reset: bool) -> None:
+        """Say how."""
+        super().__init__(reset)
+        self.reset = reset
+
+
+class Rule(NamedTuple):
+    """Cut after `left` more frames (of one command), or bytes."""
+
+    left: int
+    command: str | None
+    reset: bool
+    forward_last: bool
+
+
+@dataclass
+class Way:
+    """One direction: what went through, and what shall happen to it. Read it from any thread."""
+
+    frames: int = 0
+    bytes: int = 0
+    eols: int = 0  # heart-beats, and the line end that brokers put behind a frame
+    log: list[str] = field(default_factory=list)  # the commands of the frames, in order
+    delay: float = 0.0
+    half: Rule | None = None  # cut in the middle of the frame that begins after `left` - 1 more
+    after_frames: Rule | None = None
+    after_bytes: Rule | None = None
+    flowing: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Link:
+    """One client's link and its way to the broker."""
+
+    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+        """Both ends."""
+        self.writers = (client, broker)
+        self.closed = asyncio.Event()
+
+    def close(self, *, reset: bool) -> None:
+        """End both halves: with RST, or with FIN after what was written has gone out."""
+        self.closed.set()
+        for writer in self.writers:
+            if reset:
+                raw: socket.socket = writer.get_extra_info("socket")
+                with contextlib.suppress(OSError):
+                    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                writer.transport.abort()
+            else:
+                writer.close()
+
+
+class Pump:
+    """Forwards one direction of one link, and applies the rules at the exact byte."""
+
+    def __init__(self, link: Link, sink: asyncio.StreamWriter, way: Way, *, opaque: bool) -> None:
+        """Write to `sink` what `run` is given."""
+        self._link = link
+        self._sink = sink
+        self._way = way
+        self._splitter = None if opaque else FrameSplitter()
+        self._middle = False  # of a frame
+        self._held = bytearray()  # the frame that shall be cut in its middle
+
+    async def run(self, kept: asyncio.Queue[tuple[float, bytes]]) -> None:
+        """Until the source ends or the link is cut."""
+        while True:
+            due, data = await self._unless_closed(kept.get())
+            await self._until(due)
+            await self._unless_closed(self._way.flowing.wait())
+            if not data:
+                self._sink.write_eof()
+                return
+            for piece, command in self._splitter.feed(data) if self._splitter else [(data, None)]:
+                await self._piece(piece, command)
+
+    async def _piece(self, piece: bytes, command: str | None) -> None:
+        way = self._way
+        begins, self._middle = not self._middle and command != EOL, command is None
+        half = way.half
+        if self._held or (half is not None and half.left <= 1 and begins):
+            self._held += piece
+            if command is None:
+                return
+            way.half = None
+            await self._write(bytes(self._held[: len(self._held) // 2]))
+            raise Cut(reset=half is not None and half.reset)
+        if half is not None and command:
+            way.half = half._replace(left=half.left - 1)
+        rule = way.after_frames if command else None
+        last = rule is not None and rule.command in {None, command} and rule.left <= 1
+        if rule is None or not last or rule.forward_last:
+            await self._write(piece)
+        if command:
+            way.frames += 1
+            way.log.append(command)
+        way.eols += command == EOL
+        if rule is not None and rule.command in {None, command}:
+            way.after_frames = None if last else rule._replace(left=rule.left - 1)
+            if last:
+                raise Cut(reset=rule.reset)
+
+    async def _write(self, piece: bytes) -> None:
+        rule = self._way.after_bytes
+        if rule is not None:
+            piece, whole = piece[: rule.left], piece
+            self._way.after_bytes = rule._replace(left=rule.left - len(whole))
+        self._way.bytes += len(piece)
+        self._sink.write(piece)
+        await self._sink.drain()
+        if rule is not None and len(piece) >= rule.left:
+            self._way.after_bytes = None
+            raise Cut(reset=rule.reset)
+
+    async def _until(self, due: float) -> None:
+        left = due - asyncio.get_running_loop().time()
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._link.closed.wait(), left)
+
+    async def _unless_closed(self, work: Coroutine[Any, Any, T]) -> T:
+        closed = asyncio.ensure_future(self._link.closed.wait())
+        wanted = asyncio.ensure_future(work)
+        await asyncio.wait({closed, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        closed.cancel()
+        if not wanted.done():
+            wanted.cancel()
+            raise Cut(reset=False)
+        return wanted.result()

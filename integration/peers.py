@@ -1,0 +1,49 @@
+"""One message to a broker and back, over either protocol, with clients that are not the library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from integration.brokers import BROKERS, STOMP_BROKERS
+from integration.raw_amqp import RawAmqp
+from integration.raw_stomp import RawStomp
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+
+# Every protocol of every broker that the library is made for.
+PEERS = [
+    (name, protocol)
+    for name in sorted(BROKERS)
+    for protocol in ("stomp", "amqp")
+    if protocol in BROKERS[name].services
+]
+
+# Those of them that the library speaks.
+PAIRS = [pair for pair in PEERS if pair[1] == "amqp" or pair[0] in STOMP_BROKERS]
+
+
+def put(broker: Broker, protocol: str, queue: str, body: bytes = b"x") -> None:
+    """Send one message that the broker must keep, and wait until it has it."""
+    if protocol == "stomp":
+        with RawStomp(broker) as stomp:
+            stomp.send(queue, body)
+    else:
+        with RawAmqp(broker) as amqp:
+            amqp.send(queue, body)
+
+
+def take(broker: Broker, protocol: str, queue: str, timeout: float = 5.0) -> bytes | None:
+    """Take and acknowledge one message; None when none comes in time."""
+    if protocol == "stomp":
+        with RawStomp(broker) as stomp:
+            stomp.subscribe(queue)
+            frame = stomp.next(timeout)
+            if frame is not None:
+                stomp.ack(frame)
+            return None if frame is None else frame.body
+    with RawAmqp(broker) as amqp:
+        found = amqp.receive(queue, timeout=timeout)
+    body = found[0].body if found else None
+    assert body is None or isinstance(body, bytes)
+    return body

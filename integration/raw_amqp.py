@@ -1,0 +1,181 @@
+"""A plain blocking AMQP connection of proton: for the brokers and what they do, not for testing the library."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from integration.running import Running
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.brokers import Broker
+
+# By name: what is typed of proton is what the adapter uses, and here other parts of it are needed.
+try:
+    proton: Any = importlib.import_module("proton")
+    reactor: Any = importlib.import_module("proton.reactor")
+    utils: Any = importlib.import_module("proton.utils")
+    AmqpError: type[Exception] = proton.ProtonException
+except ModuleNotFoundError:  # no compiler, perhaps: what needs it is skipped
+    proton = reactor = utils = None
+    AmqpError = ConnectionError
+
+_names = itertools.count(1)
+
+
+class Received(NamedTuple):
+    """One message: what the tests look at."""
+
+    body: object
+    delivery_count: int
+    first_acquirer: bool
+    properties: dict[str, object]
+
+
+class RawAmqp(Running):
+    """One connection; each call opens its own link, with a name of its own, and forgets it."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        mechanism: str = "PLAIN",
+        port: int | None = None,
+        ca: Path | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        """Connect; over TLS with `ca`, the certificate to trust. AmqpError when the broker refuses."""
+        need_proton(broker.name)
+        self.broker = broker
+        login = {
+            "user": broker.user if user is None else user,
+            "password": broker.password if password is None else password,
+        }
+        domain = None
+        if ca is not None:
+            domain = proton.SSLDomain(proton.SSLDomain.MODE_CLIENT)
+            domain.set_trusted_ca_db(str(ca))
+            domain.set_peer_authentication(proton.SSLDomain.VERIFY_PEER_NAME)
+        service, scheme = ("amqp", "amqp") if ca is None else ("amqp+ssl", "amqps")
+        # By name over TLS: proton does not accept an address that the certificate lists as an address.
+        url = f"{scheme}://{broker.host if ca is None else 'localhost'}:{port or broker.ports[service]}"
+        self.connection = utils.BlockingConnection(
+            url, timeout=timeout, ssl_domain=domain, allowed_mechs=mechanism, **login
+        )
+
+    def send(self, queue: str, body: object = b"x", **fields: Any) -> None:
+        """Send a durable message and wait until it is accepted."""
+        fields = {"durable": True, **fields}
+        self.declare(queue).send(proton.Message(body=body, **fields))
+
+    def declare(self, queue: str) -> Any:
+        """A sender to this queue, which is there from then on."""
+        address = self.broker.address(queue)
+        return self.connection.create_sender(address, name=_name(), options=self._options("target"))
+
+    def receive(self, queue: str, limit: int = 1, timeout: float = 5.0) -> list[Received]:
+        """Take and accept messages until `limit` are here or none came for `timeout` seconds."""
+        receiver = self.connection.create_receiver(
+            self.broker.address(queue), credit=limit, name=_name(), options=self._options("source")
+        )
+        found: list[Received] = []
+        with suppress(proton.Timeout):
+            while len(found) < limit:
+                found.append(_received(receiver.receive(timeout)))
+                receiver.accept()
+        return found
+
+    def fail(self, queue: str, limit: int, timeout: float = 2.0) -> list[int]:
+        """Give a message back as failed until it has come `limit` times or comes no more; each delivery's count."""
+        receiver = self.connection.create_receiver(
+            self.broker.address(queue), credit=1, name=_name(), options=self._options("source")
+        )
+        counts: list[int] = []
+        with suppress(proton.Timeout):
+            while len(counts) < limit:
+                counts.append(receiver.receive(timeout).delivery_count)
+                receiver.fetcher.unsettled[0].local.failed = True
+                receiver.release(delivered=True)
+        return counts
+
+    def send_encoded(self, queue: str, message: bytes) -> bool:
+        """Send bytes as a message, whatever they are; whether the broker accepted it, at once."""
+        link = self.declare(queue).link
+        delivery = link.delivery(_name())
+        link.stream(message)
+        link.advance()
+        try:
+            self.connection.wait(lambda: delivery.remote_state, timeout=3.0)
+        except AmqpError:  # it ends the link, the connection, or says nothing
+            return False
+        return bool(delivery.remote_state == proton.Delivery.ACCEPTED)
+
+    def manage(self, resource: str, operation: str) -> object:
+        """Have Artemis carry out one of its management operations without arguments; what that answers."""
+        answers = self.connection.create_receiver(None, credit=1, dynamic=True, name=_name())
+        request = proton.Message(
+            body="[]",
+            reply_to=answers.link.remote_source.address,
+            properties={"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation},
+        )
+        self.connection.create_sender("activemq.management", name=_name()).send(request)
+        found = answers.receive(10.0)
+        answers.accept()
+        assert found.properties.get("_AMQ_OperationSucceeded"), found.body
+        (result,) = json.loads(found.body)
+        return result
+
+    def close(self) -> None:
+        """Close."""
+        self.connection.close()
+
+    def _options(self, end: str) -> list[Any]:
+        broker = self.broker
+
+        class ToQueue(reactor.LinkOption):  # type: ignore[misc]  # proton has no types
+            def apply(self, link: Any) -> None:
+                terminus = getattr(link, end)
+                for capability in broker.link_capabilities:
+                    terminus.capabilities.put_symbol(proton.symbol(capability))
+                if broker.durable_links:
+                    terminus.durability = proton.Terminus.DELIVERIES
+
+        return [ToQueue()]
+
+
+def need_proton(name: str) -> None:
+    """Skip, or fail where REDELIVERY_REQUIRE_BROKERS asks for this broker, without proton."""
+    from integration.brokers.choice import required  # noqa: PLC0415 - the brokers import this module
+
+    if proton is None:
+        reason = "python-qpid-proton is not installed (the extra amqp)"
+        if required(name):
+            pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for {name}, but: {reason}", pytrace=False)
+        pytest.skip(f"{name} over AMQP: {reason}")
+
+
+def amqp_answers(broker: Broker) -> bool:
+    """Whether a connection opens."""
+    with suppress(AmqpError, OSError):
+        RawAmqp(broker, timeout=3.0).close()
+        return True
+    return False
+
+
+def _name() -> str:
+    return f"raw-{next(_names)}"
+
+
+def _received(message: Any) -> Received:
+    body = message.body.tobytes() if isinstance(message.body, memoryview) else message.body
+    properties = dict(message.properties or {})
+    return Received(body, message.delivery_count, message.first_acquirer, properties)

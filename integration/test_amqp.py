@@ -1,0 +1,195 @@
+"""AMQP 1.0 on each broker: TLS, refused log-ins and links, the wrong port, a frozen broker, a long handler."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.proxy import LinkProxy
+
+
+def test_tls(any_broker: Broker, unique_queue: str) -> None:
+    """A message goes out and comes in over TLS, and the certificate is checked."""
+    uri = any_broker.uri(protocol="amqp", tls=True, redelivery__tlsCaFile=any_broker.ca_pem)
+    with redelivery.connect(uri) as connection:
+        connection.send(unique_queue, b"\0\xff" * 100_000)
+        message = connection.consumer(unique_queue).receive(timeout=10)
+        assert message is not None
+        assert message.body == b"\0\xff" * 100_000
+        assert message.accept()
+
+
+def test_a_certificate_that_nobody_signed(any_broker: Broker) -> None:
+    """Without the authority's file the connection is refused, in one sentence."""
+    with pytest.raises(redelivery.TransportError, match="certificate is not trusted") as caught:
+        redelivery.connect(any_broker.uri(protocol="amqp", tls=True)).__enter__()
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_password(any_broker: Broker) -> None:
+    """Refused at once, and neither tried again nor shown."""
+    uri = (
+        f"failover:(amqp://127.0.0.1:{any_broker.ports['amqp']})?jms.userName=tester&jms.password=wr0ng-pass"
+    )
+    started = time.monotonic()
+    with pytest.raises(redelivery.AdapterError, match="refused the log-in") as caught:
+        redelivery.connect(uri).__enter__()
+    assert time.monotonic() - started < 8
+    assert "wr0ng" not in str(caught.value)
+    assert "tester" not in str(caught.value), "brokers repeat the name"
+
+
+def test_a_port_that_speaks_something_else(broker: Broker) -> None:
+    """AMQP to a STOMP port, and STOMP to an AMQP port: one error each, within the time-out."""
+    for scheme, service in (("amqp", "stomp"), ("stomp", "amqp")):
+        uri = f"{scheme}://127.0.0.1:{broker.ports[service]}?redelivery.connectTimeout=3000"
+        with pytest.raises(redelivery.TransportError) as caught:
+            redelivery.connect(uri).__enter__()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_destination_that_nobody_may_use(
+    any_broker: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
+) -> None:
+    """A consumer and a send are refused, each with the broker's reason, and the connection goes on."""
+    proxy = make_proxy(any_broker.ports["amqp"], opaque=True)
+    with redelivery.connect(any_broker.uri(protocol="amqp", port=proxy.port)) as connection:
+        for _ in range(2):
+            with pytest.raises(redelivery.AdapterError, match=r"denied\.q") as consuming:
+                connection.consumer("denied.q")
+            with pytest.raises(redelivery.AdapterError, match="denied") as sending:
+                connection.send("denied.q", "x", timeout=30)
+            for caught in (consuming, sending):
+                assert any_broker.user not in str(caught.value), "brokers repeat the name"
+        connection.send(unique_queue, b"allowed", timeout=30)
+        received(connection.consumer(unique_queue), b"allowed")
+    assert proxy.links_ever == 1, "no other connection was needed"
+
+
+def test_a_queue_that_does_not_exist(
+    brokerj: Broker, rabbitmq: Broker, make_proxy: Callable[..., LinkProxy]
+) -> None:
+    """One error with the broker's reason, and the connection goes on; RabbitMQ takes, and drops, what is sent there."""
+    for broker, destination in ((brokerj, "absent.q"), (rabbitmq, "native:///amq/queue/absent")):
+        proxy = make_proxy(broker.ports["amqp"], opaque=True)
+        with redelivery.connect(broker.uri(protocol="amqp", port=proxy.port)) as connection:
+            with pytest.raises(redelivery.AdapterError, match="absent") as caught:
+                connection.consumer(destination)
+            assert "\n" not in str(caught.value)
+            if broker is brokerj:
+                with pytest.raises(redelivery.AdapterError, match="absent"):
+                    connection.send(destination, "x", timeout=30)
+            connection.send("present", "x", timeout=30)
+        assert proxy.links_ever == 1, "no other connection was needed"
+
+
+def test_a_message_that_is_too_large(
+    any_broker: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
+) -> None:
+    """One error that names the broker's limit, on a connection that goes on; without a limit it arrives whole."""
+    proxy = make_proxy(any_broker.ports["amqp"], opaque=True)
+    largest = any_broker.largest
+    body = b"x" * ((largest or 8 << 20) + 1)
+    with redelivery.connect(any_broker.uri(protocol="amqp", port=proxy.port)) as connection:
+        consumer = connection.consumer(unique_queue)
+        if largest is None:
+            connection.send(unique_queue, body, timeout=60)
+            received(consumer, body)
+        else:
+            with pytest.raises(redelivery.AdapterError, match=str(largest)) as caught:
+                connection.send(unique_queue, body, timeout=60)
+            assert "\n" not in str(caught.value)
+        connection.send(unique_queue, b"small", timeout=60)
+        received(consumer, b"small")
+    assert proxy.links_ever == 1, "no other connection was needed"
+
+
+def received(consumer: redelivery.Consumer, body: bytes) -> None:
+    """The next message has this body."""
+    message = consumer.receive(timeout=60)
+    assert message is not None
+    assert message.body == body
+    assert message.accept()
+
+
+def test_frames_are_shown_without_credentials(
+    any_broker: Broker, unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log of the wire has each frame, of the log-in only that it was, of a message only its size."""
+    caplog.set_level(logging.DEBUG, "redelivery.wire")
+    with redelivery.connect(any_broker.uri(protocol="amqp")) as connection:
+        connection.send(unique_queue, "tell-tale")
+        with connection.consumer(unique_queue) as consumer:
+            message = consumer.receive(timeout=20)
+            assert message is not None
+            assert message.text == "tell-tale"
+            message.accept()
+    text = "\n".join(record.getMessage() for record in caplog.records)
+    for shown in (
+        "-> @open(16)",
+        "-> @sasl-init not shown",
+        "-> @transfer(20)",
+        "<- @transfer(20)",
+        " bytes)",
+    ):
+        assert shown in text, text
+    for secret in (any_broker.password, any_broker.user, "tell-tale"):
+        assert secret not in text, [line for line in text.splitlines() if secret in line]
+
+
+def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
+    """It answers nothing: the connection is lost after two heart-beats that did not come."""
+    uri = any_broker.uri(protocol="amqp", redelivery__heartbeat=1000)
+    with redelivery.connect(uri) as connection:
+        any_broker.pause()
+        started = time.monotonic()
+        try:
+            eventually(lambda: not connection.connected, 10, message="the loss is noticed")
+        finally:
+            any_broker.resume()
+        took = time.monotonic() - started
+        print(f"{any_broker.name}: noticed after {took:.1f} s")
+        assert took < 6
+        eventually(lambda: connection.connected, 20, message="connected again")
+
+
+def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queue: str) -> None:
+    """5 s of work with heart-beats of 1 s: the connection stands, and another redelivery is on time."""
+    over = threading.Event()
+    times: list[float] = []
+    policy = redelivery.RedeliveryPolicy(
+        maximum_redeliveries=5, initial_redelivery_delay=0.5, redelivery_delay=0.5
+    )
+    policies = redelivery.RedeliveryPolicyMap(default=policy)
+    uri = any_broker.uri(protocol="amqp", redelivery__heartbeat=1000)
+    with redelivery.connect(uri, policies=policies) as connection:
+
+        def handle(message: redelivery.Message) -> None:
+            if message.text == "long":
+                over.wait(5.0)
+                return
+            times.append(time.monotonic())
+            if len(times) < 6:
+                raise ValueError("again")
+
+        connection.listen(unique_queue, handle, workers=2)
+        connection.send(unique_queue, "long")
+        connection.send(unique_queue, "short")
+        connection.start()
+        eventually(lambda: connection.report().accepted == 2, 15, message="both are done")
+        report = connection.report()
+    assert (report.stale, report.deduplicated, report.redelivered) == (0, 0, 5)
+    gaps = [b - a for a, b in itertools.pairwise(times)]
+    assert all(0.5 <= gap < 1.0 for gap in gaps), gaps

@@ -1,0 +1,186 @@
+"""The conformance suite on real brokers, in real time: one class for each pair of an adapter and a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import pytest
+
+from integration.raw_amqp import need_proton
+from integration.under_test import JmsUnderTest, Pair
+from redelivery.core.capabilities import Capabilities
+from redelivery.testing.conformance import FEATURES, BrokerUnderTest, Conformance
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from integration.conftest import Session
+
+
+class OnBroker(Conformance):
+    """The suite on a broker that a Java client can talk to."""
+
+    pair: ClassVar[Pair]
+    client: ClassVar[str | None] = None
+    """The kind of the other client; None: the broker's own."""
+
+    @pytest.fixture
+    def broker_under_test(self, session: Session) -> Iterator[BrokerUnderTest]:
+        """Return the running broker behind a proxy."""
+        if self.pair.scheme == "amqp":
+            need_proton(self.pair.broker)
+        broker = session.broker(self.pair.broker)
+        with JmsUnderTest(self.pair, broker, session.java(broker, self.client)) as under_test:
+            yield under_test
+
+
+class TestClassicOverStomp(OnBroker):
+    """ActiveMQ Classic; no JMS body but Text and Bytes arrives, and a NACK keeps the original."""
+
+    pair = Pair(
+        "activemq",
+        "stomp",
+        Capabilities(
+            broker="activemq",
+            groups=False,
+            poison_persistent=True,
+            forward="atomic",
+            max_unacknowledged=200,
+            dead_letter_destination="queue://ActiveMQ.DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole", "map": "partial", "object": "partial", "stream": "partial"},
+    )
+
+
+class TestArtemisOverStomp(OnBroker):
+    """ActiveMQ Artemis; a Stream is never sent to a STOMP consumer, poison leaves by a confirmed copy."""
+
+    pair = Pair(
+        "artemis",
+        "stomp",
+        Capabilities(
+            broker="artemis",
+            forward="confirmed",
+            window_in_bytes=True,
+            dead_letter_destination="queue://DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole", "map": "partial", "object": "partial", "stream": "never"},
+    )
+
+
+class TestClassicOverAmqp(OnBroker):
+    """ActiveMQ Classic; every body arrives whole, and rejected keeps a durable message."""
+
+    pair = Pair(
+        "activemq",
+        "amqp",
+        Capabilities(
+            broker="activemq",
+            poison_persistent=True,
+            forward="atomic",
+            flow=True,
+            release=True,
+            counts=True,
+            max_unacknowledged=200,
+            dead_letter_destination="queue://ActiveMQ.DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
+        beyond_credit=6,  # while credit changes it sets messages aside for the link, at most one a flow frame
+        typed_headers=True,
+    )
+
+
+class TestArtemisOverAmqp(OnBroker):
+    """ActiveMQ Artemis; poison leaves in a transaction."""
+
+    pair = Pair(
+        "artemis",
+        "amqp",
+        Capabilities(
+            broker="artemis",
+            poison_on_request=True,
+            forward="atomic",
+            flow=True,
+            release=True,
+            counts=True,
+            dead_letter_destination="queue://DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
+        features=FEATURES - {"marks"},  # its delivery-count stays 0 over a lost connection
+        typed_headers=True,
+    )
+
+
+class TestBrokerJ(OnBroker):
+    """Qpid Broker-J, without a maximum delivery count; poison leaves in a transaction."""
+
+    pair = Pair(
+        "brokerj",
+        "amqp",
+        Capabilities(
+            broker="qpid-broker-j",
+            forward="atomic",
+            flow=True,
+            release=True,
+            counts=True,
+            queue_wildcards=False,
+            dead_letter_destination="queue://DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
+        features=frozenset({"topics", "durable", "selectors", "delay", "marks"}),
+        typed_headers=True,
+    )
+
+
+class TestRabbitMQOverAmqp(OnBroker):
+    """RabbitMQ with its AMQP 1.0 plugin; poison leaves by a confirmed copy."""
+
+    pair = Pair(
+        "rabbitmq",
+        "amqp",
+        Capabilities(
+            broker="rabbitmq",
+            poison_on_request=True,
+            forward="confirmed",
+            flow=True,
+            release=True,
+            selectors=False,
+            subscriptions=False,
+            queue_wildcards=False,
+            max_hold=1800.0,
+            dead_letter_destination="queue://DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
+        features=frozenset({"topics", "marks"}),
+        prefix="dlx.",
+        beyond_credit=8,  # it takes each flow for a fresh start, and forgets what it sent on the one before
+        patience=0.7,
+        typed_headers=True,
+    )
+
+
+class TestRabbitMQOverStomp(OnBroker):
+    """RabbitMQ with its STOMP plugin, on classic queues; poison leaves by a confirmed copy.
+
+    The other client speaks STOMP too: an AMQP 1.0 client's message does not arrive whole, and it sees no headers.
+    """
+
+    client = "stomp"
+    pair = Pair(
+        "rabbitmq",
+        "stomp",
+        Capabilities(
+            broker="rabbitmq",
+            poison_on_request=True,
+            forward="confirmed",
+            release=True,
+            selectors=False,
+            queue_wildcards=False,
+            max_hold=1800.0,
+            dead_letter_destination="queue://DLQ",
+        ),
+        kinds={"text": "whole", "bytes": "whole"},
+        features=frozenset({"topics", "durable", "marks"}),
+        prefix="dlx.",
+        patience=0.3,
+    )

@@ -1,0 +1,116 @@
+"""Links that are cut again and again under a consumer that holds many messages nobody has seen yet."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually, settled
+from integration.work import POLICY, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.java_client import JavaClient, JmsMessage
+    from integration.proxy import LinkProxy
+
+PREFETCHED = 100
+MAX_DELIVERY_ATTEMPTS = 10  # Artemis' default
+
+
+class Held:
+    """A handler that holds its first message until the gate opens."""
+
+    def __init__(self) -> None:
+        """The gate is closed."""
+        self.gate = threading.Event()
+        self.numbers: list[int] = []
+
+    def __call__(self, message: redelivery.Message) -> None:
+        """Wait, and keep the message's number."""
+        self.gate.wait(60.0)
+        self.numbers.append(int(message.headers["number"]))
+
+
+def quick(broker: Broker, proxy: LinkProxy) -> str:
+    """The URI through the proxy; the pauses between connections that do not last would grow to seconds."""
+    uri = broker.uri(port=proxy.port, maxReconnectDelay=50)
+    return uri.replace("stomp://", "failover:(stomp://", 1).replace("?", ")?", 1)
+
+
+def cut_when_held(proxy: LinkProxy) -> None:
+    """Cut the link when messages have come over it, and wait for the next link."""
+    links = proxy.links_ever
+    held = proxy.to_client.log.count("MESSAGE")
+    settled(lambda: proxy.to_client.frames, 0.15, interval=0.02)
+    assert proxy.cut() == 1
+    eventually(lambda: proxy.links_ever > links, interval=0.002, message="a new link")
+    eventually(lambda: proxy.to_client.log.count("MESSAGE") > held, message="messages again")
+
+
+@pytest.mark.parametrize("cuts", [8, 11])
+def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
+    broker: Broker, java: JavaClient, proxy: LinkProxy, unique_queue: str, cuts: int
+) -> None:
+    """More cuts than redeliveries, while 100 messages wait behind one handler: none is dead-lettered by us.
+
+    Artemis itself counts what a lost link had, and dead-letters at its `max-delivery-attempts` (10).
+    """
+    run = uuid.uuid4().hex
+    java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
+    work = Held()
+    policies = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=cuts - 5))
+    with redelivery.connect(quick(broker, proxy), policies=policies) as connection:
+        connection.listen(unique_queue, work)
+        with Running(connection):
+            for _ in range(cuts):
+                cut_when_held(proxy)
+            work.gate.set()
+            settled(lambda: len(work.numbers), 0.5)
+    dead = [m.properties for m in java.drain(broker.dead_letter_queue, selector=f"run = '{run}'")]
+    numbers = {properties["number"] for properties in dead}
+    print(
+        f"\n{broker.name}: {cuts} cuts: {len(set(work.numbers))} of {PREFETCHED} handled, in {len(work.numbers)} runs; "
+        f"dead-lettered by the broker: {sorted(numbers)}"
+    )
+    assert not any("redeliveryCause" in properties for properties in dead), "none by us"
+    assert numbers | set(work.numbers) == set(range(PREFETCHED)), "nothing is lost"
+    if broker.name == "activemq" or cuts < MAX_DELIVERY_ATTEMPTS:
+        assert dead == []
+    else:
+        assert numbers <= {0, 1}, "the one whose handler ran, which is the first of the queue"
+
+
+def test_artemis_dead_letters_what_nobody_saw(
+    artemis: Broker,
+    java_client: Callable[[Broker, str | None], JavaClient],
+    make_proxy: Callable[[int], LinkProxy],
+    unique_queue: str,
+) -> None:
+    """After 10 lost links it gives up the first message that it had sent; the others are counted after that one."""
+    java, proxy, run = java_client(artemis, None), make_proxy(artemis.stomp_port), uuid.uuid4().hex
+    java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
+    with redelivery.connect(quick(artemis, proxy)) as connection:
+        consumer = connection.consumer(unique_queue)
+        for _ in range(MAX_DELIVERY_ATTEMPTS + 1):
+            cut_when_held(proxy)
+        seen: list[int] = []
+        dead: list[JmsMessage] = []
+
+        def all_found() -> bool:
+            while (message := consumer.receive(timeout=0.3)) is not None:
+                seen.append(int(message.headers["number"]))
+                message.accept()
+            dead.extend(java.drain(artemis.dead_letter_queue, selector=f"run = '{run}'", timeout=0.3))
+            return len(seen) + len(dead) >= PREFETCHED
+
+        eventually(all_found, 20, message="each is seen, or dead-lettered by the broker")
+    print(f"\nartemis: {len(seen)} seen, dead-lettered unseen: {[m.properties['number'] for m in dead]}")
+    assert sorted([*seen, *(m.properties["number"] for m in dead)]) == list(range(PREFETCHED))
+    assert [m.properties["number"] for m in dead] == [0]
+    assert dead[0].properties["_AMQ_ORIG_ADDRESS"] == unique_queue

@@ -1,0 +1,182 @@
+"""JMS messages whose body does not arrive over STOMP, or may not have: never copied, never lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.work import POLICY, Running, Work
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+    from integration.conftest import Session
+    from integration.java_client import JavaClient, JmsMessage
+
+POLICIES = redelivery.RedeliveryPolicyMap(
+    default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.1)
+)
+VALUES: dict[str, Any] = {
+    "map": {"text": "Grüße", "number": 42, "flag": True},
+    "object": "Grüße",
+    "stream": ["Grüße", 42, True],
+}
+
+
+@pytest.fixture(params=["activemq", "artemis"])
+def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
+    """Each broker where JMS clients and STOMP consumers understand each other, mostly."""
+    return session.broker(request.param)
+
+
+def consume(broker: Broker, queue: str, work: Work, **options: Any) -> BaseException | None:
+    """Let every delivery fail until the consumer stops; return why, or None if it went on for a while."""
+    with (
+        redelivery.connect(broker.uri(**options), policies=POLICIES) as connection,
+    ):
+        connection.listen(queue, work)
+        with Running(connection) as running:
+            eventually(lambda: len(work.attempts["bad"]) >= 2 or running.ended)
+            eventually(lambda: connection.report().poisoned == 1 or running.ended)
+        return running.error
+
+
+def check_value(message: JmsMessage, kind: str) -> None:
+    """The content is what was sent."""
+    assert message.kind == kind
+    if kind == "map":
+        assert VALUES["map"].items() <= message.value.items()
+    else:
+        assert message.value == VALUES[kind]
+
+
+@pytest.mark.parametrize("kind", ["map", "object", "stream"])
+def test_classic_keeps_persistent_ones_by_its_own_acknowledgement(
+    activemq: Broker, java_client: Any, unique_queue: str, kind: str
+) -> None:
+    """The dead letter is the original, with its content, although no consumer over STOMP has ever seen it."""
+    java, work = java_client(activemq, None), Work()
+    java.send(unique_queue, "Grüße".encode(), kind=kind, properties={"key": "bad", "queue": unique_queue})
+    assert consume(activemq, unique_queue, work) is None
+    assert len(work.attempts["bad"]) == 2
+    (dead,) = java.drain("ActiveMQ.DLQ", selector=f"queue = '{unique_queue}'")
+    check_value(dead, kind)
+    assert java.count(unique_queue) == 0
+
+
+CASES = [
+    ("activemq", "map", False, "stop"),
+    ("activemq", "object", False, "stop"),
+    ("activemq", "stream", False, "stop"),
+    ("artemis", "map", True, "stop"),
+    ("artemis", "map", True, "forward"),  # it arrives as garbage, not as nothing: no user can vouch for that
+    ("artemis", "map", False, "stop"),
+    ("artemis", "object", True, "stop"),
+    ("artemis", "object", False, "stop"),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "persistent", "empty_body"), CASES)
+def test_a_body_that_did_not_come_stops_the_consumer(
+    session: Any, unique_queue: str, *, name: str, kind: str, persistent: bool, empty_body: str
+) -> None:
+    """An AdapterError names the way out, and the message is still on its queue, with its content."""
+    broker: Broker = session.broker(name)
+    java: JavaClient = session.java(broker)
+    work = Work()
+    java.send(unique_queue, "Grüße".encode(), kind=kind, persistent=persistent, properties={"key": "bad"})
+    error = consume(broker, unique_queue, work, redelivery__emptyBody=empty_body)
+    check_stopped(error, vouch=not (name == "artemis" and kind == "map"))
+    assert len(work.attempts["bad"]) == 2, "its policy was kept"
+    (left,) = java.drain(unique_queue)
+    check_value(left, kind)
+    assert left.persistent == persistent
+
+
+def check_stopped(error: BaseException | None, *, vouch: bool) -> None:
+    """The error says what is wrong and what helps."""
+    assert isinstance(error, redelivery.AdapterError), error
+    assert "AMQP" in str(error)
+    assert ("redelivery.emptyBody=forward" in str(error)) == vouch
+
+
+@pytest.mark.parametrize("kind", ["text", "null-text", "bytes", "empty"])
+def test_an_empty_body_of_unknown_kind_stops_the_consumer_by_default(
+    broker: Broker, java: JavaClient, unique_queue: str, kind: str
+) -> None:
+    """It could be an Object; only Classic tells empty Bytes, which are forwarded."""
+    work = Work()
+    java.send(
+        unique_queue, b"", kind=kind, persistent=False, properties={"key": "bad", "queue": unique_queue}
+    )
+    error = consume(broker, unique_queue, work)
+    if broker.name == "activemq" and kind == "bytes":
+        assert error is None
+        (dead,) = java.drain(broker.dead_letter_queue, selector=f"queue = '{unique_queue}'")
+        assert (dead.kind, dead.body) == ("bytes", b"")
+        assert java.count(unique_queue) == 0
+    else:
+        check_stopped(error, vouch=True)
+        (left,) = java.drain(unique_queue)
+        assert left.kind == kind.removeprefix("null-")
+
+
+def test_a_stopped_consumer_leaves_the_others_unacknowledged_messages(
+    broker: Broker, java: JavaClient, unique_queue: str
+) -> None:
+    """What the consumer held when it stopped is still on the queue; what was done before is not."""
+    work = Work()
+    java.send(unique_queue, b"good")
+    java.send(unique_queue, b"x", kind="object", persistent=False, properties={"key": "bad"})
+    java.send(unique_queue, b"once")
+    assert consume(broker, unique_queue, work) is not None
+    assert work.done["good"] == 1
+    left = [message.kind for message in java.drain(unique_queue)]
+    assert left in (["object"], ["object", "text"])
+    assert (len(left) == 1) == (work.done["once"] == 1)
+
+
+def test_a_text_with_nul_does_not_circle_for_ever(
+    broker: Broker, java: JavaClient, unique_queue: str
+) -> None:
+    """Artemis delivers it whole. Classic breaks its own frame with it: the consumer stops, and it stays there."""
+    work = Work()
+    java.send(unique_queue, b"bad\0half", properties={"key": "bad", "queue": unique_queue})
+    error = consume(broker, unique_queue, work)
+    if broker.name == "artemis":
+        assert error is None
+        assert {attempt.body for attempt in work.attempts["bad"]} == {b"bad\0half"}
+        (dead,) = java.drain(broker.dead_letter_queue, selector=f"queue = '{unique_queue}'")
+        assert (dead.kind, dead.body) == ("bytes", b"bad\0half")
+    else:
+        assert isinstance(error, redelivery.AdapterError), error
+        (left,) = java.drain(unique_queue)
+        assert (left.kind, left.body) == ("text", b"bad\0half")
+
+
+@pytest.mark.parametrize("route", ["auto", "ack"])
+@pytest.mark.parametrize("kind", ["text", "bytes", "map", "object", "stream"])
+def test_on_rabbitmq_no_jms_message_comes_whole(
+    rabbitmq: Broker, session: Any, new_queue: Any, kind: str, route: str
+) -> None:
+    """AMQP 1.0 puts its properties, and most bodies, into its own encoding: the broker itself moves it, or it stays."""
+    java, queue = session.java(rabbitmq, "qpid"), f"dlx.{new_queue()}"
+
+    def fail(message: redelivery.Message) -> None:
+        raise ValueError(message.message_id)
+
+    java.send(queue, "Grüße".encode(), kind=kind, properties={"queue": queue})
+    with redelivery.connect(rabbitmq.uri(redelivery__deadLetter=route), policies=POLICIES) as connection:
+        connection.listen(queue, fail)
+        with Running(connection) as running:
+            eventually(lambda: connection.report().poisoned == 1 or running.ended)
+    if route == "ack":
+        assert running.error is None
+        (found,) = [m for m in java.drain(rabbitmq.dead_letter_queue) if m.properties.get("queue") == queue]
+    else:
+        check_stopped(running.error, vouch=False)
+        (found,) = java.drain(queue)
+    assert found.kind == kind
+    assert (found.value if kind in VALUES else found.body) is not None

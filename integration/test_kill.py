@@ -1,0 +1,124 @@
+"""The broker is killed (SIGKILL) and restarted in the middle of the work, again and again."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually, never
+from integration.peers import PAIRS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.conftest import Client
+
+ROUNDS = int(os.environ.get("REDELIVERY_KILL_ROUNDS", "30"))
+MESSAGES = 60  # per round: of each ten one always fails, and one fails once
+MAXIMUM = 2
+POLICY = redelivery.RedeliveryPolicy(
+    maximum_redeliveries=MAXIMUM, initial_redelivery_delay=0.05, redelivery_delay=0.1
+)
+
+
+class Work:
+    """What the handler saw, and what it must still see."""
+
+    def __init__(self) -> None:
+        self.attempts: Counter[str] = Counter()
+        self.done: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def handle(self, message: redelivery.Message) -> None:
+        """Fail always, once, or never, as the body says."""
+        body = message.text
+        with self._lock:
+            self.attempts[body] += 1
+            attempt = self.attempts[body]
+            if body.startswith("bad") or (body.startswith("once") and attempt == 1):
+                raise ValueError(body)
+            self.done[body] += 1
+
+
+def bodies(number: int) -> list[str]:
+    """The messages of one round."""
+    kinds = ["bad", "once", *["good"] * 8]
+    return [f"{kinds[i % 10]}-{number}-{i}" for i in range(MESSAGES)]
+
+
+@pytest.mark.parametrize("peer", PAIRS, ids="-".join, indirect=True)
+def test_nothing_is_lost_when_the_broker_is_killed(
+    peer: tuple[Broker, str],
+    client_for: Callable[[Broker, str], Client],
+    unique_queue: str,
+) -> None:
+    """Each message is handled or dead-lettered, none above its limit, though the broker dies in every round."""
+    broker, protocol = peer
+    # What AMQP sends, Java reads over AMQP too: only so is it seen whole.
+    java = client_for(broker, protocol)
+    dead_letters = broker.dead_letter_queue
+    work, dice = Work(), random.Random(5)
+    policies = redelivery.RedeliveryPolicyMap(default=POLICY)
+    sent: list[str] = []
+    java.drain(dead_letters)  # what other tests have left there
+    if broker.name == "rabbitmq":
+        java.drain(
+            unique_queue
+        )  # declares it: one declared right before a SIGKILL may be gone with all that it had
+        broker.restart()
+    # Without a bound the pauses between attempts double while the broker starts, and a round takes half a minute.
+    address, _, login = broker.uri(protocol=protocol).partition("?")
+    uri = f"failover:({address})?{login}&maxReconnectDelay=500"
+    with redelivery.connect(uri, policies=policies) as connection:
+        connection.listen(unique_queue, work.handle, workers=4)
+        running = threading.Thread(target=connection.run)
+        running.start()
+        for number in range(ROUNDS):
+            before = dice.randrange(MESSAGES)
+            for position, body in enumerate(bodies(number)):
+                if position == before:
+                    never(
+                        lambda: False, within=dice.random() * 0.2
+                    )  # into the redeliveries, or the poisoning
+                    broker.kill()
+                    broker.start()
+                connection.send(unique_queue, body)
+                sent.append(body)
+            eventually(lambda: unfinished(work, sent) == [], 60, message=f"round {number}: all handled")
+        connection.stop()
+        running.join(60)
+        report = connection.report()
+    assert not running.is_alive()
+    dead = Counter(text(m.body) for m in java.drain(dead_letters))
+    wanted = {body for body in sent if body.startswith("bad")}
+    duplicates = sum(n - 1 for n in work.done.values()) + sum(n - 1 for n in dead.values())
+    print(
+        f"\n{broker.name} over {protocol}: {ROUNDS} kills, {len(sent)} messages, {duplicates} duplicates, {report}"
+    )
+    assert wanted <= set(dead), "a poison message is in the dead-letter queue"
+    assert not set(dead) - wanted, "nothing else is"
+    above = {body: work.attempts[body] for body in wanted if work.attempts[body] > MAXIMUM + 1}
+    assert not above, "no attempt above the limit"
+    assert java.drain(unique_queue) == [], "the source queue ends empty"
+
+
+def text(body: bytes | None) -> str:
+    """The body as text."""
+    assert body is not None
+    return body.decode()
+
+
+def unfinished(work: Work, sent: list[str]) -> list[str]:
+    """What has neither been handled nor used up its deliveries."""
+    return [
+        body
+        for body in sent
+        if not (work.done[body] if not body.startswith("bad") else work.attempts[body] > MAXIMUM)
+    ]

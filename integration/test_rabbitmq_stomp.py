@@ -1,0 +1,221 @@
+"""What is RabbitMQ's own over STOMP: giving back, quorum queues, virtual hosts, its time limit, what it would drop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.brokers import RabbitMQ
+from integration.conftest import skip_or_fail
+from integration.eventually import eventually, never
+from integration.stomp_client import StompClient
+from integration.work import POLICY, Running, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.conftest import Client
+    from integration.proxy import LinkProxy
+
+QUORUM = "x-queue-type:quorum"
+QUICK = redelivery.RedeliveryPolicyMap(
+    default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.05, redelivery_delay=0.05)
+)
+
+
+@pytest.fixture
+def client(rabbitmq: Broker, client_for: Callable[[Broker, str], Client]) -> Client:
+    """Return the other client."""
+    return client_for(rabbitmq, "stomp")
+
+
+def pull(consumer: redelivery.Consumer) -> redelivery.Message:
+    """The next message, which must come."""
+    message = consumer.receive(timeout=20)
+    assert message is not None, f"nothing came from {consumer.destination}"
+    return message
+
+
+@pytest.mark.parametrize("settled", [0, 40], ids=["untouched", "in the flow"])
+def test_a_consumer_that_closes_gives_everything_to_others(
+    rabbitmq: Broker, client: Client, unique_queue: str, settled: int
+) -> None:
+    """What it held and what was on its way, at once, though its connection lives on; nothing twice."""
+    client.send(unique_queue, b"x", copies=400)
+    uri = rabbitmq.uri(redelivery__credit=100, redelivery__maxParked=100)
+    with redelivery.connect(uri) as leaving, redelivery.connect(uri) as staying:
+        consumer = leaving.consumer(unique_queue)
+        done = [pull(consumer) for _ in range(settled)]
+        for message in done:
+            message.accept()
+        held = pull(consumer)
+        consumer.close()
+        assert held.accept() is False
+        numbers = [message.headers["number"] for message in done]
+        other = staying.consumer(unique_queue)
+        while len(numbers) < 400:
+            message = pull(other)
+            message.accept()
+            numbers.append(message.headers["number"])
+        assert sorted(map(int, numbers)) == list(range(400))
+        assert leaving.send(unique_queue, "the connection lives")
+        assert pull(other).text == "the connection lives"
+
+
+def test_a_released_message_goes_to_whoever_is_free(
+    rabbitmq: Broker, client: Client, unique_queue: str
+) -> None:
+    """At once, marked, and not charged; the count of a classic queue is nowhere."""
+    client.send(unique_queue, b"x")
+    with redelivery.connect(rabbitmq.uri()) as connection:
+        first = connection.consumer(unique_queue)
+        message = pull(first)
+        assert (message.redelivered, message.release()) == (False, True)
+        message = pull(first)
+        assert (message.redelivered, message.delivery_count, message.broker_count) == (True, 1, None)
+        message.accept()
+    assert client.count(unique_queue) == 0
+
+
+def test_quorum_queues(rabbitmq: Broker, client: Client, unique_queue: str) -> None:
+    """Declared with the arguments of the URI, dead letters too; the broker's count is told, and is information."""
+    graves = f"{unique_queue}.graves"
+    options: dict[str, Any] = {
+        "redelivery__queueArguments": QUORUM,
+        "redelivery__deadLetterArguments": f"{QUORUM},x-max-length:5",
+        "redelivery__deadLetterDestination": graves,
+    }
+    uri = rabbitmq.uri(**options)
+    with redelivery.connect(uri) as connection:
+        connection.send(unique_queue, "bad")
+        message = pull(connection.consumer(unique_queue))
+        assert (message.broker_count, list(message.headers)) == (None, ["redeliveryId"])
+    work = Work()
+    with redelivery.connect(uri, policies=QUICK) as connection:
+        again = pull(consumer := connection.consumer(unique_queue))
+        assert (again.broker_count, again.redelivered, again.message_id) == (1, True, message.message_id)
+        consumer.close()
+        connection.listen(unique_queue, work)
+        with Running(connection):
+            eventually(lambda: connection.report().poisoned == 1)
+    assert work.counts() == {"bad": 2}
+    with redelivery.connect(
+        rabbitmq.uri(
+            redelivery__queueArguments=f"{QUORUM},x-max-length:5", redelivery__deadLetterDestination="x"
+        )
+    ) as connection:
+        letter = pull(connection.consumer(graves))
+        assert letter.headers["redeliveryOriginalId"] == letter.message_id == message.message_id
+        letter.accept()
+
+
+def test_a_queue_that_is_there_with_other_arguments(
+    rabbitmq: Broker, make_proxy: Callable[[int], LinkProxy], unique_queue: str
+) -> None:
+    """Refused in the broker's words, once; it can be consumed by its own address, which declares nothing."""
+    with redelivery.connect(rabbitmq.uri(redelivery__queueArguments=QUORUM)) as connection:
+        connection.send(unique_queue, "there")
+    proxy = make_proxy(rabbitmq.stomp_port)
+    with redelivery.connect(rabbitmq.uri(port=proxy.port)) as connection:
+        with pytest.raises(redelivery.AdapterError, match=f"PRECONDITION_FAILED .*{unique_queue}"):
+            connection.consumer(unique_queue)
+        message = pull(connection.consumer(f"native:///amq/queue/{unique_queue}"))
+        assert (message.text, message.destination) == ("there", f"queue://{unique_queue}")
+        message.accept()
+        links = proxy.links_ever
+        assert links <= 2
+        never(lambda: proxy.links_ever > links, 0.5)
+
+
+@pytest.mark.parametrize("destination", ["native:///amq/queue/{}", "native:///exchange/{}/key"])
+def test_what_is_not_there(rabbitmq: Broker, unique_queue: str, destination: str) -> None:
+    """A consumer of it is refused; dead letters may not go there, for RabbitMQ would confirm and drop them."""
+    missing = destination.format(unique_queue)
+    with (
+        redelivery.connect(rabbitmq.uri()) as connection,
+        pytest.raises(redelivery.AdapterError, match="NOT_FOUND"),
+    ):
+        connection.consumer(missing)
+    uri = rabbitmq.uri(redelivery__deadLetterDestination=missing)
+    with (
+        redelivery.connect(uri) as connection,
+        pytest.raises(redelivery.AdapterError, match="confirms and drops"),
+    ):
+        connection.consumer(unique_queue)
+
+
+@pytest.mark.parametrize(("address", "said"), [("/exchange/{}/k", "NOT_FOUND"), ("/{}/k", "not a valid")])
+def test_a_message_to_nowhere(rabbitmq: Broker, unique_queue: str, address: str, said: str) -> None:
+    """An exchange that is not there, and an address of no known kind, are refused in the broker's words."""
+    with (
+        redelivery.connect(rabbitmq.uri()) as connection,
+        pytest.raises(redelivery.AdapterError, match=said),
+    ):
+        connection.send(f"native://{address.format(unique_queue)}", "x")
+
+
+def test_virtual_hosts(rabbitmq: Broker, unique_queue: str) -> None:
+    """The default one unless the URI names another; one that is not there is refused at once."""
+    with (
+        redelivery.connect(rabbitmq.uri(redelivery__virtualHost="second")) as there,
+        redelivery.connect(rabbitmq.uri()) as here,
+    ):
+        there.send(unique_queue, "there")
+        here.send(unique_queue, "here")
+        assert pull(there.consumer(unique_queue)).text == "there"
+        assert pull(here.consumer(unique_queue)).text == "here"
+    with (
+        pytest.raises(redelivery.AdapterError, match="Virtual host 'third' access denied"),
+        redelivery.connect(rabbitmq.uri(redelivery__virtualHost="third")),
+    ):
+        pass
+
+
+def test_a_dead_letter_queue_that_nobody_has_made(
+    rabbitmq: Broker, client: Client, unique_queue: str
+) -> None:
+    """It is declared durable before the first dispatch: a copy is still there when the broker has been restarted.
+
+    Not killed: RabbitMQ may forget a queue that was declared right before a SIGKILL, with what it has confirmed.
+    """
+    graves, work = f"{unique_queue}.graves", Work()
+    uri = rabbitmq.uri(redelivery__deadLetterDestination=graves)
+    with redelivery.connect(uri, policies=QUICK) as connection:
+        connection.send(unique_queue, "bad", persistent=False)
+        connection.listen(unique_queue, work)
+        with Running(connection):
+            eventually(lambda: connection.report().poisoned == 1)
+    rabbitmq.restart()
+    (letter,) = client.drain(graves)
+    assert (letter.body, letter.persistent) == (b"bad", True)
+    assert letter.properties["redeliveryOriginalDeliveryMode"] == "NON_PERSISTENT"
+
+
+def test_names_that_rabbitmq_escapes(rabbitmq: Broker, unique_queue: str) -> None:
+    """Slashes, percent signs, blanks and umlauts in a name reach the queue of that name, and come back."""
+    name = f"{unique_queue}/50% ü"
+    with redelivery.connect(rabbitmq.uri()) as connection:
+        connection.send(name, "x", reply_to=name)
+        message = pull(connection.consumer(name))
+        assert (message.destination, message.reply_to) == (f"queue://{name}", f"queue://{name}")
+
+
+def test_a_message_held_too_long_comes_again(unique_queue: str) -> None:
+    """The broker ends the connection over it; the library comes again, charges nothing, and loses nothing."""
+    skip_or_fail("rabbitmq", RabbitMQ.unavailable())
+    with RabbitMQ(consumer_timeout_ms=1000, tick_ms=500) as broker:
+        client = StompClient(broker)
+        client.send(unique_queue, b"slow")
+        with redelivery.connect(broker.uri()) as connection:
+            consumer = connection.consumer(unique_queue)
+            held = pull(consumer)
+            assert held.delivery_count == 1
+            eventually(lambda: held.accept() is False if not connection.connected else None, 20, 0.01)
+            assert held.outcome == "stale"
+            eventually(
+                lambda: connection.report().deduplicated, 20, message="the copy is accepted without running"
+            )
+        assert client.count(unique_queue) == 0
