@@ -1,0 +1,46 @@
+"""One round of this library's consumer: BROKER URI QUEUE N. Prints JSON."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import redelivery
+
+if TYPE_CHECKING:
+    from redelivery import Message
+
+
+def main() -> None:
+    """Consume, and print the rate and the CPU time of this process per message."""
+    uri, queue, messages = sys.argv[2], sys.argv[3], int(sys.argv[4])
+    seen, started = 0, 0.0
+
+    def handle(message: Message) -> None:
+        nonlocal seen, started
+        if not seen:
+            started = time.perf_counter()
+        seen += 1
+        if len(message.body) != 256 or message.headers["xid"] is None:
+            raise ValueError("wrong message")
+        if seen == messages:
+            connection.stop()
+
+    with redelivery.connect(f"{uri}&jms.redeliveryPolicy.maximumRedeliveries=4") as connection:
+        connection.listen(queue, handle)
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        report = connection.run()
+        connection.close()  # the broker's answer to DISCONNECT: it has read every acknowledgement
+        took = time.perf_counter() - started
+        after = resource.getrusage(resource.RUSAGE_SELF)
+    if report.accepted != messages:
+        raise SystemExit(f"{report}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({"rate": messages / took, "cpu_us": 1e6 * cpu / messages}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""100,000 messages parked at once: memory for each beyond the message, and how late their redeliveries are.
+
+    python -m benchmarks.parked [--messages 100000] [--seconds 60]
+
+Engine and driver on the embedded broker. Each message fails once; their due times are spread evenly over the given
+seconds, from 5 s after the last failure on. Memory is what this process grows by between "all have come, none has been
+handled" and "all are parked".
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import gc
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import redelivery
+from redelivery.core.commands import Command, Hold
+
+if TYPE_CHECKING:
+    from redelivery import Consumer
+    from redelivery.core.commands import Subscribe
+
+
+class Spread:
+    """A policy of one redelivery; the delays bring every message's due time to its own place in the spread."""
+
+    maximum_redeliveries = 1
+
+    def __init__(self, messages: int, seconds: float) -> None:
+        self._step = seconds / messages
+        self._turn = 0
+        self._start = 0.0
+
+    def redelivery_delay_ms(self, redelivery: int, random: object = None) -> int:
+        """Return the delay to the next place; the first place is 20 s from the first failure."""
+        now = time.monotonic()
+        self._start = self._start or now + 20
+        self._turn += 1
+        return round((self._start + self._turn * self._step - now) * 1000)
+
+    def delays_ms(self, n: int, random: object = None) -> list[int]:
+        """Not asked for here."""
+        return [0] * n
+
+    def worst_case_ms(self) -> int | None:
+        """Not asked for here."""
+        return None
+
+
+def resident() -> int:
+    """Return the memory that this process has in use, in bytes."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def park(consumer: Consumer, messages: int) -> float:
+    """Fail each message once; return the memory that a parked one takes, in bytes."""
+    before = resident()
+    for _ in range(messages):
+        message = consumer.receive(10)
+        assert message is not None
+        message.fail("once")
+    del message
+    return (resident() - before) / messages
+
+
+def lateness(consumer: Consumer, messages: int, due: array.array[float]) -> list[float]:
+    """Receive each redelivery; return how late each was, in seconds, sorted."""
+    late: list[float] = []
+    for _ in range(messages):
+        message = consumer.receive(120)
+        now = time.monotonic()
+        assert message is not None
+        late.append(now - due[int(message.body)])
+        message.accept()
+    return sorted(late)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    arguments = parser.parse_args()
+    count = arguments.messages
+    logging.getLogger("redelivery").setLevel(logging.ERROR)
+    due = array.array("d", bytes(8 * count))
+
+    def observe(_: Subscribe, command: Command) -> None:
+        if isinstance(command, Hold):
+            due[int(command.delivery.body)] = command.due
+
+    policies = redelivery.RedeliveryPolicyMap(default=Spread(count, arguments.seconds))
+    uri = f"memory://parked?redelivery.credit={count}&redelivery.maxParked={count}"
+    with redelivery.connect(uri, policies=policies, observer=observe) as connection:
+        for i in range(count):
+            connection.send("orders", str(i))
+        with connection.consumer("orders") as consumer:
+            print(f"{count:,} parked: {park(consumer, count):,.0f} B each", flush=True)
+            late = lateness(consumer, count, due)
+    print(
+        f"late: median {late[count // 2] * 1e3:.2f} ms, p99 {late[int(count * 0.99)] * 1e3:.2f} ms, "
+        f"max {late[-1] * 1e3:.2f} ms; earliest {late[0] * 1e3:.3f} ms"
+    )
+
+
+if __name__ == "__main__":
+    main()
