@@ -33,7 +33,7 @@ def run(ordering: str, messages: int) -> float:
         dead_letters=DeadLetters(),
         ordering=ordering,  # type: ignore[arg-type]  # one of the three, from main()
     )
-    engine.feed(Connected(1, CAPABILITIES, 0.0), 0.0)
+    engine.feed(Connected(1, CAPABILITIES), 0.0)
     feed, wanted, clock = engine.feed, Wanted(), time.monotonic
     body = b"x" * 256
     started = time.perf_counter()

@@ -1,7 +1,8 @@
 """Writing that never waits for the broker: what its socket does not take at once is written behind the caller.
 
-So no lock is held, and no thread of the application is kept, while a broker does not read. What waits is bounded: there
-is one settlement for each delivery, and heart-beats end a connection that takes nothing.
+So no lock is held, and no thread of the application is kept, while a broker does not read. What waits is bounded by who
+asks for it: one settlement, and one copy at a time, for each delivery that the broker lets a consumer hold, and sends
+until `redelivery.drive.sends` takes no more. Heart-beats do not bound it: a broker out of memory reads none, and sends.
 """
 
 from __future__ import annotations

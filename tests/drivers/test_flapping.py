@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.commands import Subscribe
-from redelivery.drive.link import _end
+from redelivery.drive.sends import end
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
@@ -78,5 +78,5 @@ def test_an_answer_to_nobody_is_no_fault() -> None:
     for error in (None, TransportError("lost")):
         future = Late()
         future.cancel()
-        _end(future, error)
+        end(future, error)
         assert future.cancelled()

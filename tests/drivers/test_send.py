@@ -39,9 +39,28 @@ def test_no_answer_in_time(twin: Twin) -> None:
     twin.broker.stall_confirmations()
     with pytest.raises(TransportError, match="may have been sent"):
         twin.call(connection.send("orders", "x", timeout=5), over=5)
-    assert connection._keeper._sends == {}  # nobody waits: nothing is kept for the answer
+    assert len(connection._keeper._sends) == 0  # nobody waits: nothing is kept for the answer
     twin.broker.resume_confirmations()
     twin.call(connection.send("orders", "y"))
+
+
+def test_who_tries_again_and_again_does_not_fill_the_memory(twin: Twin) -> None:
+    """Past 16 MiB that timed out without an answer a send is refused at once, until the answers or a new connection."""
+    connection = twin.connect()
+    twin.broker.stall_confirmations()
+    body = b"x" * (4 * 1024 * 1024)
+    for _ in range(4):
+        with pytest.raises(TransportError, match="may have been sent"):
+            twin.call(connection.send("orders", body, timeout=5), over=5)
+    with pytest.raises(
+        TransportError,
+        match=r"not answered 4 messages \(16777216 bytes\).*nothing was sent to queue://orders",
+    ):
+        twin.call(connection.send("orders", b"small"))
+    assert twin.broker.depth("orders") == 4
+    twin.broker.resume_confirmations()
+    twin.call(connection.send("orders", b"small"))
+    assert twin.broker.depth("orders") == 5
 
 
 def test_a_cut_before_the_answer(twin: Twin) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CAUSE = Cause("it failed")
 NATIVE = Capabilities("model", poison_persistent=True, poison_non_persistent=True, release=True)
+CONFIRMED_FORWARD = Capabilities("model", forward="confirmed")
 NOTHING: list[Any] = []
 
 
@@ -36,6 +37,7 @@ class Bench:
         )
         options.setdefault("dead_letters", DeadLetters())
         self.engine = Engine(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
+        self.engine.wall_offset = WALL_OFFSET
         self.able = able
         self.now = 100.0
         self.epoch = 0
@@ -46,7 +48,7 @@ class Bench:
 
     def connect(self) -> list[Command]:
         self.epoch += 1
-        return self.feed(Connected(self.epoch, self.able, WALL_OFFSET))
+        return self.feed(Connected(self.epoch, self.able))
 
     def lose(self) -> list[Command]:
         return self.feed(ConnectionLost(self.epoch, TransportError("cut")))

@@ -129,6 +129,10 @@ class Broker:
                 for delivery in reversed(command.deliveries):
                     self._return(self._take(delivery))
             case Poison() | Forward():
+                asked = [one.delivery for one in self.unconfirmed]
+                assert command.delivery not in asked, (
+                    "a second poison acknowledgement, and the first has no answer yet"
+                )
                 self.unconfirmed.append(command)
             case _:
                 raise AssertionError(f"{command!r} is not for a broker")
@@ -154,10 +158,9 @@ class Broker:
         assert isinstance(delivery, Arrival)
         if refuse:
             return Confirmed(delivery, AdapterError("refused"))
-        if delivery in self.unsettled:  # else it was asked for twice, and is done
-            delivery.letter.dead += 1
-            if isinstance(command, Poison) or self.capabilities.forward == "atomic":
-                self._take(delivery)
+        delivery.letter.dead += 1
+        if isinstance(command, Poison) or self.capabilities.forward == "atomic":
+            self._take(delivery)
         return Confirmed(delivery)
 
     def connect(self) -> int:

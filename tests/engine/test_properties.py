@@ -82,6 +82,7 @@ class EngineMachine(World, RuleBasedStateMachine):
             maximum_deferrals=DEFERRALS,
             random=Random(seed),
         )
+        engine.wall_offset = WALL_OFFSET
         broker = Broker(able, window=credit + max_parked, in_order=in_order)
         self.set_up(engine, broker, policy, ordering, credit, max_parked)
         self.drain_after = drain_after
@@ -163,7 +164,7 @@ class EngineMachine(World, RuleBasedStateMachine):
     @rule()
     def reconnect(self) -> None:
         self.granted = 0
-        self.feed(Connected(self.broker.connect(), self.broker.capabilities, WALL_OFFSET))
+        self.feed(Connected(self.broker.connect(), self.broker.capabilities))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 31.0]))
     def pass_time(self, seconds: float) -> None:

@@ -20,16 +20,13 @@ from redelivery.core.events import (
     Poisoned,
     Released,
     Succeeded,
-    Tick,
 )
 from redelivery.core.policy import RedeliveryPolicy
-from redelivery.errors import AdapterError
 
-from .bench import CAUSE, NATIVE, NOTHING, Bench
+from .bench import CAUSE, CONFIRMED_FORWARD, NATIVE, NOTHING, Bench
 from .model import WALL_OFFSET, Letter
 
 BY_FLOW = Capabilities("model", release=True, flow=True)
-CONFIRMED_FORWARD = Capabilities("model", forward="confirmed")
 
 
 def test_success_is_accepted() -> None:
@@ -201,37 +198,6 @@ def test_broker_count_raises_ours_up_to_the_maximum() -> None:
         delivery = bench.run(letter)
         assert delivery.record is not None
         assert delivery.record.count == count
-
-
-def test_refused_poison_is_tried_again_with_back_off() -> None:
-    """A refused poison acknowledgement is tried again after 1, 2, 4 … at most 30 seconds, until it is confirmed."""
-    bench = Bench()
-    delivery = bench.run(Letter(0))
-    bench.feed(Poisoned(delivery, CAUSE))
-    waits = []
-    for _ in range(7):
-        bench.feed(Confirmed(delivery, AdapterError("full")))
-        began = bench.now
-        while not (commands := bench.feed(Tick())):
-            alarm = bench.engine.next_alarm()
-            assert alarm is not None
-            bench.now = alarm
-        assert isinstance(commands[0], Poison)
-        waits.append(bench.now - began)
-    assert waits == [1, 2, 4, 8, 16, 30, 30]
-    assert bench.engine.parked == 1
-    bench.feed(Confirmed(delivery))
-    assert (bench.engine.parked, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
-
-
-def test_unanswered_poison_is_tried_again() -> None:
-    """A poison acknowledgement that nobody answers for 30 seconds is tried again."""
-    bench = Bench()
-    bench.feed(Poisoned(bench.run(Letter(0)), CAUSE))
-    bench.now += 29
-    assert bench.feed(Tick()) == NOTHING
-    bench.now += 1
-    assert isinstance(bench.feed(Tick())[0], Poison)
 
 
 def test_forwarded_copy_is_accepted_after_it_is_confirmed() -> None:

@@ -1,7 +1,7 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
-`Dispatch` and `Stop` are for the driver, `Hold` is for its log; the others are for the adapter. `Send`, `Subscribe` and
-`Unsubscribe` are made by the driver itself, because no engine decides them.
+`Dispatch` and `Stop` are for the driver, `Hold` and `Unanswered` are for its log; the others are for the adapter.
+`Send`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "Send",
     "Stop",
     "Subscribe",
+    "Unanswered",
     "Unsubscribe",
     "outdated",
 ]
@@ -88,6 +89,14 @@ class Forward:
     copy: Outgoing
     cause: Cause
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A poison acknowledgement has had no answer for so many seconds; it is waited for. For the log."""
+
+    delivery: Delivery
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +162,4 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
 
 
 AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send
-Command = Dispatch | Accept | Hold | Poison | Forward | Release | Credit | Stop
+Command = Dispatch | Accept | Hold | Poison | Forward | Unanswered | Release | Credit | Stop

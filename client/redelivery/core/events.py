@@ -36,14 +36,13 @@ __all__ = [
 
 
 class Connected:
-    """A connection stands; `wall_offset` is the wall clock minus `now`, for expirations."""
+    """A connection stands."""
 
-    __slots__ = ("capabilities", "epoch", "wall_offset")
+    __slots__ = ("capabilities", "epoch")
 
-    def __init__(self, epoch: int, capabilities: Capabilities, wall_offset: float) -> None:
+    def __init__(self, epoch: int, capabilities: Capabilities) -> None:
         self.epoch = epoch
         self.capabilities = capabilities
-        self.wall_offset = wall_offset
 
 
 class ConnectionLost:

@@ -133,7 +133,8 @@ class Moves:
         if live is None:
             return NOTHING
         record.held += delay
-        if self._too_long(record) and live.key is None:
+        too_long = not self._closed and self._too_long(record)
+        if too_long and live.key is None:
             # Given back, it would come again at once, and nobody would know it: neither its delay nor its count.
             record.poisoned = True
             delivery.outcome = "poisoned" if live is delivery else delivery.outcome
@@ -147,7 +148,7 @@ class Moves:
         if self._closed:
             return self._give_back(live)
         live.record = record
-        if self._too_long(record):
+        if too_long:
             self._schedule.settled(live)
             return self._give_back(live, record.due)
         live.state = "parked"
@@ -213,7 +214,7 @@ class Moves:
         self.epoch = event.epoch
         self._since = now
         self._capabilities = event.capabilities
-        self._poisoning.connected(event.capabilities, event.wall_offset)
+        self._poisoning.connected(event.capabilities)
         self._flow.restart(active=event.capabilities.flow)
         return NOTHING
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Command, Forward, Stop
+from redelivery.core.commands import Accept, Command, Forward, Stop, Unanswered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACKNOWLEDGED", "STORED", "Poisoning"]
 
-CONFIRM_TIMEOUT = 30.0  # seconds a broker may take to confirm; then the acknowledgement is tried again
+CONFIRM_TIMEOUT = 30.0  # seconds a broker may take to confirm before that is said in the log
 STORED = 5.0
 """Seconds after its own poison acknowledgement within which a broker that is killed may send the message again: Classic
 answers over AMQP before it has written a rejection down. Not longer: a dead letter that a person puts back has the same
@@ -48,15 +48,15 @@ class Poisoning:
     def __len__(self) -> int:
         return len(self.pending)
 
-    def connected(self, capabilities: Capabilities, wall_offset: float) -> None:
+    def connected(self, capabilities: Capabilities) -> None:
         """Learn what the broker can do."""
         self._capabilities = capabilities
-        self.wall_offset = wall_offset
 
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Try a poison acknowledgement."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
         record.poisoned = True
+        self.in_doubt.discard(delivery)
         command = self._dead_letters.command(delivery, record, self._capabilities, self.wall_offset, now)
         if isinstance(command, Accept):
             self._counts.discarded += 1
@@ -102,13 +102,21 @@ class Poisoning:
         return (Accept((delivery,)),)
 
     def tick(self, now: float) -> Sequence[Command]:
-        """Try again what was refused, or not answered in time."""
+        """Try again what was refused.
+
+        What has no answer is waited for as long as the connection stands: a broker that takes nothing more for now (it
+        is out of memory, or an address is full) answers when it does again, and a second copy would be one too many.
+        """
         commands: list[Command] = []
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             at, _, delivery = heappop(alarms)
             record = delivery.record
-            if record is not None and delivery.state == "settling" and record.due == at:
+            if record is None or delivery.state != "settling" or record.due != at:
+                continue
+            if delivery in self.in_doubt:
+                commands.append(Unanswered(delivery, CONFIRM_TIMEOUT))
+            else:
                 commands += self.begin(delivery, record, now)
         return commands
 

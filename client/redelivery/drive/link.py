@@ -5,12 +5,10 @@ Locks are taken in this order: introducing, writing, a channel's, the link's own
 
 from __future__ import annotations
 
-import itertools
 import logging
 import threading
 import time
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +17,9 @@ from redelivery.core.commands import Send, Unsubscribe
 from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
 from redelivery.core.suspects import Suspects
 from redelivery.drive.legacy import Legacy
+from redelivery.drive.sends import Sends, end
 from redelivery.drive.totals import Totals
-from redelivery.errors import RedeliveryError, TransportError, another
+from redelivery.errors import RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from redelivery.adapter import Adapter
@@ -66,8 +65,7 @@ class Link:
         self._closing = False
         self._failure: RedeliveryError | None = None  # why it was given up
         self._deferred: list[AdapterCommand] = []
-        self._tokens = itertools.count(1)
-        self._sends: dict[int, Future[None]] = {}
+        self._sends = Sends()
         self._subscribing: dict[int, Future[None]] = {}
         self._standing: set[Future[None]] = set()  # of those that wait for the connection
 
@@ -101,16 +99,15 @@ class Link:
         with self._lock:
             standing = list(self._standing) if self._up else []  # it may be lost again
         for future in standing:
-            _end(future, None)
+            end(future, None)
 
     def _introduce(self, channel: Channel, epoch: int) -> None:
         """Subscribe a channel on the connection of this epoch. A channel that has ended stays away from the broker."""
         if channel.closed:
             return
         assert self.capabilities is not None
-        wall_offset = self._clock.time() - self._clock.monotonic()
         # The engine must know the epoch before the first delivery of it; credit follows the subscription.
-        commands = channel.connected(Connected(epoch, self.capabilities, wall_offset))
+        commands = channel.connected(Connected(epoch, self.capabilities))
         if self.channels.get(channel.subscribe.consumer) is channel:  # nobody has closed it meanwhile
             # If the next connection is open already, it drops this, and gets its own.
             self._adapter.execute([replace(channel.subscribe, epoch=epoch), *commands])
@@ -124,7 +121,7 @@ class Link:
         with self._introducing:  # or the same subscription might be made here and by a reconnect
             with self._lock:
                 if self._closing:
-                    _end(future, self._failure or closed())
+                    end(future, self._failure or closed())
                     return future
                 self.channels[number] = channel
                 self.legacy.opened(channel.subscribe.window)
@@ -157,14 +154,15 @@ class Link:
 
     def send(self, message: Outgoing) -> Future[None]:
         """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
-        token = next(self._tokens)
-        future: Future[None] = Future()
         with self._lock:
-            if not self._up:
-                _end(future, self._failure or TransportError("not connected: the connection was lost"))
-                return future
-            self._sends[token] = future
-        future.add_done_callback(lambda _: self._sends.pop(token, None))  # also of who has given up waiting
+            try:
+                if not self._up:
+                    raise self._failure or TransportError("not connected: the connection was lost")
+                token, future = self._sends.begin(message)
+            except RedeliveryError as error:
+                refused: Future[None] = Future()
+                end(refused, error)
+                return refused
         self._adapter.execute((Send(token, message),))
         return future
 
@@ -177,7 +175,7 @@ class Link:
                 self._standing.add(future)
                 future.add_done_callback(self._standing.discard)  # also of who has given up waiting
                 return future
-        _end(future, None if up else self._failure or closed())
+        end(future, None if up else self._failure or closed())
         return future
 
     def flush(self) -> None:
@@ -215,9 +213,7 @@ class Link:
                 if channel is not None:
                     channel.feed(event)
             case Sent():
-                with self._lock:
-                    future = self._sends.pop(event.token, None)
-                _end(future, event.error)
+                self._sends.answered(event.token, event.error)
             case Subscribed():
                 self._subscribed(event)
             case ConnectionLost():
@@ -231,7 +227,7 @@ class Link:
             channel = self.channels.get(event.consumer)
         if event.error is not None and channel is not None:
             channel.stop(event.error)  # the keeper unsubscribes: part of it may stand at the broker
-        _end(future, event.error)
+        end(future, event.error)
 
     def _lost(self, event: ConnectionLost) -> None:
         with self._lock:
@@ -248,7 +244,7 @@ class Link:
             if (
                 channel.error is not None
             ):  # stopped over it: whoever waits for its subscription must hear of that
-                _end(self._subscribing.pop(channel.subscribe.consumer, None), channel.error)
+                end(self._subscribing.pop(channel.subscribe.consumer, None), channel.error)
         # Only now may the keeper reconnect: an engine that learned of the next connection first would take what it
         # holds from this one for live.
         with self._lock:
@@ -259,25 +255,15 @@ class Link:
 
     def _fail_waiting(self, error: RedeliveryError, *, for_good: bool = False) -> None:
         """End what the loss of a connection ends; `for_good`: also what would wait for the next one."""
-        with self._lock:
-            waiting, self._sends = list(self._sends.values()), {}
-            if for_good:
-                waiting += [*self._subscribing.values(), *self._standing]
+        self._sends.lost(error)
+        if for_good:
+            with self._lock:
+                waiting = [*self._subscribing.values(), *self._standing]
                 self._subscribing, self._standing = {}, set()
-        for future in waiting:
-            _end(future, error)
+            for future in waiting:
+                end(future, error)
 
 
 def closed() -> TransportError:
     """Return the error for what the application's own `close` has ended."""
     return TransportError("the connection was closed")
-
-
-def _end(future: Future[None] | None, error: RedeliveryError | None) -> None:
-    if future is None:
-        return
-    with suppress(InvalidStateError):  # whoever waited may have cancelled it, at this very moment even
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(another(error))

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Dispatch, Forward, Hold, Poison, Release, Stop
+from redelivery.core.commands import Accept, Dispatch, Forward, Hold, Poison, Release, Stop, Unanswered
 from redelivery.core.events import Inherited, Succeeded, Wanted
 from redelivery.drive import log
 from redelivery.drive.gate import Gate
@@ -173,7 +173,7 @@ class Locked:
             if self._observer is not None:
                 self._observer(self.subscribe, command)
             match command:
-                case Dispatch():
+                case Dispatch() | Unanswered():
                     pass
                 case Accept():
                     # First collect, then expect: the keeper looks the other way round.

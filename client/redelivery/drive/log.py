@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Forward, Hold, Poison, Stop
+from redelivery.core.commands import Accept, Forward, Hold, Poison, Stop, Unanswered
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
 
 if TYPE_CHECKING:
@@ -103,6 +103,9 @@ def say_waits(commands: Sequence[Command]) -> None:
                 line = logging.INFO, what, _redelivery(command)
             case Poison() | Forward():
                 line = logging.WARNING, f"given up ({command.cause.text})", _dead_letter(command)
+            case Unanswered():
+                what = f"no answer to its poison acknowledgement for {command.seconds:g} s"
+                line = logging.WARNING, what, "waited for as long as the connection stands"
             case _:
                 continue
         if logger.isEnabledFor(line[0]):
