@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+PATIENCE = (
+    60.0  # seconds: Artemis may stand still for ten of them after a link was cut (docs/measured-stomp.md)
+)
+
 
 def eventually(
     predicate: Callable[[], T],
-    timeout: float = 10.0,
+    timeout: float = PATIENCE,
     interval: float = 0.05,
     message: str = "",
 ) -> T:

@@ -6,15 +6,12 @@ import json
 import os
 import shlex
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from integration.brokers import tls
-from integration.brokers.base import Broker
-from integration.brokers.toolchain import missing_java
+from integration.brokers.base import HOST, Broker, Place
+from integration.brokers.toolchain import missing_java, run
 from integration.raw_amqp import RawAmqp
-
-if TYPE_CHECKING:
-    from integration.brokers.base import Place
 
 _DEBIAN = (
     "/usr/lib/rabbitmq/bin"  # those in /usr/sbin change the user, and then own nothing of a node of ours
@@ -167,6 +164,14 @@ class RabbitMQ(Broker):
             "detached": "true",  # so the script becomes the node, which then gets the signals itself
         }
         return {name: value for name, value in variables.items() if value}
+
+    def control(self, *arguments: str) -> None:
+        """Run rabbitmqctl on the node; only where it is a process."""
+        assert not self.containerised
+        environment = os.environ | self.environment(Place("", str(self.folder), HOST, self.ports))
+        tool = shutil.which("rabbitmqctl", path=_search_path()) or "rabbitmqctl"
+        node = environment["RABBITMQ_NODENAME"]
+        run([tool, "--node", node, *arguments], f"rabbitmqctl {arguments[0]}", env=environment)
 
     def _definitions(self) -> dict[str, Any]:
         allowed = r"^(?!denied\.).*"

@@ -1,0 +1,68 @@
+"""A RabbitMQ that is out of memory reads nothing more of who publishes over STOMP, and goes on sending heart-beats.
+
+Over AMQP 1.0 it took everything all the same (3.10.8).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.brokers import RabbitMQ
+from integration.eventually import eventually
+from integration.peers import take
+from integration.work import Running
+from redelivery.core import poisoning
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+
+MESSAGES = 10
+LONG = 1.0  # seconds without an answer, in the place of 30
+
+
+def test_dead_letters_during_a_memory_alarm_are_written_once(
+    rabbitmq: Broker,
+    unique_queue: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What has no answer is waited for, over the same connection; when the alarm is over each copy is there once."""
+    assert isinstance(rabbitmq, RabbitMQ)
+    monkeypatch.setattr(poisoning, "CONFIRM_TIMEOUT", LONG)
+    graves = f"{unique_queue}.graves"
+    uri = rabbitmq.uri(redelivery__deadLetterDestination=graves, jms__redeliveryPolicy__maximumRedeliveries=0)
+    ready, alarmed = threading.Barrier(2), threading.Event()
+
+    def work(message: redelivery.Message) -> None:
+        if message.text == "0":
+            ready.wait(60)
+            alarmed.wait(60)
+        raise ValueError(message.text)
+
+    with redelivery.connect(uri) as connection:
+        for number in range(MESSAGES):
+            connection.send(unique_queue, str(number))
+        connection.listen(unique_queue, work)
+        with Running(connection) as running:
+            ready.wait(60)
+            rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1")
+            try:
+                alarmed.set()
+                eventually(
+                    lambda: caplog.text.count("no answer to its poison acknowledgement") >= MESSAGES - 1
+                )
+                with pytest.raises(redelivery.TransportError, match="may have been sent"):
+                    connection.send(graves, "impatient", timeout=3 * LONG)
+                assert (running.ended, connection.connected) == (False, True)
+            finally:
+                rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+            eventually(lambda: connection.report().poisoned == MESSAGES)
+    bodies = []
+    while (body := take(rabbitmq, "stomp", graves, timeout=1.0)) is not None:
+        bodies.append(body.decode())
+    assert sorted(bodies) == sorted([*map(str, range(MESSAGES)), "impatient"])
+    assert take(rabbitmq, "stomp", unique_queue, timeout=0.5) is None
