@@ -65,7 +65,6 @@ def test_nothing_is_lost_when_the_broker_is_killed(
     java = client_for(broker, protocol)
     dead_letters = broker.dead_letter_queue
     work, dice = Work(), random.Random(5)
-    policies = redelivery.RedeliveryPolicyMap(default=POLICY)
     sent: list[str] = []
     java.drain(dead_letters)  # what other tests have left there
     if broker.name == "rabbitmq":
@@ -76,22 +75,13 @@ def test_nothing_is_lost_when_the_broker_is_killed(
     # Without a bound the pauses between attempts double while the broker starts, and a round takes half a minute.
     address, _, login = broker.uri(protocol=protocol).partition("?")
     uri = f"failover:({address})?{login}&maxReconnectDelay=500"
-    with redelivery.connect(uri, policies=policies) as connection:
+    with redelivery.connect(uri, policies=redelivery.RedeliveryPolicyMap(default=POLICY)) as connection:
         connection.listen(unique_queue, work.handle, workers=4)
         running = threading.Thread(target=connection.run)
         running.start()
         for number in range(ROUNDS):
-            before = dice.randrange(MESSAGES)
-            for position, body in enumerate(bodies(number)):
-                if position == before:
-                    never(
-                        lambda: False, within=dice.random() * 0.2
-                    )  # into the redeliveries, or the poisoning
-                    broker.kill()
-                    broker.start()
-                connection.send(unique_queue, body)
-                sent.append(body)
-            eventually(lambda: unfinished(work, sent) == [], 60, message=f"round {number}: all handled")
+            sent.extend(killed_in_the_middle(broker, connection, unique_queue, bodies(number), dice))
+            eventually(lambda: unfinished(work, sent) == [], 120, message=f"round {number}: all handled")
         connection.stop()
         running.join(60)
         report = connection.report()
@@ -107,6 +97,20 @@ def test_nothing_is_lost_when_the_broker_is_killed(
     above = {body: work.attempts[body] for body in wanted if work.attempts[body] > MAXIMUM + 1}
     assert not above, "no attempt above the limit"
     assert java.drain(unique_queue) == [], "the source queue ends empty"
+
+
+def killed_in_the_middle(
+    broker: Broker, connection: redelivery.Connection, queue: str, sent: list[str], dice: random.Random
+) -> list[str]:
+    """Send messages, and kill and restart the broker before one of them; return them."""
+    before = dice.randrange(MESSAGES)
+    for position, body in enumerate(sent):
+        if position == before:
+            never(lambda: False, within=dice.random() * 0.2)  # into the redeliveries, or the poisoning
+            broker.kill()
+            broker.start()
+        connection.send(queue, body)
+    return sent
 
 
 def text(body: bytes | None) -> str:

@@ -18,7 +18,7 @@ from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, Listener, n
 from redelivery.drive.idle import IdleWatch
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.log import brief
-from redelivery.drive.sending import SendOptions, outgoing, patience, unconfirmed, unsent
+from redelivery.drive.sending import SendOptions, outgoing, time_limit, unconfirmed, unsent
 from redelivery.drive.task import work
 from redelivery.drive.waiter import Waiter, answer_on_loop, in_own_thread
 from redelivery.errors import ConfigurationError, RedeliveryError
@@ -283,7 +283,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         """
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
-        timeout, began = patience(options), self._clock.monotonic()
+        timeout, began = time_limit(options), self._clock.monotonic()
         if not self._keeper.up:
             limit = self._patience(timeout)
             try:

@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
 
 SESSION = "session-a"
-LINES = ["subscription:1", "destination:/queue/orders", f"message-id:T_1@@{SESSION}@@1", "redelivered:false",
-         f"ack:T_1@@{SESSION}@@1"]  # fmt: skip
-MINE = ["mine:1", "redeliveryId:own", "amqp-message-id:theirs", "timestamp:1700000000", "priority:7", "persistent:true",
-        "content-length:1"]  # fmt: skip
 
 
 @pytest.fixture

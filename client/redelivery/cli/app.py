@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from redelivery.cli.exits import FAILED, INTERRUPTED, MISCONFIGURED, OK, UNREACHABLE, USAGE, Failure
-from redelivery.cli.mistakes import sentence, unknown_command
+from redelivery.cli.mistakes import Group, sentence
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class _PipeClosed(Exception):
     """Whoever read our output has enough of it. Not a BrokenPipeError: click would make exit code 1 of that."""
 
 
-class _Commands(click.Group):
+class _Commands(Group):
     """Commands whose modules are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
@@ -44,13 +44,6 @@ class _Commands(click.Group):
         module, _, name = _HOMES[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"redelivery.cli.{module}"), name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in _HOMES:
-            raise unknown_command(args[0], self, ctx)
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

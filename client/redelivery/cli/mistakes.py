@@ -6,7 +6,7 @@ import click
 
 from redelivery.errors import near_miss
 
-__all__ = ["sentence", "unknown_command"]
+__all__ = ["Group", "sentence"]
 
 
 def sentence(error: click.ClickException) -> str:
@@ -26,12 +26,16 @@ def sentence(error: click.ClickException) -> str:
             return error.format_message()
 
 
-def unknown_command(name: str, group: click.Group, ctx: click.Context) -> click.UsageError:
-    """Return the error for a command that a group does not have; it names those that there are."""
-    known = group.list_commands(ctx)
-    return click.UsageError(
-        f"no command {name!r}{near_miss(name, known) or '; there are ' + ', '.join(known)}", ctx
-    )
+class Group(click.Group):
+    """Commands; one that is not there is answered with the nearest, or with those that are."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in (known := self.list_commands(ctx)):
+            near = near_miss(args[0], known) or f"; there are {', '.join(known)}"
+            raise click.UsageError(f"no command {args[0]!r}{near}", ctx)
+        return super().resolve_command(ctx, args)
 
 
 def _near_option(error: click.NoSuchOption) -> str:

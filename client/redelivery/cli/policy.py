@@ -12,7 +12,7 @@ import click
 from redelivery.cli.exits import MISCONFIGURED, Failure
 from redelivery.cli.kinds import number
 from redelivery.cli.later import convert
-from redelivery.cli.mistakes import unknown_command
+from redelivery.cli.mistakes import Group
 from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
 from redelivery.cli.show import console, duration, note, print_table, sparkline, to_json
 
@@ -25,19 +25,8 @@ WIDE = 120  # columns from which the list of options is a table
 _FILES = (".xml", ".toml", ".json", ".yaml", ".yml")
 
 
-class _Policies(click.Group):
-    """The commands on policies."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            raise unknown_command(args[0], self, ctx)
-        return super().resolve_command(ctx, args)
-
-
 @click.group(
-    cls=_Policies,
+    cls=Group,
     invoke_without_command=True,
     short_help="Explain policies; list the options of connection URIs.",
 )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
 
-__all__ = ["SendOptions", "outgoing", "patience", "unconfirmed", "unsent"]
+__all__ = ["SendOptions", "outgoing", "time_limit", "unconfirmed", "unsent"]
 
 SEND_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a message
 
@@ -89,7 +89,7 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
     )
 
 
-def patience(options: SendOptions) -> float:
+def time_limit(options: SendOptions) -> float:
     """Return the seconds that a send may take."""
     timeout = options.get("timeout", SEND_TIMEOUT)
     if timeout is None:  # pyright: ignore[reportUnnecessaryComparison]
