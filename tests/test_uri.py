@@ -203,12 +203,3 @@ def test_what_a_queue_is_declared_with(name: str) -> None:
     for wrong in ("x-delivery-limit:3", "x-queue-type", "x-queue-type:quorum,,", "x-expires:1,x-expires:2"):
         with pytest.raises(ConfigurationError, match=refusal):
             parse_uri(f"stomp://h?{name}={wrong}")
-
-
-def test_a_java_uri_may_say_what_has_no_effect_yet() -> None:
-    """What the Java client does with `preDispatchCheck` can be explained; here only its default is supported."""
-    option = "jms.redeliveryPolicy.preDispatchCheck"
-    for uri in (f"tcp://h?{option}=false", f"stomp://h?{option}=true"):
-        policy = parse_uri(uri).policies.default
-        assert isinstance(policy, RedeliveryPolicy)
-        assert policy.pre_dispatch_check is uri.startswith("stomp")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redelivery.aio import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
+    from redelivery.async_session import AsyncSession
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
     from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         TransportError,
     )
     from redelivery.message import Message
+    from redelivery.session import Session
     from redelivery.settings import Settings
     from redelivery.steer import Classifier, Defer, Discard, Poison
     from redelivery.uri import parse_uri
@@ -39,6 +41,7 @@ _HOMES = {
     "ArtemisRedeliveryPolicy": "core.artemis_policy",
     "AsyncConnection": "aio",
     "AsyncConsumer": "async_consumer",
+    "AsyncSession": "async_session",
     "Classifier": "steer",
     "ConfigurationError": "errors",
     "Connection": "connection",
@@ -53,6 +56,7 @@ _HOMES = {
     "RedeliveryPolicy": "core.policy",
     "RedeliveryPolicyMap": "core.policy_map",
     "Report": "core.report",
+    "Session": "session",
     "Settings": "settings",
     "TransportError": "errors",
     "connect": "connection",
@@ -66,6 +70,7 @@ __all__ = [
     "ArtemisRedeliveryPolicy",
     "AsyncConnection",
     "AsyncConsumer",
+    "AsyncSession",
     "Classifier",
     "ConfigurationError",
     "Connection",
@@ -80,6 +85,7 @@ __all__ = [
     "RedeliveryPolicy",
     "RedeliveryPolicyMap",
     "Report",
+    "Session",
     "Settings",
     "TransportError",
     "connect",

@@ -166,9 +166,7 @@ def test_what_no_header_can_carry_is_refused(twin: Twin, options: dict[str, Any]
         twin.call(connection.send("orders", "body", **options))
 
 
-def test_what_is_not_there_yet_says_so(twin: Twin) -> None:
-    """Sessions and the classifier are refused in one sentence, not missing."""
-    with pytest.raises(redelivery.ConfigurationError, match="sessions are not supported yet"):
-        twin.connect().session("client")
+def test_what_is_not_there_yet_says_so() -> None:
+    """The classifier is refused in one sentence, not missing."""
     with pytest.raises(redelivery.ConfigurationError, match="Classifier is not supported yet"):
         redelivery.Classifier()

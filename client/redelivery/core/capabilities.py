@@ -26,6 +26,7 @@ class Capabilities:
     a policy that would hold one longer is refused at start-up.
     `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
     `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
+    `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -47,6 +48,7 @@ class Capabilities:
     selectors: bool = True
     subscriptions: bool = True
     queue_wildcards: bool = True
+    transactions: bool = False
 
     @property
     def most_delay(self) -> float | None:

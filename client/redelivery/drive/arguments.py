@@ -124,11 +124,6 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
     for pattern, _ in policies.entries:
         if "://" in pattern:  # Artemis' matches have no kind
             check_wildcards(Destination.parse(pattern))
-    for policy in (policies.default, *(policy for _, policy in policies.entries)):
-        if isinstance(policy, RedeliveryPolicy) and not policy.pre_dispatch_check:
-            raise ConfigurationError(
-                "pre_dispatch_check=False is not supported yet; supported: True", option="policies"
-            )
     return policies
 
 
