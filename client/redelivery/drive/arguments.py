@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from redelivery.core.convert import seconds
 from redelivery.core.destination import Destination
-from redelivery.core.policy import RedeliveryPolicy
 from redelivery.core.policy_map import RedeliveryPolicyMap
 from redelivery.core.wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss

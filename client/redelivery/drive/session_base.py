@@ -142,7 +142,7 @@ class SessionBase:
 
         attempt.answer.add_done_callback(conclude)
         return TransportError(
-            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, as a whole: "
+            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
             "its messages are settled when the answer comes, and come again if the connection is lost before"
         )
 
