@@ -215,6 +215,16 @@ def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None
     assert str(notes[0]).startswith(f"f:{line}: {what}: ")
 
 
+def test_a_pre_dispatch_check_that_is_off(imported: Any) -> None:
+    """It is carried over exactly if a connection URI takes it; if not, it is a note."""
+    from redelivery.importers.dead_letters import refusal  # noqa: PLC0415
+
+    found = imported('<redeliveryPolicy preDispatchCheck="false"/>')
+    supported = refusal({"jms.redeliveryPolicy.preDispatchCheck": "false"}) is None
+    assert found.policies.default.pre_dispatch_check is not supported
+    assert bool(found.notes) is not supported
+
+
 def test_the_plugin_counts_where_the_client_does_not_redeliver(imported: Any) -> None:
     """A factory with maximumRedeliveries=0 leaves it to the plugin, whose schedule is taken; else its own is."""
     factory = '<connectionFactory brokerURL="tcp://a?jms.redeliveryPolicy.maximumRedeliveries={}"/></plugins>'

@@ -87,9 +87,10 @@ def read_artemis(root: Element, notes: Notes) -> tuple[RedeliveryPolicyMap, dict
     """Return the policies of a file, and its dead-letter options. Raises ConfigurationError, with the line."""
     wildcards = _wildcards(root, notes)
     settings: dict[str, _Setting] = {}
+    literal = next((e.text for e in root.walk() if e.tag == "literal-match-markers"), "")
     for element in root.walk():
         if element.tag == "address-setting":
-            setting = _setting(element, wildcards, root, notes)
+            setting = _setting(element, wildcards, literal, notes)
             if setting is not None:
                 _register(setting, settings, notes)
         elif element.tag == "persist-delivery-count-before-delivery" and element.text == "true":
@@ -124,12 +125,11 @@ def _wildcards(root: Element, notes: Notes) -> ArtemisWildcards:
     return wildcards
 
 
-def _setting(element: Element, wildcards: ArtemisWildcards, root: Element, notes: Notes) -> _Setting | None:
+def _setting(element: Element, wildcards: ArtemisWildcards, literal: str, notes: Notes) -> _Setting | None:
     text = element.attributes.get("match", "").strip()
     if not text:
         raise notes.error(element.line, "an address-setting needs a match")
     many, delimiter = wildcards.any_words, wildcards.delimiter
-    literal = next((e.text for e in root.walk() if e.tag == "literal-match-markers"), "")
     if len(literal) == 2 and text.startswith(literal[0]) and text.endswith(literal[1]):
         text = text[1:-1]
         if wildcards.single_word in text or many in text:
@@ -204,7 +204,9 @@ def _policies(
             1, "address-settings",
             f"their matches overlap in more than {MOST} ways; where two of them cover an address, one alone may count",
         )  # fmt: skip
-    policies = {match.text: _merged(match, ranked, notes) for match in matches}
+    wild = [setting for setting in ranked if setting.match.wildcard]
+    plain = {setting.match.text: [setting] for setting in ranked if not setting.match.wildcard}
+    policies = {match.text: _merged(match, plain.get(match.text, []) + wild, notes) for match in matches}
     return RedeliveryPolicyMap.from_artemis_settings(policies, ArtemisRedeliveryPolicy(), wildcards)
 
 
@@ -232,11 +234,13 @@ def _dead_letters(root: Element, settings: dict[str, _Setting], notes: Notes) ->
         if options:
             everything = setting.match.tail and not setting.match.words
             found.append(Strategy(setting.match.text, everything, setting.line, options))
+    dead = [setting for setting in settings.values() if _DEAD[0] in setting.options]
+    anywhere = {setting.match.text for setting in dead}
+    wild = [setting.match for setting in dead if setting.match.wildcard]
     for setting in settings.values():
-        if any(name in _POLICY for name in setting.options) and not any(
-            other.match.includes(setting.match) and "dead-letter-address" in other.options
-            for other in settings.values()
-        ):
+        text = setting.match.text
+        covered = text in anywhere or any(match.includes(setting.match) for match in wild)
+        if not covered and any(name in _POLICY for name in setting.options):
             notes.add(
                 setting.line, f"match={setting.match.text}",
                 "without a dead-letter-address Artemis drops a poison message; here it is dead-lettered",

@@ -10,7 +10,6 @@ from redelivery.errors import ConfigurationError
 from redelivery.importers.beans import Beans
 from redelivery.importers.classic_dead_letters import dead_letters
 from redelivery.importers.classic_policy import Policies, PolicyReader
-from redelivery.importers.values import settled
 
 if TYPE_CHECKING:
     from redelivery.importers.beans import Property
@@ -89,9 +88,7 @@ def _client(element: Element, beans: Beans, reader: PolicyReader, notes: Notes) 
     properties = beans.properties(element)
     found = Policies(element.line)
     if (uri := properties.get("brokerURL")) is not None and uri.text:
-        found.default = _from_uri(
-            settled("brokerURL", uri.value, notes) if "${" not in uri.text else uri.value, notes
-        )
+        found.default = _from_uri(uri.value, notes)
     mapped = properties.get("redeliveryPolicyMap")
     if mapped is not None and _there(mapped, notes):
         uri_default, found = found.default, reader.map(mapped.beans[0])
@@ -114,14 +111,14 @@ def _there(item: Property, notes: Notes) -> bool:
     return bool(item.beans)
 
 
-def _from_uri(value: Value | None, notes: Notes) -> RedeliveryPolicy | None:
+def _from_uri(value: Value, notes: Notes) -> RedeliveryPolicy | None:
     """Return the policy that a `brokerURL` sets. Its addresses do not matter here, and are not shown."""
     from redelivery.uri import parse_uri  # noqa: PLC0415
 
-    query = value.text.rpartition("?")[2] if value is not None and "?" in value.text else ""
+    query = value.text.rpartition("?")[2] if "?" in value.text else ""
     prefix = "jms.redeliverypolicy."
     options = [item for item in query.split("&") if item.lower().startswith(prefix)]
-    if value is None or not options:
+    if not options:
         return None
     if any("${" in option for option in options):
         notes.add(value.line, "brokerURL", "a placeholder's value is not known here; its policy is left out")

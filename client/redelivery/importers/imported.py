@@ -59,13 +59,11 @@ class Notes:
     def __init__(self, file: str) -> None:
         """Start without notes on `file`."""
         self.file = file
-        self._notes: list[Note] = []
+        self._notes: dict[Note, None] = {}  # in order, each once
 
     def add(self, line: int, what: str, why: str) -> None:
         """Add a note on line `line`; the same one is added once."""
-        note = Note(self.file, line, what, why)
-        if note not in self._notes:
-            self._notes.append(note)
+        self._notes[Note(self.file, line, what, why)] = None
 
     def sorted(self) -> tuple[Note, ...]:
         """Return them in the order of lines."""

@@ -125,14 +125,19 @@ def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Pol
         return policies.default, entries
     matches, _ = with_overlaps(list(entries), wildcards)
     ranked = [AddressMatch(text, place, wildcards) for place, text in enumerate(entries)]
+    ranked = [match for match in ranked if match.wildcard]
     default = policies.default
     found: dict[str, Policy] = {}
     served: list[tuple[AddressMatch, Policy]] = []
     for match in matches:
-        best = max((one for one in ranked if one.includes(match)), key=lambda one: one.rank)
-        policy = entries[best.text]
+        if match.wildcard or match.text not in entries:
+            best = max((one for one in ranked if one.includes(match)), key=lambda one: one.rank)
+            policy = entries[best.text]
+        else:
+            policy = entries[match.text]
         around = [held for other, held in served if other.includes(match)]
-        served.append((match, policy))
+        if match.wildcard:
+            served.append((match, policy))
         if match.tail and not match.words:
             default = policy
             continue
