@@ -170,13 +170,6 @@ def test_what_makes_no_sense_is_refused(build: Any) -> None:
         build()
 
 
-@pytest.mark.parametrize("reader", ["from_activemq_xml", "from_artemis_xml", "from_toml"])
-def test_files_are_not_supported_yet(reader: str) -> None:
-    """Reading a map from a file says that it is not supported yet."""
-    with pytest.raises(ConfigurationError, match="not supported yet"):
-        getattr(RedeliveryPolicyMap, reader)("policies")
-
-
 def test_a_map_is_immutable_and_a_value() -> None:
     """Changing the mapping afterwards changes nothing; equal maps are equal, and pickle."""
     mapping = {"A": DEFAULT}

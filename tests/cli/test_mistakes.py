@@ -91,8 +91,6 @@ MEMORY = "memory://mistakes"
             "no such directory",
         ),
         (["policy", "explain", MEMORY, "--destination", "queu://a"], 78, "queue://"),
-        (["policy", "explain", "broker.xml", "--destination", "a"], 78, "not supported yet"),
-        (["policy", "convert", "broker.xml", "--to", "toml"], 78, "not supported yet"),
         (["dlq", "list", "--limit", "3"], 78, "dlq list is not supported yet"),
     ],
 )

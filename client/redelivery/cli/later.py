@@ -1,4 +1,4 @@
-"""Commands whose names are settled, but which are not built yet: they say so, and fail."""
+"""A command whose name is settled, but which is not built yet: it says so, and fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from redelivery.cli.exits import MISCONFIGURED, Failure
 
-__all__ = ["convert", "dlq"]
+__all__ = ["dlq"]
 
 _ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -17,10 +17,3 @@ def dlq(words: tuple[str, ...]) -> None:
     """Look after dead letters: summary, list, show, redrive, purge, export. Not supported yet."""
     what = f"dlq {words[0]}" if words and not words[0].startswith("-") else "dlq"
     raise Failure(f"{what} is not supported yet", MISCONFIGURED)
-
-
-@click.command(context_settings=_ANYTHING, short_help="Convert broker policies (not supported yet).")
-@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="FILE ...")
-def convert(words: tuple[str, ...]) -> None:  # noqa: ARG001 - taken so that click does not complain about them
-    """Convert policies between broker.xml, activemq.xml, TOML and connection URIs. Not supported yet."""
-    raise Failure("policy convert is not supported yet", MISCONFIGURED)

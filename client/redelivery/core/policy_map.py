@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from redelivery.core.artemis_match import AddressMatches
+from redelivery.core.artemis_match import ARTEMIS, AddressMatches, ArtemisWildcards
 from redelivery.core.convert import shown
 from redelivery.core.destination import Destination
 from redelivery.core.policy import Policy, RedeliveryPolicy
@@ -63,31 +63,59 @@ class RedeliveryPolicyMap:
 
     @classmethod
     def from_artemis_settings(
-        cls, settings: Mapping[str, Policy], default: Policy | None = None
+        cls,
+        settings: Mapping[str, Policy],
+        default: Policy | None = None,
+        wildcards: ArtemisWildcards = ARTEMIS,
     ) -> RedeliveryPolicyMap:
         """Build a map whose keys are Artemis' address-setting matches: `*` is one word, a last `#` any words.
 
         A match serves queues and topics alike, as addresses do there. The most specific match wins whole: the
-        values of less specific ones are not merged in. Raises ConfigurationError as the constructor does.
+        values of less specific ones are not merged in. `wildcards`: other characters for those and for the
+        delimiter `.`. Raises ConfigurationError as the constructor does.
         """
         made = cls.__new__(cls)
-        made._init(tuple(settings.items()), AddressMatches(tuple(settings)), default)
+        made._init(tuple(settings.items()), AddressMatches(tuple(settings), wildcards), default)
         return made
 
     @classmethod
     def from_activemq_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Raise ConfigurationError: reading `activemq.xml` is not supported yet."""
-        raise ConfigurationError(f"reading policies from activemq.xml ({path}) is not supported yet")
+        """Read ActiveMQ Classic's XML: `activemq.xml`, or a Spring or Camel file of a client.
+
+        Policies come from the first connection factory, or else from the broker's `redeliveryPlugin`. What
+        cannot be carried over is logged as a warning, line by line; `redelivery.importers.read` returns it.
+        Raises ConfigurationError for a file that cannot be read, with the line where that is known.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415  nobody else needs files, or a parser
+
+        return policies_of(path, "activemq.xml")
 
     @classmethod
     def from_artemis_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Raise ConfigurationError: reading `broker.xml` is not supported yet."""
-        raise ConfigurationError(f"reading policies from broker.xml ({path}) is not supported yet")
+        """Read the address settings of Artemis' `broker.xml`, merged as the broker merges them.
+
+        What serves no address setting gets Artemis' defaults. Notes and errors: as `from_activemq_xml`.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "broker.xml")
+
+    @classmethod
+    def from_brokerj_json(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Read `maximumDeliveryAttempts` of the queues in Qpid Broker-J's JSON: its files, or its REST answers.
+
+        A redelivery is at once there, so delays are 0. Notes and errors: as `from_activemq_xml`.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "Broker-J JSON")
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Raise ConfigurationError: reading TOML is not supported yet."""
-        raise ConfigurationError(f"reading policies from TOML ({path}) is not supported yet")
+        """Read a map from TOML, as `redelivery policy convert --to toml` writes it. Errors: as `from_activemq_xml`."""
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "TOML")
 
     @property
     def default(self) -> Policy:
@@ -98,6 +126,11 @@ class RedeliveryPolicyMap:
     def entries(self) -> tuple[tuple[str, Policy], ...]:
         """The patterns, qualified (`queue://FRED.>`), and their policies, in the order of registration."""
         return self._entries
+
+    @property
+    def wildcards(self) -> ArtemisWildcards | None:
+        """Artemis' wildcards if the patterns are its address-setting matches; None: they are Classic's."""
+        return self._finder.wildcards if isinstance(self._finder, AddressMatches) else None
 
     def policy_for(self, destination: str | Destination) -> Policy:
         """Return the policy that serves `destination`; ConfigurationError if that is no destination."""
@@ -126,7 +159,7 @@ class RedeliveryPolicyMap:
         if not isinstance(other, RedeliveryPolicyMap):
             return NotImplemented
         mine, theirs = (self._entries, self._default), (other._entries, other._default)
-        return mine == theirs and type(self._finder) is type(other._finder)
+        return mine == theirs and self.wildcards == other.wildcards
 
     def __hash__(self) -> int:
         """Return the hash of the patterns."""
