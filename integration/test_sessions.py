@@ -30,7 +30,9 @@ BROKERS_COUNT = ("tx_close_connection_without_commit_loop", "tx_abrupt_transport
 NO_COUNT = (
     "Classic tells a STOMP consumer no count, so none outlives a connection: the message comes without end"
 )
-NOT_COUNTED = "Classic does not count what a link had unsettled that is detached; over AMQP only a lost connection counts"
+NOT_COUNTED = (
+    "over AMQP Classic counts lost connections only, and not what a link had unsettled that is detached"
+)
 FLAG_ONLY = "Classic tells a STOMP consumer that a message was delivered before, and not how often"
 
 
