@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redelivery.aio import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
+    from redelivery.classifier import Classifier
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
     from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     )
     from redelivery.message import Message
     from redelivery.settings import Settings
-    from redelivery.steer import Classifier, Defer, Discard, Poison
+    from redelivery.steer import Defer, Discard, Poison
     from redelivery.uri import parse_uri
 
 __version__ = "0.1.0"
@@ -39,7 +40,7 @@ _HOMES = {
     "ArtemisRedeliveryPolicy": "core.artemis_policy",
     "AsyncConnection": "aio",
     "AsyncConsumer": "async_consumer",
-    "Classifier": "steer",
+    "Classifier": "classifier",
     "ConfigurationError": "errors",
     "Connection": "connection",
     "Consumer": "consumer",

@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
 
+from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
 from redelivery.drive import log
 from redelivery.drive.arguments import (
@@ -57,9 +58,9 @@ class ConnectionBase(Generic[RunnerT]):
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         known(options, ConnectOptions)
-        for name in ("errors", "ledger"):
-            if options.get(name) is not None:
-                raise ConfigurationError(f"{name}= is not supported yet", option=name)
+        if options.get("ledger") is not None:
+            raise ConfigurationError("ledger= is not supported yet", option="ledger")
+        self._errors = checked_errors(options.get("errors")) or Classifier()
         parsed = parse_uri(uri)
         policies = checked_policies(options.get("policies"), parsed)
         self.settings: Settings = replace(parsed, policies=policies)
@@ -118,9 +119,13 @@ class ConnectionBase(Generic[RunnerT]):
         capabilities = self._keeper.capabilities
         assert capabilities is not None, "checked by _check_open"
         number = next(self._numbers)
-        subscribe, engine = planned(number, parsed, options, self.settings, capabilities)
+        errors = checked_errors(options.get("errors")) or self._errors
+        subscribe, engine = planned(
+            number, parsed, {**options, "errors": errors}, self.settings, capabilities
+        )
         policies = self.settings.policies
         channel = Channel(subscribe, engine, self._keeper, self._clock, policies, self._observer)
+        channel.errors = errors
         channel.inherit()
         self._keeper.totals.add(channel)
         return channel

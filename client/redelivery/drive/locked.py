@@ -6,6 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from redelivery.classifier import Classifier
 from redelivery.core.commands import Accept, Dispatch, Forward, Hold, Poison, Release, Stop, Unanswered
 from redelivery.core.events import Inherited, Succeeded, Wanted
 from redelivery.drive import log
@@ -53,6 +54,7 @@ class Locked:
         self._clock = clock
         self._policies = policies  # for the log; the engine has them too
         self._observer = observer
+        self.errors = Classifier()  # what becomes of a message by its exception's type
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._quiet = threading.Condition(self._lock)  # told when nothing is in doubt, or in hand, any more

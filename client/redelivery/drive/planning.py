@@ -14,6 +14,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redelivery.classifier import Classifier
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.destination import Destination
     from redelivery.core.policy import Policy
@@ -44,7 +45,7 @@ def planned(
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
-    _refuse_long_holds(destination, settings.policies, capabilities)
+    _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
     max_parked = _max_parked(settings, capabilities)
     subscription = options.get("subscription")
     credit = options.get("credit")
@@ -129,7 +130,10 @@ def _refuse_features(destination: Destination, options: ConsumerOptions, capabil
 
 
 def _refuse_long_holds(
-    destination: Destination, policies: RedeliveryPolicyMap, capabilities: Capabilities
+    destination: Destination,
+    policies: RedeliveryPolicyMap,
+    errors: Classifier | None,
+    capabilities: Capabilities,
 ) -> None:
     """Refuse a policy whose delays together pass what the broker lets a consumer hold.
 
@@ -138,7 +142,8 @@ def _refuse_long_holds(
     most = capabilities.most_delay
     if most is None:
         return
-    for name, policy in _serving(destination, policies):
+    chosen = () if errors is None else ((f"for {name}", policy) for name, policy in errors.policies)
+    for name, policy in (*_serving(destination, policies), *chosen):
         worst = policy.worst_case_ms()
         if worst is None or worst > most * 1000:
             lasts = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Succeeded
 from redelivery.drive.worker import is_unrun, unrun
-from redelivery.message import Message, event_for, log_failure
+from redelivery.message import Message, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ async def _attempt(
             result = await result
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
-        return event_for(delivery, error) if message.outcome is None else None
+        return channel.errors.event_for(delivery, error) if message.outcome is None else None
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -64,7 +64,7 @@ async def _attempt(
         log_failure(message, error)
         return Failed(delivery, Cause.of(error)) if message.outcome is None else None
     except _Ended as ended:
-        if (event := _outcome(ended.job, message, delivery)) is not None:
+        if (event := _outcome(ended.job, message, delivery, channel)) is not None:
             channel.feed(event)  # it has been handled, and must not come again
         raise asyncio.CancelledError from None
     except _StillRunning:
@@ -82,13 +82,13 @@ def _give_back(message: Message) -> None:
         message.release()
 
 
-def _outcome(job: Future[Any], message: Message, delivery: Delivery) -> Event | None:
+def _outcome(job: Future[Any], message: Message, delivery: Delivery, channel: Channel) -> Event | None:
     """Return what a handler that has ended in its thread has come to; None if there is nothing to feed."""
     try:
         result = job.result()
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
-        return event_for(delivery, error) if message.outcome is None else None
+        return channel.errors.event_for(delivery, error) if message.outcome is None else None
     except BaseException:  # noqa: BLE001 - the worker ends anyway
         _give_back(message)
         return None

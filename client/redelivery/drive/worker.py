@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.events import Succeeded
 from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery.message import Message, event_for, log_failure
+from redelivery.message import Message, log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,7 @@ def attempt(handler: Callable[[Message], object], delivery: Delivery, channel: C
         result = handler(message)
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
-        return event_for(delivery, error) if message.outcome is None else None
+        return channel.errors.event_for(delivery, error) if message.outcome is None else None
     except BaseException:
         if message.outcome is None:
             message.release()
