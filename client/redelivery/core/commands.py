@@ -1,6 +1,7 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
-`Dispatch` and `Stop` are for the driver, `Hold` and `Unanswered` are for its log; the others are for the adapter.
+`Dispatch` and `Stop` are for the driver, `Hold`, `Dropped` and `Unanswered` are for its log; the others are for the
+adapter.
 `Send`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "Command",
     "Credit",
     "Dispatch",
+    "Dropped",
     "Forward",
     "Hold",
     "Poison",
@@ -89,6 +91,14 @@ class Forward:
     copy: Outgoing
     cause: Cause
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The delivery was poison, or had expired, and is accepted without a dead letter, as configured. For the log."""
+
+    delivery: Delivery
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,4 +172,4 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
 
 
 AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send
-Command = Dispatch | Accept | Hold | Poison | Forward | Unanswered | Release | Credit | Stop
+Command = Dispatch | Accept | Hold | Poison | Forward | Dropped | Unanswered | Release | Credit | Stop

@@ -34,7 +34,10 @@ class RedeliveryPolicyMap:
     (bounded cache).
     """
 
-    __slots__ = ("_cache", "_default", "_entries", "_finder")
+    __slots__ = ("_cache", "_default", "_entries", "_finder", "has_default")
+
+    has_default: bool
+    """Whether a default was given; if not, `default` is a plain `RedeliveryPolicy`."""
 
     def __init__(
         self,
@@ -55,6 +58,7 @@ class RedeliveryPolicyMap:
     def _init(self, entries: tuple[tuple[str, Policy], ...], finder: _Finder, default: Policy | None) -> None:
         for pattern, policy in entries:
             check_policy(policy, f"the policy for {pattern}")
+        self.has_default = default is not None
         self._default: Policy = RedeliveryPolicy() if default is None else default
         check_policy(self._default, "the default policy")
         self._entries = entries

@@ -25,6 +25,7 @@ __all__ = [
     "ConnectOptions",
     "ConsumerOptions",
     "ListenOptions",
+    "check_drops",
     "check_handler",
     "checked_consumer",
     "checked_listener",
@@ -130,6 +131,28 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
     for policy in (policies.default, *(policy for _, policy in policies.entries)):
         check_supported(policy, "policies")
     return policies
+
+
+def check_drops(settings: Settings) -> None:
+    """Refuse what drops dead letters by policy where the policies make no sense of it. Raises ConfigurationError."""
+    policies = settings.policies
+    every = (policies.default, *(policy for _, policy in policies.entries))
+    if not settings.send_exhausted and all(policy.maximum_redeliveries < 0 for policy in every):
+        raise ConfigurationError(
+            "redelivery.sendToDlqIfMaxRetriesExceeded=false has no effect: no policy has a maximum of redeliveries",
+            option="redelivery.sendToDlqIfMaxRetriesExceeded",
+        )
+    if settings.fallback:
+        return
+    why = ""
+    if policies.has_default:
+        why = "has no effect: a default policy is given, which serves every destination"
+    elif not policies.entries:
+        why = "would drop all that fails, for no policy is given; if you mean that, say redelivery.deadLetter=discard"
+    if why:
+        raise ConfigurationError(
+            f"redelivery.fallbackToDeadLetter=false {why}", option="redelivery.fallbackToDeadLetter"
+        )
 
 
 def single(destination: str) -> Destination:

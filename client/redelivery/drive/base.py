@@ -12,6 +12,7 @@ from redelivery.drive import log
 from redelivery.drive.arguments import (
     ConnectOptions,
     ConsumerOptions,
+    check_drops,
     checked_consumer,
     checked_policies,
     known,
@@ -64,6 +65,7 @@ class ConnectionBase(Generic[RunnerT]):
         parsed = parse_uri(uri)
         policies = checked_policies(options.get("policies"), parsed)
         self.settings: Settings = replace(parsed, policies=policies)
+        check_drops(self.settings)
         adapter = adapter_for(self.settings.scheme)
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = log.guarded(options.get("observer"))

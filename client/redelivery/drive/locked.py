@@ -7,7 +7,17 @@ import threading
 from typing import TYPE_CHECKING
 
 from redelivery.classifier import Classifier
-from redelivery.core.commands import Accept, Dispatch, Forward, Hold, Poison, Release, Stop, Unanswered
+from redelivery.core.commands import (
+    Accept,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    Poison,
+    Release,
+    Stop,
+    Unanswered,
+)
 from redelivery.core.events import Inherited, Succeeded, Wanted
 from redelivery.drive import log
 from redelivery.drive.gate import Gate
@@ -177,6 +187,8 @@ class Locked:
             match command:
                 case Dispatch() | Unanswered():
                     pass
+                case Dropped():
+                    self._keeper.drops.count()
                 case Accept():
                     # First collect, then expect: the keeper looks the other way round.
                     if self._outbox.collect(command.deliveries, now):
