@@ -71,6 +71,7 @@ class Classic(Profile):
         broker="activemq",
         poison_persistent=True,
         forward="atomic",
+        transactions=True,
         flow=True,
         release=True,
         counts=True,
@@ -95,6 +96,7 @@ class Artemis(Profile):
         broker="artemis",
         poison_on_request=True,  # rejected goes to the dead-letter address, if there is one
         forward="atomic",
+        transactions=True,
         flow=True,
         release=True,
         counts=True,
@@ -124,6 +126,7 @@ class BrokerJ(Profile):
     capabilities = Capabilities(
         broker="qpid-broker-j",
         forward="atomic",
+        transactions=True,
         flow=True,
         release=True,
         counts=True,

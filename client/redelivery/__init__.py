@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redelivery.aio import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
+    from redelivery.async_session import AsyncSession
     from redelivery.classifier import Classifier
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         TransportError,
     )
     from redelivery.message import Message
+    from redelivery.session import Session
     from redelivery.settings import Settings
     from redelivery.steer import Defer, Discard, Poison
     from redelivery.uri import parse_uri
@@ -40,6 +42,7 @@ _HOMES = {
     "ArtemisRedeliveryPolicy": "core.artemis_policy",
     "AsyncConnection": "aio",
     "AsyncConsumer": "async_consumer",
+    "AsyncSession": "async_session",
     "Classifier": "classifier",
     "ConfigurationError": "errors",
     "Connection": "connection",
@@ -54,6 +57,7 @@ _HOMES = {
     "RedeliveryPolicy": "core.policy",
     "RedeliveryPolicyMap": "core.policy_map",
     "Report": "core.report",
+    "Session": "session",
     "Settings": "settings",
     "TransportError": "errors",
     "connect": "connection",
@@ -67,6 +71,7 @@ __all__ = [
     "ArtemisRedeliveryPolicy",
     "AsyncConnection",
     "AsyncConsumer",
+    "AsyncSession",
     "Classifier",
     "ConfigurationError",
     "Connection",
@@ -81,6 +86,7 @@ __all__ = [
     "RedeliveryPolicy",
     "RedeliveryPolicyMap",
     "Report",
+    "Session",
     "Settings",
     "TransportError",
     "connect",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.core.policy import Policy
 
-__all__ = ["Classifier", "check_supported", "checked_errors"]
+__all__ = ["Classifier", "checked_errors"]
 
 
 class _Rule(NamedTuple):
@@ -71,7 +71,6 @@ class Classifier:
         """
         if policy is not None:
             check_policy(policy, "retry: policy")
-            check_supported(policy, "errors")
         return self._register("retry", kinds, _Rule("retry", policy=policy))
 
     def defer(self, kind: type[Exception] | tuple[type[Exception], ...], delay: float | timedelta) -> Self:
@@ -166,14 +165,6 @@ def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
             waiting += reversed(cast("ExceptionGroup[Exception]", error).exceptions)
         else:
             yield error
-
-
-def check_supported(policy: Policy, option: str) -> None:
-    """Refuse a policy that asks for what is not built yet. Raises ConfigurationError."""
-    if not getattr(policy, "pre_dispatch_check", True):
-        raise ConfigurationError(
-            "pre_dispatch_check=False is not supported yet; supported: True", option=option
-        )
 
 
 def checked_errors(errors: object) -> Classifier | None:

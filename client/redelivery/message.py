@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.drive.channel import Channel
 
-__all__ = ["Message"]
+__all__ = ["Message", "log_failure", "message_for", "pulled"]
 
 logger = logging.getLogger("redelivery")
 
@@ -185,6 +185,19 @@ class Message:
         self._outcome = self._channel.settle(self._delivery, event)
         return self._outcome != "stale"
 
+    def result(self, error: BaseException | None) -> Event | None:
+        """Return what the end of a handler means, to be fed; None if the handler settled the message itself."""
+        if self._outcome is not None:
+            return None
+        if error is None or isinstance(error, Exception):
+            return self._event_for(error)
+        return Failed(self._delivery, Cause.of(error))
+
+    def give_back(self) -> None:
+        """Release it, unless it has been settled."""
+        if self._outcome is None:
+            self.release()
+
     def settle_for(self, error: BaseException | None) -> bool:
         """Settle as leaving `with message:` does; return whether the error has been dealt with."""
         if isinstance(error, Exception):
@@ -215,6 +228,20 @@ class Message:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         return self.settle_for(error) and error is not None
+
+
+def message_for(delivery: Delivery, channel: Channel) -> Message:
+    """Return the message for a delivery: its consumer's session may have it settled with others."""
+    holdings = channel.holdings
+    return Message(delivery, channel) if holdings is None else holdings.message(delivery, channel)
+
+
+def pulled(delivery: Delivery, channel: Channel) -> Message:
+    """Return the message that a `receive` returns: some sessions acknowledge it before that, as the reference does."""
+    message = message_for(delivery, channel)
+    if channel.holdings is not None:
+        channel.holdings.pulled(message)
+    return message
 
 
 def log_failure(message: Message, error: BaseException) -> None:

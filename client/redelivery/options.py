@@ -104,7 +104,7 @@ _TABLE: tuple[Option, ...] = (
     _policy("useCollisionAvoidance", "boolean", "false", "Vary each delay but the first by a random share."),
     _policy("collisionAvoidancePercent", "integer", "15", "That share, in percent, 0 to 100, either way."),
     _policy("collisionAvoidanceFactor", "number", "0.15", "The same as a factor, 0 to 1; not both."),
-    _policy("preDispatchCheck", "boolean", "true", "Transacted: check the limit first. Only true yet."),
+    _policy("preDispatchCheck", "boolean", "true", "Transacted: poison, unseen, what the broker counts past it."),
     _policy("maxRedeliveries", "integer", "6", "Qpid JMS's name for maximumRedeliveries (there -1); not both.", -1),
     _policy("outcome", "text", "", "Qpid JMS: ACCEPTED is deadLetter=discard, REJECTED is ack."),
     _prefetch("queuePrefetch", "1000", "Messages a queue consumer may hold unsettled; 32767 at most."),

@@ -48,8 +48,6 @@ def parse_uri(text: str) -> Settings:
     given, patterns, inapplicable = _sorted_out(parts, java=family == "java")
     read = Reader(given)
     policies = _policies(given, patterns, quiet=parts.quiet)
-    if family != "java":  # which is explained only
-        _refuse_unsupported(policies, quiet=parts.quiet)
     user, password = _credentials(parts, read)
     endpoints = tuple(Endpoint(a.scheme, a.host, a.port) for a in parts.addresses)
     queue, topic, durable = _credits(read)
@@ -225,14 +223,6 @@ def _policies(
         for pattern, values in patterns.items()
     }
     return RedeliveryPolicyMap(mapping, default=default)
-
-
-def _refuse_unsupported(policies: RedeliveryPolicyMap, *, quiet: bool) -> None:
-    for pattern, policy in ((None, policies.default), *policies.entries):
-        if isinstance(policy, RedeliveryPolicy) and not policy.pre_dispatch_check:
-            of = f"{MAP_PREFIX}{'<pattern>' if quiet else pattern}" if pattern else "jms.redeliveryPolicy"
-            name = f"{of}.preDispatchCheck"
-            raise ConfigurationError(f"{name}=false is not supported yet; supported: true", option=name)
 
 
 def _credentials(parts: Parts, read: Reader) -> tuple[str | None, Secret | None]:

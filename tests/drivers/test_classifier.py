@@ -192,3 +192,15 @@ def test_a_policy_that_outlasts_the_broker_is_refused() -> None:
     able = Capabilities("impatient", max_hold=60.0)
     with pytest.raises(ConfigurationError, match="for OSError holds a message for 90 s"):
         planned(1, Destination.parse("orders"), {"errors": rules()}, settings, able)
+
+
+def test_sessions_that_settle_by_themselves(twin: Twin) -> None:
+    """A transacted session takes no classifier; in a client session it is asked where a message settles by itself."""
+    connection = twin.connect(policies=POLICIES, errors=rules())
+    with pytest.raises(ConfigurationError, match="in a transacted session"):
+        twin.call(connection.session("transacted").consumer("orders", errors=rules()))
+    session = connection.session("client")
+    consumer = twin.call(session.consumer("orders"))
+    twin.broker.send("orders", "body")
+    twin.receive(consumer).fail(ValueError("no"))
+    assert [letter.cause for letter in twin.broker.dead_letters()] == ["ValueError: no"]

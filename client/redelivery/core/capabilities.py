@@ -27,6 +27,7 @@ class Capabilities:
     `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
     `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
     `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
+    `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -49,6 +50,7 @@ class Capabilities:
     selectors: bool = True
     subscriptions: bool = True
     queue_wildcards: bool = True
+    transactions: bool = False
 
     @property
     def most_delay(self) -> float | None:

@@ -1,8 +1,7 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
 `Dispatch` and `Stop` are for the driver, `Hold`, `Dropped` and `Unanswered` are for its log; the others are for the
-adapter.
-`Send`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
+adapter. `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ __all__ = [
     "Accept",
     "AdapterCommand",
     "Command",
+    "Commit",
     "Credit",
     "Dispatch",
     "Dropped",
@@ -165,11 +165,23 @@ class Send:
     message: Outgoing
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Accept deliveries and send messages in one transaction, all or nothing; `Sent` with the same token is its answer.
+
+    Only where the capabilities have `transactions`. One delivery of an older epoch, and nothing of it is done.
+    """
+
+    token: int
+    deliveries: Sequence[Delivery]
+    messages: Sequence[Outgoing]
+
+
 def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
     """Whether commands begin a consumer on another connection than the one of this epoch."""
     first = commands[0] if commands else None
     return isinstance(first, Subscribe) and first.epoch not in (0, epoch)
 
 
-AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send
+AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send | Commit
 Command = Dispatch | Accept | Hold | Poison | Forward | Dropped | Unanswered | Release | Credit | Stop

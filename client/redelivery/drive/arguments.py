@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
-from redelivery.classifier import check_supported, checked_errors
+from redelivery.classifier import checked_errors
 from redelivery.core.convert import seconds
 from redelivery.core.destination import Destination
 from redelivery.core.policy_map import RedeliveryPolicyMap
@@ -128,8 +128,6 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
     for pattern, _ in policies.entries:
         if "://" in pattern:  # Artemis' matches have no kind
             check_wildcards(Destination.parse(pattern))
-    for policy in (policies.default, *(policy for _, policy in policies.entries)):
-        check_supported(policy, "policies")
     return policies
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.core.events import Arrived, Event
     from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.drive.holdings import Holdings
     from redelivery.drive.keeper import Keeper
     from redelivery.errors import RedeliveryError
 
@@ -59,6 +60,7 @@ class Locked:
         self.engine = engine
         self.error: RedeliveryError | None = None
         self.closed = False
+        self.holdings: Holdings | None = None  # of its session
         self.on_ready: Callable[[], None] | None = None  # an asynchronous waiter's wake-up
         self._keeper = keeper
         self._clock = clock

@@ -35,8 +35,10 @@ def planned(
     options: ConsumerOptions,
     settings: Settings,
     capabilities: Capabilities,
+    *,
+    transacted: bool = False,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer.
+    """Return the subscription and the engine of a new consumer; `transacted`: it belongs to such a session.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
@@ -60,6 +62,7 @@ def planned(
         max_parked=max_parked,
         ordering=ordering,
         maximum_deferrals=settings.maximum_deferrals,
+        transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
     )
     copies = dead_letters.may_forward(capabilities)

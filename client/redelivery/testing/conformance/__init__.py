@@ -36,6 +36,7 @@ from redelivery.testing.conformance.poisoning import DeadLetters
 from redelivery.testing.conformance.reconnects import Reconnects
 from redelivery.testing.conformance.schedules import Schedules
 from redelivery.testing.conformance.sending import Sending
+from redelivery.testing.conformance.sessions import Sessions
 from redelivery.testing.conformance.steering import Steering
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "Reconnects",
     "Schedules",
     "Sending",
+    "Sessions",
     "Steering",
     "Suite",
     "attempt_log",
@@ -81,6 +83,7 @@ class Conformance(
     Destinations,
     Steering,
     Sending,
+    Sessions,
     Holding,
     Draining,
     Reconnects,
