@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from integration.conftest import Client
     from integration.java_client import JavaClient, JmsMessage
 
-ONCE = {"jms__redeliveryPolicy__maximumRedeliveries": 0}
-INDIVIDUAL = {**ONCE, "redelivery__deadLetterStrategy": "individual"}
-DISCARDING = {**ONCE, "redelivery__deadLetterStrategy": "discarding"}
+ONCE: dict[str, Any] = {"jms__redeliveryPolicy__maximumRedeliveries": 0}
+INDIVIDUAL: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "individual"}
+DISCARDING: dict[str, Any] = {**ONCE, "redelivery__deadLetterStrategy": "discarding"}
 QUEUE_PREFIX = {"activemq": "ActiveMQ.DLQ.Queue."}
 TOPIC_PREFIX = {"activemq": "ActiveMQ.DLQ.Topic."}
 LETTERS = "DLQ."  # of all the others
@@ -90,7 +90,7 @@ def test_behind_a_wildcard_and_from_a_topic(
     """The message's own queue names the dead-letter queue; so does a topic; prefix and suffix are the user's."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
-    names = {
+    names: dict[str, Any] = {
         "redelivery__queuePrefix": "DEAD.", "redelivery__queueSuffix": ".q",
         "redelivery__topicPrefix": "LATE.", "redelivery__topicSuffix": ".t",
     }  # fmt: skip
@@ -116,7 +116,7 @@ def test_each_durable_subscription_has_its_own(
     """With `destinationPerDurableSubscriber`: named after topic, client and subscription."""
     broker, protocol = peer
     client, run, me = client_for(broker, protocol), uuid.uuid4().hex, f"me-{uuid.uuid4().hex[:6]}"
-    each = {"redelivery__destinationPerDurableSubscriber": "true", "jms__clientID": me}
+    each: dict[str, Any] = {"redelivery__destinationPerDurableSubscriber": "true", "jms__clientID": me}
     with redelivery.connect(broker.uri(protocol=protocol, **INDIVIDUAL, **each)) as connection:
         connection.listen(f"topic://{unique_queue}", fail, subscription="sub")
         connection.start()
@@ -134,7 +134,7 @@ def test_discarding_by_pattern(
     """What a regular expression names is gone; the rest is in the shared dead-letter queue."""
     broker, protocol = peer
     client, run = client_for(broker, protocol), uuid.uuid4().hex
-    pattern = {"redelivery__discard": rf"NO.SUCH {unique_queue}\.LOG\.[0-9]{{3}}"}
+    pattern: dict[str, Any] = {"redelivery__discard": rf"NO.SUCH {unique_queue}\.LOG\.[0-9]{{3}}"}
     queues = [f"{unique_queue}.{name}" for name in ("LOG.007", "LOG.07", "orders")]
     with redelivery.connect(broker.uri(protocol=protocol, **DISCARDING, **pattern)) as connection:
         for queue in queues:

@@ -66,6 +66,10 @@ def planned(
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
     )
     copies = dead_letters.may_forward(capabilities)
+    if settings.individual is not None and destination.is_temporary:
+        copies = (
+            False  # checking makes the queue, on most brokers, and each reply queue would leave one behind
+        )
     subscribe = Subscribe(
         consumer=number,
         destination=str(destination),
