@@ -179,7 +179,6 @@ class TestRabbitMQOverStomp(OnBroker):
             broker="rabbitmq",
             poison_on_request=True,
             forward="confirmed",
-            transactions=True,
             release=True,
             selectors=False,
             queue_wildcards=False,

@@ -28,7 +28,7 @@ from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, copy_of, send_headers, subscribe_headers
 from redelivery_stomp.link import Link
-from redelivery_stomp.transactions import aborted, committed
+from redelivery_stomp.transactions import Transaction, aborted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,7 +159,7 @@ class StompAdapter:
             link.write(frame(b"SEND", [*headers, receipt], copy.body))
             return
         name = self._transaction(link)
-        link.write(committed(link.profile, name, [copy], [delivery], link.receipt(answer), dead_letter=True))
+        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=True)
 
     def _transaction(self, link: Link) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
@@ -202,8 +202,7 @@ class StompAdapter:
             self._sink(Sent(command.token, error))
 
         link.accepted(own)
-        receipt = link.receipt(answer)
-        link.write(committed(link.profile, self._transaction(link), command.messages, own, receipt))
+        Transaction(link, self._transaction(link), answer).begin(command.messages, own)
 
     def _subscribe(self, link: Link, command: Subscribe) -> None:
         consumer, refused = command.consumer, False

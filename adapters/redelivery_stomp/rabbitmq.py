@@ -109,7 +109,6 @@ class RabbitMQ(Profile):
         broker="rabbitmq",
         poison_on_request=True,  # NACK goes to the dead-letter exchange; without one the message is dropped
         forward="confirmed",
-        transactions=True,  # not whole if the broker is killed in the middle
         release=True,
         selectors=False,  # ignored: everything comes
         queue_wildcards=False,

@@ -1,9 +1,16 @@
-"""Transactions as frames: all of it, or none; and one that is aborted, to ask a question."""
+"""Transactions: "send these, acknowledge those", all of it or none; and one that is aborted, to ask a question.
+
+Nothing is committed before the broker has answered every frame of it. Classic, asked for everything in one write,
+refuses the COMMIT over a refused SEND, but has forgotten the messages whose ACK was in it: a later ACK is "unexpected",
+the next transaction is committed without it, and the message would come back although its copy is a dead letter
+(measured). Aborted instead, they can be acknowledged in the next one.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redelivery.errors import AdapterError, RedeliveryError
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import send_headers
 
@@ -11,35 +18,64 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.outgoing import Outgoing
+    from redelivery_stomp.answers import Answer
     from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.link import Link
     from redelivery_stomp.profile import Profile
 
-__all__ = ["aborted", "committed"]
+__all__ = ["Transaction", "aborted"]
 
 Header = tuple[str, str]
 
 
-def committed(
-    profile: Profile,
-    name: str,
-    messages: Sequence[Outgoing],
-    deliveries: Sequence[StompDelivery],
-    receipt: Header,
-    *,
-    dead_letter: bool = False,
-) -> bytes:
-    """Return a transaction that sends messages and acknowledges deliveries; the COMMIT's receipt answers for all.
+class Transaction:
+    """One transaction. It goes on when an answer comes, on the reading thread; writing never waits."""
 
-    A SEND in it must have no receipt: then Classic lets a refused one spoil the whole transaction. With a receipt it
-    answers ERROR for the SEND alone, and commits the ACK (measured: the message would be gone).
-    """
-    within = [("transaction", name)]
-    sends = [
-        frame(b"SEND", [*send_headers(profile, each, dead_letter=dead_letter), *within], each.body)
-        for each in messages
-    ]
-    acks = [b"%btransaction:%b\n\n\0" % (each.settlement(b"ACK"), name.encode()) for each in deliveries]
-    return b"".join([frame(b"BEGIN", within), *sends, *acks, frame(b"COMMIT", [*within, receipt])])
+    def __init__(self, link: Link, name: str, answer: Answer) -> None:
+        self._link = link
+        self._within = [("transaction", name)]
+        self._answer = answer
+        self._unanswered = 0
+        self._error: RedeliveryError | None = None  # the first
+
+    def begin(
+        self,
+        messages: Sequence[Outgoing],
+        deliveries: Sequence[StompDelivery],
+        *,
+        dead_letter: bool = False,
+    ) -> None:
+        """Write all but its end; `dead_letter`: the messages are copies."""
+        link, within = self._link, self._within
+        frames = [frame(b"BEGIN", within)]
+        self._unanswered = len(messages) + len(deliveries)
+        for message in messages:
+            headers = send_headers(link.profile, message, dead_letter=dead_letter)
+            frames.append(frame(b"SEND", [*headers, *within, link.receipt(self._part)], message.body))
+        for delivery in deliveries:
+            lines = "".join(f"{name}:{value}\n" for name, value in [*within, link.receipt(self._part)])
+            frames.append(b"%b%b\n\0" % (delivery.settlement(b"ACK"), lines.encode()))
+        link.write(b"".join(frames))
+
+    def _part(self, error: RedeliveryError | None) -> None:
+        self._error = self._error or error
+        self._unanswered -= 1
+        if self._unanswered:
+            return
+        link, refused = self._link, self._error
+        if refused is None:
+            link.write(frame(b"COMMIT", [*self._within, link.receipt(self._ended)]))
+        elif isinstance(refused, AdapterError):
+            link.write(frame(b"ABORT", [*self._within, link.receipt(lambda _: self._answer(refused))]))
+        else:
+            self._answer(refused)  # the connection is lost, and the transaction with it
+
+    def _ended(self, error: RedeliveryError | None) -> None:
+        self._answer(error)
+        if isinstance(error, AdapterError):
+            self._link.lost(
+                f"the broker refused a commit, and will not take its acknowledgements again ({error})"
+            )
 
 
 def aborted(profile: Profile, name: str, message: Outgoing, sent: Header | None, receipt: Header) -> bytes:
