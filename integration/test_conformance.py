@@ -48,6 +48,7 @@ class TestClassicOverStomp(OnBroker):
             transactions=True,
             max_unacknowledged=200,
             dead_letter_destination="queue://ActiveMQ.DLQ",
+            individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "partial", "object": "partial", "stream": "partial"},
     )
@@ -85,6 +86,7 @@ class TestClassicOverAmqp(OnBroker):
             counts=True,
             max_unacknowledged=200,
             dead_letter_destination="queue://ActiveMQ.DLQ",
+            individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
         beyond_credit=6,  # while credit changes it sets messages aside for the link, at most one a flow frame

@@ -77,6 +77,7 @@ class Classic(Profile):
         counts=True,
         max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
         dead_letter_destination="queue://ActiveMQ.DLQ",
+        individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
     )
     delay = "x-opt-delivery-delay"
     rest = ">"

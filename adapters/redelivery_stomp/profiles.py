@@ -36,6 +36,7 @@ class Classic(Profile):
         transactions=True,
         max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
         dead_letter_destination="queue://ActiveMQ.DLQ",
+        individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
     )
     handle = b"\nack:"
     group_header = "JMSXGroupID"

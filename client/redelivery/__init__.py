@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from redelivery.aio import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
     from redelivery.async_session import AsyncSession
+    from redelivery.classifier import Classifier
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
     from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from redelivery.message import Message
     from redelivery.session import Session
     from redelivery.settings import Settings
-    from redelivery.steer import Classifier, Defer, Discard, Poison
+    from redelivery.steer import Defer, Discard, Poison
     from redelivery.uri import parse_uri
 
 __version__ = "0.1.0"
@@ -42,7 +43,7 @@ _HOMES = {
     "AsyncConnection": "aio",
     "AsyncConsumer": "async_consumer",
     "AsyncSession": "async_session",
-    "Classifier": "steer",
+    "Classifier": "classifier",
     "ConfigurationError": "errors",
     "Connection": "connection",
     "Consumer": "consumer",

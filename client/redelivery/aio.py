@@ -120,7 +120,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
 
         Args:
             destination: as for `Connection.consumer`, and so are the errors.
-            selector, subscription, credit, ordering: as there.
+            selector, subscription, credit, ordering, errors: as there.
         """
         self._check_open()
         channel, waiter = await self._awaited(destination, options)
@@ -166,7 +166,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         Args:
             destination: as for `consumer`.
             handler: called with each `Message`, and awaited if it is `async def`.
-            workers, selector, subscription, credit, ordering, timeout: as for `Connection.listen`.
+            workers, selector, subscription, credit, ordering, errors, timeout: as for `Connection.listen`.
         """
         if handler is None:
 

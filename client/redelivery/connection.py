@@ -41,7 +41,7 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
     Args:
         uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…` or `failover:(…)`, with options.
         policies: instead of policies in the URI.
-        errors: not supported yet.
+        errors: a `redelivery.Classifier`: what becomes of a message by the type of its exception.
         ledger: not supported yet.
         observer: called with each command of each consumer, in order; it must not block.
         clock: a `redelivery.testing.ManualClock` in tests.
@@ -108,6 +108,7 @@ class Connection(ConnectionBase[Worker]):
             subscription: the name of a durable topic subscription; needs `jms.clientID` in the URI.
             credit: messages that may be unsettled here at once; the URI's by default (1000).
             ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
+            errors: a `redelivery.Classifier` instead of the connection's.
 
         Raises:
             ConfigurationError: the arguments cannot be honoured.
@@ -166,7 +167,7 @@ class Connection(ConnectionBase[Worker]):
             destination: as for `consumer`.
             handler: called with each `Message`.
             workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering: as for `consumer`.
+            selector, subscription, credit, ordering, errors: as for `consumer`.
             timeout: not supported yet.
 
         Raises:

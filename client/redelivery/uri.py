@@ -13,11 +13,10 @@ from redelivery.core.wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.options import MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
 from redelivery.settings import Endpoint, Secret, Settings
+from redelivery.uri_dead_letters import OUTCOME, dead_letters
 from redelivery.uri_read import (
-    OUTCOME,
     Masked,
     Reader,
-    dead_letters,
     failover,
     ordering,
     queue_arguments,
@@ -216,7 +215,7 @@ def _policies(
         options["maximumRedeliveries"] = convert.option_whole(
             options.pop(qpid), prefix + qpid, -1, convert.MAX_INT
         )
-    default = RedeliveryPolicy.from_prefixed_options(options, prefix)
+    default = RedeliveryPolicy.from_prefixed_options(options, prefix) if options else None
     mapping = {
         pattern: RedeliveryPolicy.from_prefixed_options(
             values, f"{MAP_PREFIX}{'<pattern>' if quiet else pattern}."

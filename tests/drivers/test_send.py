@@ -164,9 +164,3 @@ def test_what_no_header_can_carry_is_refused(twin: Twin, options: dict[str, Any]
 
     with pytest.raises(redelivery.ConfigurationError, match=told):
         twin.call(connection.send("orders", "body", **options))
-
-
-def test_what_is_not_there_yet_says_so() -> None:
-    """The classifier is refused in one sentence, not missing."""
-    with pytest.raises(redelivery.ConfigurationError, match="Classifier is not supported yet"):
-        redelivery.Classifier()

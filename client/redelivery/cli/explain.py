@@ -132,7 +132,7 @@ def _explained(
         options=_options(policy),
         defaults=_options(type(policy)()) if isinstance(policy, RedeliveryPolicy) else {},
         rows=_rows(policy, count),
-        then=_then(settings),
+        then=_then(settings, parsed),
         notes=(*notes, *_idle_options(policy)),
     )
 
@@ -184,12 +184,14 @@ def _options(policy: Policy) -> dict[str, str]:
     return dict(to_options()) if to_options is not None else {"policy": repr(policy)}
 
 
-def _then(settings: Settings) -> str:
+def _then(settings: Settings, destination: Destination) -> str:
     """Return what becomes of a message that has used up its redeliveries."""
     named = settings.dead_letter_destination
+    if _dropped(settings, destination):
+        return "it is accepted and dropped"
     match settings.dead_letter:
-        case "discard":
-            return "it is accepted and dropped"
+        case _ if settings.individual is not None:
+            return "a copy goes to the dead-letter destination of its own destination"
         case "ack":
             return "the broker is told that it is poison, and decides"
         case "forward":
@@ -198,6 +200,12 @@ def _then(settings: Settings) -> str:
             return f"a copy goes to {named}"
         case _:
             return "it goes to the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
+
+
+def _dropped(settings: Settings, destination: Destination) -> bool:
+    unserved = not settings.fallback and settings.policies.pattern_for(destination) is None
+    discarded = settings.discarding is not None and settings.discarding.drops(destination)
+    return settings.dead_letter == "discard" or not settings.send_exhausted or unserved or discarded
 
 
 def _idle_options(policy: Policy) -> list[str]:

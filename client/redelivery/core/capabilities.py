@@ -26,6 +26,7 @@ class Capabilities:
     a policy that would hold one longer is refused at start-up.
     `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
     `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
+    `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
     `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
@@ -43,6 +44,7 @@ class Capabilities:
     max_unacknowledged: int | None = None
     max_hold: float | None = None
     dead_letter_destination: str = "queue://DLQ"
+    individual_prefixes: tuple[str, str] = ("DLQ.", "DLQ.")
     batch: bool = True
     groups: bool = True
     selectors: bool = True

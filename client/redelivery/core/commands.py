@@ -1,7 +1,7 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
-`Dispatch` and `Stop` are for the driver, `Hold` and `Unanswered` are for its log; the others are for the adapter.
-`Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
+`Dispatch` and `Stop` are for the driver, `Hold`, `Dropped` and `Unanswered` are for its log; the others are for the
+adapter. `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = [
     "Commit",
     "Credit",
     "Dispatch",
+    "Dropped",
     "Forward",
     "Hold",
     "Poison",
@@ -90,6 +91,14 @@ class Forward:
     copy: Outgoing
     cause: Cause
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The delivery was poison, or had expired, and is accepted without a dead letter, as configured. For the log."""
+
+    delivery: Delivery
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,4 +184,4 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
 
 
 AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send | Commit
-Command = Dispatch | Accept | Hold | Poison | Forward | Unanswered | Release | Credit | Stop
+Command = Dispatch | Accept | Hold | Poison | Forward | Dropped | Unanswered | Release | Credit | Stop

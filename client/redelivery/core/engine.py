@@ -266,6 +266,7 @@ class Engine(Moves):
         record = self._charge(delivery, cause, now)
         policy = policy or self._policies.policy_for(delivery.destination)
         if 0 <= policy.maximum_redeliveries < record.count:
+            record.exhausted = True
             return self._condemn(delivery, record, now)
         delay = policy.redelivery_delay_ms(record.count, self._random) / 1000
         return self._hold(delivery, record, delay, now, deferred=False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-__all__ = ["RedeliveryPolicyMap"]
+__all__ = ["RedeliveryPolicyMap", "check_policy"]
 
 _CACHED = 8192
 
@@ -34,7 +34,10 @@ class RedeliveryPolicyMap:
     (bounded cache).
     """
 
-    __slots__ = ("_cache", "_default", "_entries", "_finder")
+    __slots__ = ("_cache", "_default", "_entries", "_finder", "has_default")
+
+    has_default: bool
+    """Whether a default was given; if not, `default` is a plain `RedeliveryPolicy`."""
 
     def __init__(
         self,
@@ -54,9 +57,10 @@ class RedeliveryPolicyMap:
 
     def _init(self, entries: tuple[tuple[str, Policy], ...], finder: _Finder, default: Policy | None) -> None:
         for pattern, policy in entries:
-            _check_policy(policy, f"the policy for {pattern}")
+            check_policy(policy, f"the policy for {pattern}")
+        self.has_default = default is not None
         self._default: Policy = RedeliveryPolicy() if default is None else default
-        _check_policy(self._default, "the default policy")
+        check_policy(self._default, "the default policy")
         self._entries = entries
         self._finder = finder
         self._cache: dict[str, int | None] = {}
@@ -170,6 +174,7 @@ class RedeliveryPolicyMap:
         return f"RedeliveryPolicyMap({dict(self._entries)!r}, default={self._default!r})"
 
 
-def _check_policy(policy: object, name: str) -> None:
+def check_policy(policy: object, name: str) -> None:
+    """Refuse what is no policy. Raises ConfigurationError."""
     if isinstance(policy, type) or not isinstance(policy, Policy):
         raise ConfigurationError(f"{name} must be a redelivery policy, not {shown(policy)}")

@@ -43,5 +43,6 @@ def exceeded(delivery: Delivery, policies: RedeliveryPolicyMap) -> Record | None
     maximum = policies.policy_for(delivery.destination).maximum_redeliveries
     if not 0 <= maximum < record.count:
         return None
+    record.exhausted = True
     record.cause = Cause(f"Dispatch[{record.count}] exceeds the redelivery policy's limit of {maximum}")
     return record

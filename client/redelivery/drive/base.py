@@ -7,12 +7,14 @@ import itertools
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
+from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
 from redelivery.core.convert import seconds
 from redelivery.drive import log
 from redelivery.drive.arguments import (
     ConnectOptions,
     ConsumerOptions,
+    check_drops,
     checked_consumer,
     checked_listener,
     checked_policies,
@@ -67,12 +69,13 @@ class ConnectionBase(Generic[RunnerT]):
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         known(options, ConnectOptions)
-        for name in ("errors", "ledger"):
-            if options.get(name) is not None:
-                raise ConfigurationError(f"{name}= is not supported yet", option=name)
+        if options.get("ledger") is not None:
+            raise ConfigurationError("ledger= is not supported yet", option="ledger")
+        self._errors = checked_errors(options.get("errors")) or Classifier()
         parsed = parse_uri(uri)
         policies = checked_policies(options.get("policies"), parsed)
         self.settings: Settings = replace(parsed, policies=policies)
+        check_drops(self.settings)
         adapter = adapter_for(self.settings.scheme)
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = log.guarded(options.get("observer"))
@@ -161,13 +164,20 @@ class ConnectionBase(Generic[RunnerT]):
         capabilities = self._keeper.capabilities
         assert capabilities is not None, "checked by _check_open"
         number = next(self._numbers)
+        errors = checked_errors(options.get("errors")) or self._errors
         transacted = holdings is not None and holdings.mode == "transacted"
+        if transacted and options.get("errors") is not None:
+            raise ConfigurationError(
+                "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
+                option="errors",
+            )
         subscribe, engine = planned(
-            number, parsed, options, self.settings, capabilities, transacted=transacted
+            number, parsed, {**options, "errors": errors}, self.settings, capabilities, transacted=transacted
         )
         policies = self.settings.policies
         channel = Channel(subscribe, engine, self._keeper, self._clock, policies, self._observer)
         channel.holdings = holdings
+        channel.errors = errors
         channel.inherit()
         self._keeper.totals.add(channel)
         return channel

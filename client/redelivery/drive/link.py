@@ -17,6 +17,7 @@ from redelivery.core.commands import Commit, Send, Unsubscribe
 from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
 from redelivery.core.suspects import Suspects
 from redelivery.drive.legacy import Legacy
+from redelivery.drive.log import Drops
 from redelivery.drive.sends import Sends, end
 from redelivery.drive.totals import Totals
 from redelivery.errors import RedeliveryError, TransportError
@@ -53,6 +54,7 @@ class Link:
         self.totals = Totals()
         self.legacy = Legacy()
         self.suspects = Suspects()
+        self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
         self._adapter = adapter
         self._clock = clock

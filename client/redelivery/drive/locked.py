@@ -6,7 +6,18 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Dispatch, Forward, Hold, Poison, Release, Stop, Unanswered
+from redelivery.classifier import Classifier
+from redelivery.core.commands import (
+    Accept,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    Poison,
+    Release,
+    Stop,
+    Unanswered,
+)
 from redelivery.core.events import Inherited, Succeeded, Wanted
 from redelivery.drive import log
 from redelivery.drive.gate import Gate
@@ -55,6 +66,7 @@ class Locked:
         self._clock = clock
         self._policies = policies  # for the log; the engine has them too
         self._observer = observer
+        self.errors = Classifier()  # what becomes of a message by its exception's type
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._quiet = threading.Condition(self._lock)  # told when nothing is in doubt, or in hand, any more
@@ -177,6 +189,8 @@ class Locked:
             match command:
                 case Dispatch() | Unanswered():
                     pass
+                case Dropped():
+                    self._keeper.drops.count()
                 case Accept():
                     # First collect, then expect: the keeper looks the other way round.
                     if self._outbox.collect(command.deliveries, now):
