@@ -177,3 +177,15 @@ def test_there_is_something_to_run() -> None:
         if page.exists():
             fences = re.findall(r"^```", page.read_text(encoding="utf-8"), re.MULTILINE)
             assert len(fences) % 2 == 0, page.name
+
+
+def test_the_tests_that_the_requirements_name_are_there() -> None:
+    """Each row of the 48 names tests that exist, or says why there is none."""
+    page = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    assert [int(number) for number, _, _ in rows] == list(range(1, 49))
+    for number, shown, remark in rows:
+        named = re.findall(r"`([^`]+)`", shown)
+        assert named or remark.strip(), f"{number}: neither a test nor a reason"
+        for path, _, name in (each.partition("::") for each in named):
+            assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") or not name, f"{path}::{name}"
