@@ -17,9 +17,7 @@ def policies(**options: Any) -> redelivery.RedeliveryPolicyMap:
     return redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(**options))
 
 
-def rolling_back(
-    twin: Twin, bodies: list[str], until: float, options: str = "", **policy: Any
-) -> dict[str, list[float]]:
+def rolling_back(twin: Twin, bodies: list[str], until: float, **policy: Any) -> dict[str, list[float]]:
     """Have a transacted listener roll back every message; return when each was delivered."""
     for body in bodies:
         twin.broker.send("q", body)
@@ -28,16 +26,9 @@ def rolling_back(
     seen: defaultdict[str, list[float]] = defaultdict(list)
     began = twin.clock.monotonic()
 
-    if twin.asynchronous:
-
-        async def handle(message: Any) -> None:
-            seen[message.text].append(twin.clock.monotonic() - began)
-            await session.rollback()
-    else:
-
-        def handle(message: Any) -> Any:
-            seen[message.text].append(twin.clock.monotonic() - began)
-            session.rollback()
+    def handle(message: Any) -> Any:
+        seen[message.text].append(twin.clock.monotonic() - began)
+        return session.rollback()  # with asyncio awaited by the worker
 
     session.listen("q", handle)
     twin.call(connection.start())
