@@ -26,11 +26,15 @@ def rolling_back(twin: Twin, bodies: list[str], until: float, **policy: Any) -> 
     seen: defaultdict[str, list[float]] = defaultdict(list)
     began = twin.clock.monotonic()
 
-    def handle(message: Any) -> Any:
+    async def awaited(message: Any) -> None:
         seen[message.text].append(twin.clock.monotonic() - began)
-        return session.rollback()  # with asyncio awaited by the worker
+        await session.rollback()
 
-    session.listen("q", handle)
+    def plain(message: Any) -> None:
+        seen[message.text].append(twin.clock.monotonic() - began)
+        session.rollback()
+
+    session.listen("q", awaited if twin.asynchronous else plain)
     twin.call(connection.start())
     twin.advance(until)
     return seen
