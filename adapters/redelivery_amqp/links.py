@@ -10,6 +10,7 @@ import itertools
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived
 from redelivery.errors import AdapterError
 from redelivery_amqp.barrier import Barrier
@@ -67,6 +68,7 @@ class Links:
         self._barriers = itertools.count(1)
         self._blame = Blame()
         self._ending: list[Inlet | Outlet] = []
+        self._browses: list[Inlet] = []
 
     # What the adapter asks for.
 
@@ -77,6 +79,8 @@ class Links:
     def add(self, command: Subscribe, answer: Answer) -> Inlet:
         """Know a consumer, to be attached later."""
         inlet = self._inlets[command.consumer] = Inlet(command, self._epoch, self._profile, answer)
+        if command.browse:
+            self._browses.append(inlet)
         return inlet
 
     def attach(self, inlet: Inlet) -> None:
@@ -88,7 +92,10 @@ class Links:
         elif not inlet.ended:
             inlet.attach(self._wire.connection, name)
             self._named[name] = self._by_handle[inlet.handle] = inlet
-            self._wire.flow(inlet.handle, inlet.credit)
+            if inlet.command.browse:
+                self._ask(inlet)
+            else:
+                self._wire.flow(inlet.handle, inlet.credit)
 
     def flow(self, consumer: int, credit: int) -> None:
         """Change a consumer's credit."""
@@ -97,15 +104,50 @@ class Links:
             return
         if inlet.handle is None:
             inlet.credit = max(0, inlet.credit + credit)
+        elif inlet.command.browse:
+            inlet.credit += credit
+            self._ask(inlet)
         else:
             self._wire.flow(inlet.handle, credit)
+
+    def _ask(self, inlet: Inlet) -> None:
+        """Have a browse go on."""
+        if inlet.credit > 0:
+            inlet.came = 0
+            self._wire.drain(inlet.handle, inlet.credit)
+
+    def browse_on(self) -> None:
+        """Look which browses are over: those whose last drain has brought nothing.
+
+        One that brought something may have ended too early: Artemis answers a drain while messages are still to come.
+        """
+        for inlet in list(self._browses):
+            if not (inlet.browsing and inlet.credit and self._wire.drained(inlet.handle)):
+                continue
+            if inlet.leaving:
+                self._leave(inlet)
+                continue
+            inlet.credit = max(0, inlet.credit - inlet.came)
+            if not inlet.credit:
+                continue  # all of it was used: there may be more
+            if inlet.came and not self._profile.drains_once:
+                self._ask(inlet)
+            else:
+                inlet.credit = 0
+                self._later(_told(self._sink, Browsed(inlet.consumer)))
 
     def detach(self, consumer: int) -> None:
         """End a consumer's link."""
         inlet = self._inlets.pop(consumer, None)
-        if inlet is not None:
-            self._give_back(inlet)
-            inlet.detach()
+        if inlet is not None and inlet.browsing and not self._wire.drained(inlet.handle):
+            inlet.leaving = True  # Artemis answers its drain even behind the end, on a channel that is none
+        elif inlet is not None:
+            self._leave(inlet)
+
+    def _leave(self, inlet: Inlet) -> None:
+        self._browses = [other for other in self._browses if other is not inlet]
+        self._give_back(inlet)
+        inlet.detach()
 
     def end(self) -> None:
         """End every consumer's link, before the connection is closed.
@@ -171,9 +213,16 @@ class Links:
             deliveries = [
                 AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
             ]
-            inlet.unsettled.update(deliveries)
+            if inlet.command.browse:
+                inlet.came += len(deliveries)
+                self._wire.settle([delivery.handle for delivery in deliveries], RELEASED)
+                for delivery in deliveries:
+                    delivery.handle = None
+            else:
+                inlet.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])
-            self._later(_told(self._sink, Arrived(inlet.consumer, deliveries)))
+            if not inlet.leaving:
+                self._later(_told(self._sink, Arrived(inlet.consumer, deliveries)))
 
     def on_session_closed(self, event: proton.Event) -> None:
         """A session has ended, and its link with it."""
@@ -259,5 +308,5 @@ class Links:
                 one.fail(error)
 
 
-def _told(sink: Sink, event: Arrived) -> Callable[[], None]:
+def _told(sink: Sink, event: Arrived | Browsed) -> Callable[[], None]:
     return lambda: sink(event)

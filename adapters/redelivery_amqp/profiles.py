@@ -31,6 +31,8 @@ class Profile(ABC):
     """Whether a queue is only declared durable if the terminus says so."""
     tells_count: ClassVar[bool] = True
     """Whether the header's `delivery-count` means anything."""
+    drains_once: ClassVar[bool] = False
+    """Whether the first drain of a browse shows all that is there, and another would begin anew."""
     delay: ClassVar[str | None] = None
     """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
 
@@ -76,8 +78,11 @@ class Classic(Profile):
         counts=True,
         max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
         dead_letter_destination="queue://ActiveMQ.DLQ",
+        browse=True,
+        browse_limit=400,  # maxBrowsePageSize
     )
     delay = "x-opt-delivery-delay"
+    drains_once = True
     rest = ">"
 
     def address(self, destination: str) -> str:
@@ -98,6 +103,7 @@ class Artemis(Profile):
         release=True,
         counts=True,
         dead_letter_destination="queue://DLQ",
+        browse=True,
     )
     capability = True
     delay = "x-opt-delivery-delay"
@@ -128,6 +134,7 @@ class BrokerJ(Profile):
         counts=True,
         queue_wildcards=False,
         dead_letter_destination="queue://DLQ",
+        browse=True,
     )
     delay = "x-opt-delivery-time"
 

@@ -30,6 +30,8 @@ CAPABILITIES = Capabilities(
     counts=True,
     dead_letter_destination=DEAD_LETTERS,
     batch=False,
+    selectors=False,
+    browse=True,
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from redelivery.adapter import Sent, Subscribed
+from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
     Credit,
@@ -148,7 +149,7 @@ class StompAdapter:
         if delivery is None:
             return
         copy = copy_of(link.profile, command)
-        headers = list(send_headers(link.profile, copy, dead_letter=True))
+        headers = list(send_headers(link.profile, copy, dead_letter=not command.redrive))
         answer = self._confirmation(link, delivery)
         if link.profile.capabilities.forward == "confirmed":
             receipt = link.receipt(answer, address=link.profile.address(copy.destination))
@@ -278,6 +279,8 @@ def _own(link: Link, delivery: Delivery) -> StompDelivery | None:
 def _wrong(link: Link, command: Subscribe) -> str | None:
     """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
     wrong = link.profile.problem(command.destination)
+    if command.browse and not link.profile.capabilities.browse:
+        return cannot_browse(link.profile.capabilities)
     if wrong is None and command.dead_letter is not None:
         wrong = link.profile.cannot_keep(command.dead_letter)
     return wrong

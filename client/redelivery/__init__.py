@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         RedeliveryError,
         TransportError,
     )
+    from redelivery.letters.letter import DeadLetter
+    from redelivery.letters.queue import DeadLetterQueue, dead_letters
     from redelivery.message import Message
     from redelivery.settings import Settings
     from redelivery.steer import Classifier, Defer, Discard, Poison
@@ -41,6 +43,8 @@ _HOMES = {
     "AsyncConsumer": "async_consumer",
     "Classifier": "steer",
     "ConfigurationError": "errors",
+    "DeadLetter": "letters.letter",
+    "DeadLetterQueue": "letters.queue",
     "Connection": "connection",
     "Consumer": "consumer",
     "Defer": "steer",
@@ -57,6 +61,7 @@ _HOMES = {
     "TransportError": "errors",
     "connect": "connection",
     "connect_async": "aio",
+    "dead_letters": "letters.queue",
     "parse_uri": "uri",
 }
 
@@ -70,6 +75,8 @@ __all__ = [
     "ConfigurationError",
     "Connection",
     "Consumer",
+    "DeadLetter",
+    "DeadLetterQueue",
     "Defer",
     "Destination",
     "Discard",
@@ -84,6 +91,7 @@ __all__ = [
     "TransportError",
     "connect",
     "connect_async",
+    "dead_letters",
     "parse_uri",
 ]
 

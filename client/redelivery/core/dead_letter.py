@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import BodyKind, Delivery, Record
 
-__all__ = ["DeadLetters", "Route", "dead_letter_headers"]
+__all__ = ["OWN_HEADERS", "DeadLetters", "Route", "arrived_whole", "dead_letter_headers"]
 
 Route = Literal["auto", "ack", "forward", "discard"]
 
@@ -73,8 +73,7 @@ class DeadLetters:
         if self.route == "discard" or dropped:
             return Accept((delivery,))
         kept = capabilities.poison_persistent if delivery.persistent else capabilities.poison_non_persistent
-        body_kind = delivery.body_kind
-        partial = body_kind == "partial" or (body_kind == "unknown" and not self.empty_is_whole)
+        partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         # A destination of the user's choice is reached by a copy only: the broker's own acknowledgement knows its own.
         own = (kept and self.route == "auto" and self.destination is None) or (
             self.route == "ack" and (kept or capabilities.poison_on_request)
@@ -82,7 +81,7 @@ class DeadLetters:
         if own or (partial and kept and self.route != "forward"):
             return Poison(delivery, cause, record.count)
         if partial:
-            return Stop(self._cannot_copy(delivery, body_kind, capabilities))
+            return Stop(self._cannot_copy(delivery, delivery.body_kind, capabilities))
         copy = self._copy(delivery, record, cause, capabilities, wall_offset, now)
         return Forward(delivery, copy, cause, record.count)
 
@@ -134,6 +133,12 @@ class DeadLetters:
         )
 
 
+def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:
+    """Whether the body is all that was sent, so that a copy can be; `empty_is_whole`: the user vouches for empty ones."""
+    kind = delivery.body_kind
+    return kind != "partial" and (kind != "unknown" or empty_is_whole)
+
+
 def dead_letter_headers(
     headers: Mapping[str, Any],
     *,
@@ -150,8 +155,10 @@ def dead_letter_headers(
     told["redeliveryCause"] = cause.text
     told["redeliveryCount"] = str(count)
     told["redeliveryOriginalDestination"] = destination
-    if message_id is not None:
-        told["redeliveryOriginalId"] = message_id
+    # A message that was redriven keeps the id that it had when it was first poison: by it people follow it.
+    first = headers.get("redeliveryOriginalId") if "redeliveryRedrives" in headers else None
+    if first is not None or message_id is not None:
+        told["redeliveryOriginalId"] = first or message_id
     told["redeliveryOriginalDeliveryMode"] = "PERSISTENT" if persistent else "NON_PERSISTENT"
     if record is not None:
         for name, at in (("First", record.first_failure), ("Last", record.last_failure)):

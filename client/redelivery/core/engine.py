@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from redelivery.core.dead_letter import DeadLetters
+    from redelivery.core.redrive import Redrive
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.schedule import Ordering
@@ -54,7 +55,7 @@ class Engine(Moves):
         consumer: int,
         *,
         policies: RedeliveryPolicyMap,
-        dead_letters: DeadLetters,
+        dead_letters: DeadLetters | Redrive,
         credit: int = 1000,
         max_parked: int = 1000,
         ordering: Ordering = "non_blocking",

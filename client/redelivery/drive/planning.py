@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.destination import Destination
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.redrive import Redrive
     from redelivery.core.schedule import Ordering
     from redelivery.drive.arguments import ConsumerOptions
     from redelivery.settings import Settings
@@ -34,13 +35,14 @@ def planned(
     options: ConsumerOptions,
     settings: Settings,
     capabilities: Capabilities,
+    redrive: Redrive | None = None,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer.
+    """Return the subscription and the engine of a new consumer; of dead letters that go back, with `redrive`.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = _dead_letters(settings)
+    dead_letters = redrive or _dead_letters(settings)
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
@@ -85,7 +87,7 @@ def _dead_letters(settings: Settings) -> DeadLetters:
 
 
 def _refuse(
-    destination: Destination, ordering: Ordering, dead_letters: DeadLetters, capabilities: Capabilities
+    destination: Destination, ordering: Ordering, dead_letters: DeadLetters | Redrive, capabilities: Capabilities
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
         raise ConfigurationError(
