@@ -50,25 +50,41 @@ class Stomp:
                 raw.connection.send(
                     self.broker.destination(queue),
                     b"%d" % number,
-                    headers={**self.broker.send_headers, "persistent": "true", "kind": "ab"[number % 10 == 9]},
+                    headers={
+                        **self.broker.send_headers,
+                        "persistent": "true",
+                        "kind": "ab"[number % 10 == 9],
+                    },
                 )
             raw.send(queue + ".end", b"")
 
     def browse(self, queue: str, selector: str = "", window: int = 0) -> tuple[str, int]:
         """What came, and how it ended."""
         windows = {"activemq.prefetchSize": str(window), "consumer-window-size": str(window * 1024)}
-        extra = {"browser": "true", **({"selector": selector} if selector else {}), **(windows if window else {})}
+        extra = {
+            "browser": "true",
+            **({"selector": selector} if selector else {}),
+            **(windows if window else {}),
+        }
         with RawStomp(self.broker) as raw:
             begun = time.monotonic()
             headers = {**self.broker.subscribe_headers, **extra}
-            raw.connection.subscribe(self.broker.destination(queue), "1", "auto" if self.broker.name != "rabbitmq" else "client-individual", headers)
+            raw.connection.subscribe(
+                self.broker.destination(queue),
+                "1",
+                "auto" if self.broker.name != "rabbitmq" else "client-individual",
+                headers,
+            )
             frames = raw.messages(1.5)
             end = [f for f in frames if f.headers.get("browser") == "end"]
             shown = [f for f in frames if f not in end]
             marks = sorted({str(f.headers.get("redelivered")) for f in shown})
-            last = {k: v for k, v in end[0].headers.items()} if end else "no mark of the end"
+            last = dict(end[0].headers) if end else "no mark of the end"
             took = time.monotonic() - begun - 1.5
-            return f"{len(shown)} frames, {[f.command for f in shown[:1]]} redelivered={marks}, {took:.2f} s, end: {last}", len(shown)
+            return (
+                f"{len(shown)} frames, {[f.command for f in shown[:1]]} redelivered={marks}, {took:.2f} s, end: {last}",
+                len(shown),
+            )
 
     def consume(self, queue: str, selector: str = "") -> str:
         """How many come to a consumer that settles each, and their marks."""
@@ -104,7 +120,9 @@ class Amqp:
             link, tags = sender.link, itertools.count()
             sent = []
             for number in range(count):
-                message = proton.Message(body=b"%d" % number, durable=True, properties={"kind": "ab"[number % 10 == 9]})
+                message = proton.Message(
+                    body=b"%d" % number, durable=True, properties={"kind": "ab"[number % 10 == 9]}
+                )
                 raw.connection.wait(lambda: link.credit > 0)
                 delivery = link.delivery(f"t{next(tags)}")
                 link.stream(message.encode())
@@ -153,7 +171,8 @@ class Amqp:
             mode = receiver.link.remote_source.distribution_mode
             found, end = self._drain(raw, receiver, window or 10_000)
             counts = sorted({(m.delivery_count, m.first_acquirer) for m, *_ in found})
-            return f"{len(found)}, mode answered {mode} (copy is {proton.Terminus.DIST_MODE_COPY}), (dc, fa) {counts}, {end}", len(found)
+            copy = proton.Terminus.DIST_MODE_COPY
+            return f"{len(found)}, mode {mode} (copy is {copy}), (dc, fa) {counts}, {end}", len(found)
 
     def consume(self, queue: str, selector: str = "") -> str:
         """How many come to a consumer that settles each, and their marks."""
@@ -203,7 +222,9 @@ def measure(pair: Stomp | Amqp) -> None:
     attempt("then consumed", lambda: pair.consume(queue))
     pair.send(many, MANY)
     attempt(f"{MANY}", lambda: pair.browse(many)[0])
-    attempt(f"{MANY}: a consumer with a selector that a tenth matches", lambda: pair.consume(many, "kind = 'b'"))
+    attempt(
+        f"{MANY}: a consumer with a selector that a tenth matches", lambda: pair.consume(many, "kind = 'b'")
+    )
 
 
 def pairs(broker: Broker) -> Iterable[Stomp | Amqp]:

@@ -47,6 +47,8 @@ class TestClassicOverStomp(OnBroker):
             forward="atomic",
             max_unacknowledged=200,
             dead_letter_destination="queue://ActiveMQ.DLQ",
+            browse=True,
+            browse_limit=400,
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "partial", "object": "partial", "stream": "partial"},
     )
@@ -83,6 +85,8 @@ class TestClassicOverAmqp(OnBroker):
             counts=True,
             max_unacknowledged=200,
             dead_letter_destination="queue://ActiveMQ.DLQ",
+            browse=True,
+            browse_limit=400,
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
         beyond_credit=6,  # while credit changes it sets messages aside for the link, at most one a flow frame
@@ -104,6 +108,7 @@ class TestArtemisOverAmqp(OnBroker):
             release=True,
             counts=True,
             dead_letter_destination="queue://DLQ",
+            browse=True,
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
         features=FEATURES - {"marks"},  # its delivery-count stays 0 over a lost connection
@@ -125,6 +130,7 @@ class TestBrokerJ(OnBroker):
             counts=True,
             queue_wildcards=False,
             dead_letter_destination="queue://DLQ",
+            browse=True,
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
         features=frozenset({"topics", "durable", "selectors", "delay", "marks"}),

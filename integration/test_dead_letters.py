@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,14 @@ def poison(connection: Connection, queue: str, count: int) -> None:
     consumer.close()
 
 
-def received(connection: Connection, queue: str, count: int, timeout: float = 20.0) -> list[redelivery.Message]:
+def is_poisoned(connection: Connection, count: int) -> bool:
+    """Whether so many are dead."""
+    return connection.report().poisoned == count
+
+
+def received(
+    connection: Connection, queue: str, count: int, timeout: float = 20.0
+) -> list[redelivery.Message]:
     """Take so many messages, and see that there are no more."""
     consumer = connection.consumer(queue)
     found: list[redelivery.Message] = []
@@ -115,7 +123,13 @@ def check_back(message: redelivery.Message, ids: dict[bytes, str | None]) -> Non
     """It is the message that it was, with its first id."""
     names = set(message.headers)
     assert {"redeliveryOriginalId", "redeliveryRedrives", "number"} <= names
-    stale = {"redeliveryCause", "redeliveryCount", "dlqDeliveryFailureCause", "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE"}
+    stale = {
+        "redeliveryCause",
+        "redeliveryCount",
+        "dlqDeliveryFailureCause",
+        "_AMQ_ORIG_ADDRESS",
+        "_AMQ_ORIG_QUEUE",
+    }
     assert not stale & names
     assert message.headers["redeliveryOriginalId"] == ids[message.body]
     assert str(message.headers["redeliveryRedrives"]) == "1"
@@ -124,7 +138,9 @@ def check_back(message: redelivery.Message, ids: dict[bytes, str | None]) -> Non
 
 
 @pairs
-def test_what_fails_again_goes_to_quarantine(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
+def test_what_fails_again_goes_to_quarantine(
+    peer: tuple[Broker, str], address: str, unique_queue: str
+) -> None:
     """After two redrives it goes there, with the id that it had first; and no run sends a message twice."""
     quarantine = f"{unique_queue}.quarantine"
     with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
@@ -136,7 +152,7 @@ def test_what_fails_again_goes_to_quarantine(peer: tuple[Broker, str], address: 
                 message = consumer.receive(timeout=20)
                 assert message is not None
                 message.fail("again")
-                eventually(lambda n=times: connection.report().poisoned == n + 1, 20)
+                eventually(partial(is_poisoned, connection, times + 1), 20)
                 consumer.close()
                 (letter,) = dead
                 first = first or letter.original_id
@@ -169,7 +185,13 @@ def test_looking_changes_nothing(peer: tuple[Broker, str], address: str, unique_
         assert not any(message.redelivered for message in seen)
 
 
-NATIVE = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
+NATIVE = [
+    ("activemq", "stomp"),
+    ("activemq", "amqp"),
+    ("artemis", "amqp"),
+    ("rabbitmq", "stomp"),
+    ("rabbitmq", "amqp"),
+]
 TELLS = {("activemq", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp")}
 
 
@@ -204,7 +226,9 @@ def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_qu
             assert done.redriven == 1
         (back,) = received(connection, queue, 1)
         assert back.text == "bad"
-        assert back.headers["redeliveryOriginalId"] == (letter.original_id if broker.name == "artemis" else identity)
+        assert back.headers["redeliveryOriginalId"] == (
+            letter.original_id if broker.name == "artemis" else identity
+        )
 
 
 @pairs

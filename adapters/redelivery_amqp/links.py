@@ -15,6 +15,7 @@ from redelivery.core.events import Arrived
 from redelivery.errors import AdapterError
 from redelivery_amqp.barrier import Barrier
 from redelivery_amqp.blame import Blame, end_of
+from redelivery_amqp.browsing import Browses
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.inlet import GONE, Inlet, refusal
 from redelivery_amqp.outlet import COORDINATOR, Outlet
@@ -68,7 +69,7 @@ class Links:
         self._barriers = itertools.count(1)
         self._blame = Blame()
         self._ending: list[Inlet | Outlet] = []
-        self._browses: list[Inlet] = []
+        self._browses = Browses(wire, drains_once=profile.drains_once)
 
     # What the adapter asks for.
 
@@ -80,7 +81,7 @@ class Links:
         """Know a consumer, to be attached later."""
         inlet = self._inlets[command.consumer] = Inlet(command, self._epoch, self._profile, answer)
         if command.browse:
-            self._browses.append(inlet)
+            self._browses.add(inlet)
         return inlet
 
     def attach(self, inlet: Inlet) -> None:
@@ -93,7 +94,7 @@ class Links:
             inlet.attach(self._wire.connection, name)
             self._named[name] = self._by_handle[inlet.handle] = inlet
             if inlet.command.browse:
-                self._ask(inlet)
+                self._browses.ask(inlet)
             else:
                 self._wire.flow(inlet.handle, inlet.credit)
 
@@ -106,46 +107,28 @@ class Links:
             inlet.credit = max(0, inlet.credit + credit)
         elif inlet.command.browse:
             inlet.credit += credit
-            self._ask(inlet)
+            self._browses.ask(inlet)
         else:
             self._wire.flow(inlet.handle, credit)
 
-    def _ask(self, inlet: Inlet) -> None:
-        """Have a browse go on."""
-        if inlet.credit > 0:
-            inlet.came = 0
-            self._wire.drain(inlet.handle, inlet.credit)
-
     def browse_on(self) -> None:
-        """Look which browses are over: those whose last drain has brought nothing.
-
-        One that brought something may have ended too early: Artemis answers a drain while messages are still to come.
-        """
-        for inlet in list(self._browses):
-            if not (inlet.browsing and inlet.credit and self._wire.drained(inlet.handle)):
-                continue
-            if inlet.leaving:
-                self._leave(inlet)
-                continue
-            inlet.credit = max(0, inlet.credit - inlet.came)
-            if not inlet.credit:
-                continue  # all of it was used: there may be more
-            if inlet.came and not self._profile.drains_once:
-                self._ask(inlet)
-            else:
-                inlet.credit = 0
-                self._later(_told(self._sink, Browsed(inlet.consumer)))
+        """Tell which browses are over, and end those that nobody looks at any more."""
+        ended, leaving = self._browses.over()
+        for inlet in ended:
+            self._later(_told(self._sink, Browsed(inlet.consumer)))
+        for inlet in leaving:
+            self._leave(inlet)
 
     def detach(self, consumer: int) -> None:
         """End a consumer's link."""
         inlet = self._inlets.pop(consumer, None)
-        if inlet is not None and inlet.browsing and not self._wire.drained(inlet.handle):
-            inlet.leaving = True  # Artemis answers its drain even behind the end, on a channel that is none
+        if inlet is not None and self._browses.busy(inlet):
+            inlet.leaving = True
         elif inlet is not None:
             self._leave(inlet)
 
     def _leave(self, inlet: Inlet) -> None:
-        self._browses = [other for other in self._browses if other is not inlet]
+        self._browses.remove(inlet)
         self._give_back(inlet)
         inlet.detach()
 
@@ -214,10 +197,7 @@ class Links:
                 AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
             ]
             if inlet.command.browse:
-                inlet.came += len(deliveries)
-                self._wire.settle([delivery.handle for delivery in deliveries], RELEASED)
-                for delivery in deliveries:
-                    delivery.handle = None
+                self._browses.shown(inlet, deliveries)
             else:
                 inlet.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])

@@ -173,7 +173,6 @@ class Wire:
         """Give a receiving link so much credit more, or take so much back as it has left."""
         lib.pn_link_flow(link, max(credit, -lib.pn_link_credit(link)))
 
-
     def drain(self, link: Handle, credit: int) -> None:
         """Ask for so many messages, and to be told when there are no more."""
         lib.pn_link_drain(link, credit)

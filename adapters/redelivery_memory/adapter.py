@@ -30,7 +30,6 @@ CAPABILITIES = Capabilities(
     counts=True,
     dead_letter_destination=DEAD_LETTERS,
     batch=False,
-    selectors=False,
     browse=True,
 )
 

@@ -23,7 +23,10 @@ def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tup
     command, profile = subscription.command, subscription.profile
     yield "id", identity
     yield "destination", profile.pattern(command.destination)
-    yield "ack", "auto" if command.browse else "client-individual"  # of what is only shown nothing is acknowledged
+    yield (
+        "ack",
+        "auto" if command.browse else "client-individual",
+    )  # of what is only shown nothing is acknowledged
     yield "browser", "true" if command.browse else None
     yield "selector", command.selector
     yield from profile.subscribe_headers(command)

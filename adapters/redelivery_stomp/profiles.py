@@ -177,7 +177,6 @@ class Artemis(Profile):
             # A topic's message is poison for each of its subscribers by itself.
             yield "_AMQ_DUPL_ID", f"redelivery:{key[0]}:{key[1]}{_subscriber(command.delivery)}"
 
-
     def origin(self, headers: RawHeaders) -> str | None:
         address, queue = headers.get("_AMQ_ORIG_ADDRESS"), headers.get("_AMQ_ORIG_QUEUE")
         routing = headers.get("_AMQ_ORIG_ROUTING_TYPE")

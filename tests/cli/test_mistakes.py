@@ -93,7 +93,6 @@ MEMORY = "memory://mistakes"
         (["policy", "explain", MEMORY, "--destination", "queu://a"], 78, "queue://"),
         (["policy", "explain", "broker.xml", "--destination", "a"], 78, "not supported yet"),
         (["policy", "convert", "broker.xml", "--to", "toml"], 78, "not supported yet"),
-        (["dlq", "list", "--limit", "3"], 78, "dlq list is not supported yet"),
     ],
 )
 def test_mistake(cli: Any, args: list[str], code: int, named: str) -> None:

@@ -26,8 +26,8 @@ class Capabilities:
     a policy that would hold one longer is refused at start-up.
     `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
     `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
-    `browse`: it shows what is on a queue without taking it; `browse_limit`: so many messages at most, and a consumer with
-    a selector finds what it wants among so many only.
+    `browse`: it shows what is on a queue without taking it; `browse_limit`: so many messages at most, and a consumer
+    with a selector finds what it wants among so many only.
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 

@@ -131,8 +131,8 @@ class Subscribe:
     `epoch`: the connection that it is made for (0: any). On another one it is dropped, with what follows it in the
     same call: that connection has a `Subscribe` of its own.
 
-    `browse`: show what is on the queue and take nothing: what arrives is never settled. `Credit` asks for so many more, where
-    there is flow; `Browsed` tells the end. Refused where the capabilities have no `browse`.
+    `browse`: show what is on the queue and take nothing: what arrives is never settled. `Credit` asks for so many more,
+    where there is flow; `Browsed` tells the end. Refused where the capabilities have no `browse`.
 
     `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
     """

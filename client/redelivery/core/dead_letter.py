@@ -134,7 +134,7 @@ class DeadLetters:
 
 
 def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:
-    """Whether the body is all that was sent, so that a copy can be; `empty_is_whole`: the user vouches for empty ones."""
+    """Whether the body is all that was sent, so that it can be copied; `empty_is_whole`: empty ones are vouched for."""
     kind = delivery.body_kind
     return kind != "partial" and (kind != "unknown" or empty_is_whole)
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from random import Random
 
     from redelivery.core.dead_letter import DeadLetters
-    from redelivery.core.redrive import Redrive
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.redrive import Redrive
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Engine"]

@@ -1,7 +1,7 @@
 """How a dead letter goes back: as a copy that starts afresh, by the same way as a poisoned message leaves.
 
-To the engine a redrive is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then is
-the dead letter accepted; in one transaction where that is atomic.
+To the engine a redrive is a poison acknowledgement with another destination: the copy is sent, confirmed, and only
+then is the dead letter accepted; in one transaction where that is atomic.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
 
 
 class Redrive:
-    """What an engine does with a message that its consumer calls poison: it goes to `destination`, or where it came from.
+    """What an engine does with a message that its consumer calls poison: it goes to `destination`, or back.
 
     `quarantine` takes those that have been redriven `maximum_redrives` times. `run` names this redrive.
     """
@@ -121,7 +121,7 @@ class Redrive:
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Forward | Stop:
-        """Return the command that sends a dead letter on its way, or the end, if its copy has been refused too often."""
+        """Return the command that sends a dead letter on its way; or the end, if it was refused too often."""
         del capabilities, wall_offset, now
         target = self.target(delivery)
         if target is None:

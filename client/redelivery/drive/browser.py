@@ -1,4 +1,4 @@
-"""Looking at a queue: what is on it comes one by one, and stays there. No engine: nothing is decided, nothing is settled."""
+"""Looking at a queue: what is on it comes one by one, and stays there. No engine: nothing is decided or settled."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redelivery.adapter import Browsed
 from redelivery.core.commands import Credit, Subscribe, Unsubscribe
 from redelivery.core.events import Arrived
 from redelivery.errors import TransportError, another
@@ -14,7 +13,7 @@ from redelivery.errors import TransportError, another
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from redelivery.adapter import Subscribed
+    from redelivery.adapter import Browsed, Subscribed
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery

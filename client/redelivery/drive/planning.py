@@ -87,7 +87,10 @@ def _dead_letters(settings: Settings) -> DeadLetters:
 
 
 def _refuse(
-    destination: Destination, ordering: Ordering, dead_letters: DeadLetters | Redrive, capabilities: Capabilities
+    destination: Destination,
+    ordering: Ordering,
+    dead_letters: DeadLetters | Redrive,
+    capabilities: Capabilities,
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
         raise ConfigurationError(

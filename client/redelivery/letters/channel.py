@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Unanswered
-from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
 from redelivery.core.delivery import Cause
+from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
 from redelivery.drive.channel import Channel
 
 if TYPE_CHECKING:

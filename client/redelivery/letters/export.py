@@ -58,7 +58,7 @@ def write(
     if form != "jsonl":
         raise ConfigurationError(f"format must be jsonl or parquet, not {form!r}", option="format")
     count = 0
-    for count, letter in enumerate(letters, 1):  # noqa: B007 - the last count is returned
+    for count, letter in enumerate(letters, 1):
         line = json.dumps(row_of(letter), ensure_ascii=False, default=str)
         target.write(line.encode("utf-8", "backslashreplace") + b"\n")
         if told is not None:
@@ -95,7 +95,7 @@ def _parquet(letters: Iterable[DeadLetter], target: IO[bytes], told: Callable[[i
             writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
             rows.clear()
 
-        for count, letter in enumerate(letters, 1):  # noqa: B007 - the last count is returned
+        for count, letter in enumerate(letters, 1):
             row: dict[str, Any] = {name: getattr(letter, name) for name, _ in fields}
             row["headers"] = [(name, str(value)) for name, value in letter.headers.items()]
             rows.append(row)

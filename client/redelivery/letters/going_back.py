@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from redelivery.core.redrive import REDRIVE_RUN, Redrive
+from redelivery.errors import AdapterError
 from redelivery.letters.channel import HELD
 from redelivery.letters.report import Purged, Redriven
 
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Plan", "Run"]
 
 IN_FLIGHT = 64
-"""Copies on their way at once where forwarding is atomic. Elsewhere one: what a kill may leave twice is what was sent and
-not accepted yet."""
+"""Copies on their way at once where forwarding is atomic. Elsewhere one: what a kill may leave twice is what was sent
+and not accepted yet."""
 Verdict = str
 
 
@@ -43,9 +45,9 @@ class Plan:
         """Return `go`, or why it stays."""
         if not self.selection.matches(letter, now):
             return "skipped"
-        redrive = self.redrive
-        if redrive is None:
-            return "go"
+        return "go" if self.redrive is None else self._judge_redrive(self.redrive, letter, delivery)
+
+    def _judge_redrive(self, redrive: Redrive, letter: DeadLetter, delivery: Delivery) -> Verdict:
         if letter.headers.get(REDRIVE_RUN) == redrive.run:
             return "again"
         target = redrive.target(delivery)
@@ -113,7 +115,8 @@ class Run:
         able, plan = self._reading.capabilities, self._plan
         selector = plan.selection.selector() if able.selectors else None
         redrive = plan.redrive or Redrive("")
-        with self._reading.taker(plan.queue, redrive, selector) as taker:
+        with ExitStack() as stack:
+            taker = self._opened(stack, redrive, selector)
             held = self._take_all(taker, IN_FLIGHT if able.forward == "atomic" else 1)
         most = HELD if able.max_unacknowledged is None else min(HELD, able.max_unacknowledged)
         if held >= most:
@@ -130,6 +133,16 @@ class Run:
                     "deal with the others first, or raise its maxBrowsePageSize and maxPageSize"
                 )
         return None
+
+    def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> Taker:
+        """Begin to consume; without the selector, which only saves work, where it is refused."""
+        reading, queue = self._reading, self._plan.queue
+        try:
+            return stack.enter_context(reading.taker(queue, redrive, selector))
+        except AdapterError:
+            if selector is None:
+                raise
+            return stack.enter_context(reading.taker(queue, redrive))
 
     def _take_all(self, taker: Taker, in_flight: int) -> int:
         clock, plan = self._reading.clock, self._plan

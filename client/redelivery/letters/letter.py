@@ -48,7 +48,7 @@ class DeadLetter:
     original_destination: str | None
     """Where it came from, qualified; None where neither its properties nor the broker tell."""
     cause: str
-    """Why it died; `unknown` where nobody has told: no broker keeps a cause given with its own poison acknowledgement."""
+    """Why it died; `unknown` where nobody has told: no broker keeps the cause of its own poison acknowledgement."""
     died_at: datetime | None
     """The last failure, where that is told, else when it was sent."""
     redelivery_count: int | None

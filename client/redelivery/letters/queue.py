@@ -16,7 +16,7 @@ from redelivery.letters.report import Group, Purged, Redriven, summarise
 from redelivery.letters.selection import Filters, Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from redelivery.clock import Clock
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetterQueue", "dead_letters"]
 
-IDLE = 2.0  # seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end
+IDLE = (
+    2.0  # seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end
+)
 
 
 def dead_letters(
@@ -43,9 +45,9 @@ def dead_letters(
 
     Args:
         uri: as for `redelivery.connect`.
-        queue: the dead-letter queue; `redelivery.deadLetterDestination` of the URI, or the broker's own, by default.
+        queue: the dead-letter queue; by default the URI's `redelivery.deadLetterDestination`, or the broker's own.
         take: read by receiving and giving back, where the broker cannot show a queue without taking from it.
-        idle: seconds (2 by default) without a message after which a queue that is emptied, or taken from, is at its end.
+        idle: seconds (2 by default) after the last message when a queue that is taken from is at its end.
         cause_of: asked for the cause of what the broker poisoned itself: `cause_of(destination, message_id)`.
         clock: a `redelivery.testing.ManualClock` in tests.
 
@@ -100,6 +102,10 @@ class DeadLetterQueue:
 
     # Looking.
 
+    def summary(self, **filters: Unpack[Filters]) -> Sequence[Group]:
+        """Count them by original destination, kind of cause and day; the most first. Arguments and errors as `list`."""
+        return summarise(self.list(**filters))
+
     def list(self, **filters: Unpack[Filters]) -> Iterator[DeadLetter]:
         """Go through the dead letters, as the broker orders them. They stay where they are.
 
@@ -117,10 +123,6 @@ class DeadLetterQueue:
     def __iter__(self) -> Iterator[DeadLetter]:
         """Go through all dead letters."""
         return self.list()
-
-    def summary(self, **filters: Unpack[Filters]) -> list[Group]:
-        """Count them by original destination, kind of cause and day; the most first. Arguments and errors as `list`."""
-        return summarise(self.list(**filters))
 
     def show(self, message_id: str) -> DeadLetter:
         """Return the dead letter with this id, its own or the one it had before.
@@ -211,9 +213,7 @@ class DeadLetterQueue:
         plan = Plan(self.queue, selection, redrive, topics=topics or to is not None)
         return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run))
 
-    def purge(
-        self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]
-    ) -> Purged:
+    def purge(self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]) -> Purged:
         """Drop dead letters for ever. Arguments and errors as `redrive`."""
         plan = Plan(self.queue, Selection.of(filters), None, topics=True)
         return cast("Purged", self._done(plan, None, told, dry_run=dry_run))

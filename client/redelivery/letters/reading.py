@@ -18,7 +18,7 @@ from redelivery.errors import ConfigurationError
 from redelivery.letters.channel import HELD, Taker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
@@ -61,7 +61,9 @@ class Reading(Connection):
         if not self.capabilities.browse:
             raise ConfigurationError(cannot_browse(self.capabilities), option="take")
         number = next(self._numbers)
-        browser = Browser(Subscribe(number, queue, window=CREDIT, browse=True), self._keeper.write, self._clock)
+        browser = Browser(
+            Subscribe(number, queue, window=CREDIT, browse=True), self._keeper.write, self._clock
+        )
         self._keeper.browsers[number] = browser
         try:
             yield from browser
@@ -76,7 +78,7 @@ class Reading(Connection):
                 taker.keep(delivery)
 
     @contextmanager
-    def taker(self, queue: str, redrive: Redrive, selector: str | None = None) -> Iterator[Taker]:
+    def taker(self, queue: str, redrive: Redrive, selector: str | None = None) -> Generator[Taker]:
         """Consume a dead-letter queue; at the end what is held is given back."""
         able = self.capabilities
         settings = replace(self.settings, credit=CREDIT, max_parked=HELD, ordering="non_blocking")
