@@ -1,4 +1,4 @@
-"""Fills a dead-letter queue with copies as the library makes them, of seven causes, as fast as the broker takes them."""
+"""Fills a dead-letter queue with copies as the library makes them, of seven causes."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -248,3 +248,24 @@ def test_where_it_cannot_go(
         with pytest.raises(redelivery.RedeliveryError) as caught:
             dead.summary()
         assert "denied.b" in str(caught.value)
+
+
+@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("artemis", "stomp")], ids="-".join, indirect=True)
+def test_a_body_that_does_not_arrive_whole(
+    peer: tuple[Broker, str], unique_queue: str, client_for: Callable[[Broker, str], Any]
+) -> None:
+    """A JMS Map is left where it is and counted, and is still whole; a text beside it goes back."""
+    broker, protocol = peer
+    dead = f"{unique_queue}.dead"
+    java = client_for(broker, protocol)
+    origin = {"redeliveryOriginalDestination": f"queue://{unique_queue}"}
+    java.send(dead, b"map", kind="map", properties=origin)
+    java.send(dead, b"text", kind="text", properties=origin)
+    with redelivery.dead_letters(broker.uri(protocol=protocol), dead, idle=1.0) as tools:
+        done = tools.redrive()
+    assert (done.redriven, done.partial, done.complete) == (1, 1, False)
+    (left,) = java.drain(dead)
+    assert left.kind == "map"
+    assert left.value
+    (back,) = java.drain(unique_queue)
+    assert back.body == b"text"
