@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +12,6 @@ from integration.eventually import eventually
 from integration.peers import PAIRS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from integration.brokers import Broker
     from redelivery import Connection, DeadLetter, DeadLetterQueue
 
@@ -183,89 +180,3 @@ def test_looking_changes_nothing(peer: tuple[Broker, str], address: str, unique_
         seen = received(connection, f"{unique_queue}.dead", 4)
         assert len(seen) == 4
         assert not any(message.redelivered for message in seen)
-
-
-NATIVE = [
-    ("activemq", "stomp"),
-    ("activemq", "amqp"),
-    ("artemis", "amqp"),
-    ("rabbitmq", "stomp"),
-    ("rabbitmq", "amqp"),
-]
-TELLS = {("activemq", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp")}
-
-
-@pytest.mark.parametrize("peer", NATIVE, ids="-".join, indirect=True)
-def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Its cause is unknown; where the broker tells its origin it goes back, elsewhere it stays unless `to` is given."""
-    broker, protocol = peer
-    queue = f"dlx.{unique_queue}" if broker.name == "rabbitmq" else unique_queue
-    uri = broker.uri(protocol=protocol)
-    uri += f"{'&' if '?' in uri else '?'}redelivery.deadLetter=ack"
-    run = uuid.uuid4().hex
-    with redelivery.connect(uri, policies=NO_RETRY) as connection:
-        connection.send(queue, "bad", headers={"run": run})
-        consumer = connection.consumer(queue)
-        message = consumer.receive(timeout=20)
-        assert message is not None
-        identity = message.message_id
-        message.fail("who knows")
-        eventually(lambda: connection.report().poisoned == 1, 20)
-        consumer.close()
-        with tools(uri, peer) as dead:
-            (letter,) = [one for one in dead if one.headers.get("run") == run]
-            assert letter.cause == "unknown"
-            tells = (broker.name, protocol) in TELLS
-            assert letter.original_destination == (f"queue://{queue}" if tells else None)
-            name = str(letter.message_id)
-            if not tells:
-                done = dead.redrive(id=name)
-                assert (done.redriven, done.without_origin) == (0, 1)
-                assert not done.complete
-            done = dead.redrive(id=name, to=None if tells else queue)
-            assert done.redriven == 1
-        (back,) = received(connection, queue, 1)
-        assert back.text == "bad"
-        assert back.headers["redeliveryOriginalId"] == (
-            letter.original_id if broker.name == "artemis" else identity
-        )
-
-
-@pairs
-def test_where_it_cannot_go(
-    peer: tuple[Broker, str], address: str, unique_queue: str, new_queue: Callable[[], str]
-) -> None:
-    """A queue that refuses is named in one sentence, and the dead letter stays; so is a dead-letter queue that does."""
-    with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
-        poison(connection, unique_queue, 1)
-    with tools(address, peer) as dead:
-        with pytest.raises(redelivery.RedeliveryError) as caught:
-            dead.redrive(to="denied.a")
-        assert "denied.a" in str(caught.value)
-    with tools(address, peer) as dead:
-        assert len(list(dead)) == 1
-    with redelivery.dead_letters(address, "denied.b", take=True) as dead:
-        with pytest.raises(redelivery.RedeliveryError) as caught:
-            dead.summary()
-        assert "denied.b" in str(caught.value)
-
-
-@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("artemis", "stomp")], ids="-".join, indirect=True)
-def test_a_body_that_does_not_arrive_whole(
-    peer: tuple[Broker, str], unique_queue: str, client_for: Callable[[Broker, str], Any]
-) -> None:
-    """A JMS Map is left where it is and counted, and is still whole; a text beside it goes back."""
-    broker, protocol = peer
-    dead = f"{unique_queue}.dead"
-    java = client_for(broker, protocol)
-    origin = {"redeliveryOriginalDestination": f"queue://{unique_queue}"}
-    java.send(dead, b"map", kind="map", properties=origin)
-    java.send(dead, b"text", kind="text", properties=origin)
-    with redelivery.dead_letters(broker.uri(protocol=protocol), dead, idle=1.0) as tools:
-        done = tools.redrive()
-    assert (done.redriven, done.partial, done.complete) == (1, 1, False)
-    (left,) = java.drain(dead)
-    assert left.kind == "map"
-    assert left.value
-    (back,) = java.drain(unique_queue)
-    assert back.body == b"text"

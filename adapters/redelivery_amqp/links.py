@@ -69,7 +69,7 @@ class Links:
         self._barriers = itertools.count(1)
         self._blame = Blame()
         self._ending: list[Inlet | Outlet] = []
-        self._browses = Browses(wire, drains_once=profile.drains_once)
+        self._browses = Browses(wire, begins_anew=profile.begins_anew)
 
     # What the adapter asks for.
 
@@ -197,7 +197,9 @@ class Links:
                 AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
             ]
             if inlet.command.browse:
-                self._browses.shown(inlet, deliveries)
+                deliveries = self._browses.shown(inlet, deliveries)
+                if not deliveries:
+                    continue
             else:
                 inlet.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])

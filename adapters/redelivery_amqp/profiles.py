@@ -31,8 +31,8 @@ class Profile(ABC):
     """Whether a queue is only declared durable if the terminus says so."""
     tells_count: ClassVar[bool] = True
     """Whether the header's `delivery-count` means anything."""
-    drains_once: ClassVar[bool] = False
-    """Whether the first drain of a browse shows all that is there, and another would begin anew."""
+    begins_anew: ClassVar[bool] = False
+    """Whether each drain of a browse shows the queue from its head again."""
     delay: ClassVar[str | None] = None
     """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
 
@@ -82,7 +82,7 @@ class Classic(Profile):
         browse_limit=400,  # maxBrowsePageSize
     )
     delay = "x-opt-delivery-delay"
-    drains_once = True
+    begins_anew = True
     rest = ">"
 
     def address(self, destination: str) -> str:

@@ -10,53 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from redelivery.core.redrive import REDRIVE_RUN
-from redelivery.letters.report import Redriven
-from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from redelivery import DeadLetterQueue
+    from redelivery.testing import MemoryBroker
 
-DLQ = "queue://DLQ"
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
-@pytest.fixture
-def broker() -> Iterator[MemoryBroker]:
-    """A broker whose time passes whenever nothing else can happen."""
-    clock = ManualClock(auto_advance=True)
-    with MemoryBroker("letters", clock=clock) as broker:
-        yield broker
-
-
-@pytest.fixture
-def tools(broker: MemoryBroker) -> Iterator[DeadLetterQueue]:
-    """The tools, connected."""
-    with redelivery.dead_letters(broker.uri) as tools:
-        yield tools
-
-
-def bury(broker: MemoryBroker, body: str | bytes = "x", **headers: Any) -> str:
-    """Put a dead letter on the queue; return its id. `origin`, `cause` and so on: the library's own properties."""
-    names = {
-        "origin": "redeliveryOriginalDestination",
-        "cause": "redeliveryCause",
-        "first": "redeliveryOriginalId",
-    }
-    return broker.send("DLQ", body, headers={names.get(name, name): value for name, value in headers.items()})
-
-
-def test_what_is_listed(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
+def test_what_is_listed(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """Each tells where it came from, why it died and when; what nobody has told is unknown."""
-    bury(
-        broker, "a", origin="queue://orders", cause="ValueError: 7", first="one", redeliveryCount="6",
+    bury("a", origin="queue://orders", cause="ValueError: 7", first="one", redeliveryCount="6",
         redeliveryLastFailure="2026-11-22T10:00:00.000Z", redeliveryRedrives="2",
     )  # fmt: skip
-    identity = bury(
-        broker, b"\xff", redeliveryCount="six", redeliveryLastFailure="then", redeliveryRedrives="-"
-    )
+    identity = bury(b"\xff", redeliveryCount="six", redeliveryLastFailure="then", redeliveryRedrives="-")
     told, untold = tools
     assert (told.original_destination, told.cause, told.cause_kind) == (
         "queue://orders",
@@ -74,7 +41,7 @@ def test_what_is_listed(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
         tools.show("none")
 
 
-def test_causes_that_somebody_else_remembers(broker: MemoryBroker) -> None:
+def test_causes_that_somebody_else_remembers(broker: MemoryBroker, bury: Any) -> None:
     """`cause_of` is asked for those that carry none, with where they came from and their id."""
     asked: list[tuple[str, str]] = []
 
@@ -82,18 +49,18 @@ def test_causes_that_somebody_else_remembers(broker: MemoryBroker) -> None:
         asked.append((destination, message_id))
         return "crash"
 
-    bury(broker, cause="ValueError")
-    identity = bury(broker, origin="queue://orders")
+    bury(cause="ValueError")
+    identity = bury(origin="queue://orders")
     with redelivery.dead_letters(broker.uri, cause_of=cause_of) as tools:
         assert [letter.cause for letter in tools] == ["ValueError", "crash"]
     assert asked == [("queue://orders", identity)]
 
 
-def test_the_summary(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
+def test_the_summary(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """Counted by origin, type of the cause, and day; the most first; more than one window of them."""
     for number in range(2500):
-        bury(broker, origin="queue://orders", cause=f"ValueError: {number}")
-    bury(broker, origin="queue://bills", cause="crash", redeliveryLastFailure="2026-11-21T23:59:59Z")
+        bury(origin="queue://orders", cause=f"ValueError: {number}")
+    bury(origin="queue://bills", cause="crash", redeliveryLastFailure="2026-11-21T23:59:59Z")
     groups = tools.summary()
     assert [(g.original_destination, g.cause, g.count) for g in groups] == [
         ("queue://orders", "ValueError", 2500),
@@ -102,11 +69,10 @@ def test_the_summary(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
     assert groups[1].day == "2026-11-21"
 
 
-def test_filters(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
+def test_filters(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """By cause, origin, id and age, alone and together; a pattern where it has a star."""
     now = datetime.fromtimestamp(broker._hub.clock.time(), UTC).isoformat()
     bury(
-        broker,
         "a",
         origin="queue://orders.eu",
         cause="ValueError: 1",
@@ -114,13 +80,12 @@ def test_filters(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
         redeliveryLastFailure=now,
     )
     bury(
-        broker,
         "b",
         origin="queue://orders.us",
         cause="KeyError: 'x'",
         redeliveryLastFailure=EPOCH.isoformat(),
     )
-    bury(broker, "c", cause="ValueErrors", redeliveryLastFailure=EPOCH.isoformat())
+    bury("c", cause="ValueErrors", redeliveryLastFailure=EPOCH.isoformat())
     for filters, bodies in (
         ({"cause": "ValueError"}, "a"),
         ({"cause": "ValueError*"}, "ac"),
@@ -152,154 +117,20 @@ def test_bad_filters(tools: DeadLetterQueue) -> None:
             tools.list(**wrong)
 
 
-def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """As they were, with their first id; each told how many; the others stay, uncounted."""
-    bury(broker, "a", origin="queue://orders", cause="ValueError: 1", first="A", nr=1, redeliveryCount="6")
-    own = bury(broker, "b", origin="queue://bills", cause="ValueError: 2")
-    bury(broker, "c", origin="queue://bills", cause="KeyError")
-    told: list[int] = []
-    expected = {"queue://orders": 1, "queue://bills": 1}
-    planned = tools.redrive(cause="ValueError", dry_run=True)
-    assert planned == Redriven(2, expected, skipped=1, dry_run=True)
-    assert broker.depth("DLQ") == 3
-    assert tools.redrive(cause="ValueError", told=told.append) == Redriven(2, expected, skipped=1)
-    assert told == [1, 2]
-    (order,), (bill,), (left,) = broker.messages("orders"), broker.messages("bills"), broker.dead_letters()
-    run = order.headers[REDRIVE_RUN]
-    assert order.headers == {
-        "nr": 1,
-        "redeliveryOriginalId": "A",
-        "redeliveryRedrives": "1",
-        REDRIVE_RUN: run,
-    }
-    assert (order.text, order.persistent, bill.headers["redeliveryOriginalId"]) == ("a", True, own)
-    assert left.text == "c"
-
-
-def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """A message that dies again keeps its first id and its number of redrives; the third time it goes to quarantine."""
-    policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
-    identity = broker.send("orders", "bad")
-    with redelivery.connect(broker.uri, policies=policies) as connection:
-        consumer = connection.consumer("orders")
-        for times in range(3):
-            message = consumer.receive(timeout=5)
-            assert message is not None
-            message.fail("no")
-            (letter,) = tools
-            assert (letter.original_id, letter.redrives) == (identity, times)
-            done = tools.redrive(quarantine="quarantine", maximum_redrives=2)
-            assert (done.redriven, done.quarantined) == (1, times == 2)
-    (held,) = broker.messages("quarantine")
-    assert held.headers["redeliveryOriginalId"] == identity
-
-
-def test_a_consumer_that_fails_at_once_does_not_make_it_circle(
-    broker: MemoryBroker, tools: DeadLetterQueue
-) -> None:
-    """What dies again while the redrive runs is left for the next one."""
-    policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
-    bury(broker, origin="queue://orders")
-    with redelivery.connect(broker.uri, policies=policies) as connection:
-
-        @connection.listen("orders")
-        def handle(message: redelivery.Message) -> None:
-            raise ValueError("never")
-
-        connection.start()
-        done = tools.redrive()
-    assert (done.redriven, done.again, done.complete) == (1, 1, True)
-    assert broker.depth("DLQ") == 1
-
-
-def test_what_is_left(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """Without an origin, from a topic, or from this queue itself: left, and counted, unless told otherwise."""
-    bury(broker, "nowhere")
-    bury(broker, "topic", origin="topic://prices")
-    bury(broker, "circle", origin=DLQ)
-    done = tools.redrive()
-    assert (done.redriven, done.without_origin, done.topics, done.complete) == (0, 2, 1, False)
-    assert tools.redrive(topics=True).destinations == {"topic://prices": 1}
-    assert tools.redrive(to="other").destinations == {"queue://other": 2}
-    assert broker.depth("DLQ") == 0
-
-
-def test_never_back_to_itself(tools: DeadLetterQueue) -> None:
-    """Neither `to` nor the quarantine may be the dead-letter queue; other nonsense is refused likewise."""
-    wrong: Any
-    for wrong, text in (
-        ({"to": "DLQ"}, "to=DLQ is the dead-letter queue itself"),
-        ({"quarantine": "queue://DLQ"}, "quarantine=queue://DLQ is the dead-letter queue itself"),
-        ({"rate": 0}, "rate must be more than 0"),
-        ({"maximum_redrives": 0}, "maximum_redrives must be 1 or more"),
-    ):
-        with pytest.raises(redelivery.ConfigurationError, match=text):
-            tools.redrive(**wrong)
-
-
-def test_the_rate(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """Ten at 5 a second take 1.8 s, and 2 s of silence at the end."""
-    for _ in range(10):
-        bury(broker, origin="queue://orders")
-    began = broker._hub.clock.monotonic()
-    assert tools.redrive(rate=5).redriven == 10
-    assert broker._hub.clock.monotonic() - began == pytest.approx(3.8, abs=0.01)
-
-
-def test_a_refused_copy(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """After three tries it ends with what the broker said; nothing is lost."""
-    bury(broker, origin="queue://orders.>")
-    with pytest.raises(
-        redelivery.AdapterError, match=r"cannot be sent to queue://orders\.>: memory:// cannot send"
-    ):
-        tools.redrive()
-    assert broker.depth("DLQ") == 1
-
-
-def test_a_lost_connection(broker: MemoryBroker) -> None:
-    """It goes on over the next one: nothing is missing, nothing twice."""
-    for number in range(50):
-        bury(broker, str(number), origin="queue://orders")
-    cuts = iter([10, 25, 40])
-    at = next(cuts)
-
-    def told(done: int) -> None:
-        nonlocal at
-        if done == at:
-            broker.cut()
-            at = next(cuts, -1)
-
-    with redelivery.dead_letters(broker.uri) as tools:
-        tools.redrive(told=told)
-    assert sorted(int(held.text) for held in broker.messages("orders")) == list(range(50))
-    assert broker.depth("DLQ") == 0
-
-
-def test_purge(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
-    """What is meant is gone, the rest is there."""
-    bury(broker, cause="ValueError")
-    bury(broker, cause="KeyError")
-    assert (tools.purge(cause="KeyError", dry_run=True).purged, broker.depth("DLQ")) == (1, 2)
-    done = tools.purge(cause="KeyError")
-    assert (done.purged, done.skipped, done.complete) == (1, 1, True)
-    assert [held.cause for held in broker.dead_letters()] == ["ValueError"]
-    assert tools.purge().purged == 1
-
-
-def test_taking(broker: MemoryBroker) -> None:
+def test_taking(broker: MemoryBroker, bury: Any) -> None:
     """Reading by taking gives everything back, and ends when nothing has come for a while."""
     for number in range(300):
-        bury(broker, str(number))
+        bury(str(number))
     with redelivery.dead_letters(broker.uri, take=True) as tools:
         assert [int(letter.body) for letter in tools] == list(range(300))
         assert len(list(tools)) == 300
     assert broker.depth("DLQ") == 300
 
 
-def test_exports(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
+def test_exports(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """JSON Lines, with bodies that are no text in base 64; another format is refused."""
-    bury(broker, "text", cause="ValueError: 1", nr=7)
-    bury(broker, b"\xff")
+    bury("text", cause="ValueError: 1", nr=7)
+    bury(b"\xff")
     out = io.BytesIO()
     assert tools.export(out) == 2
     first, second = (json.loads(line) for line in out.getvalue().splitlines())
@@ -309,10 +140,10 @@ def test_exports(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
         tools.export(out, "csv")
 
 
-def test_parquet(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
+def test_parquet(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """By pyarrow, where it is installed."""
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    bury(broker, b"\xff", cause="ValueError: 1", nr=7)
+    bury(b"\xff", cause="ValueError: 1", nr=7)
     out = io.BytesIO()
     assert tools.export(out, "parquet") == 1
     (row,) = parquet.read_table(io.BytesIO(out.getvalue())).to_pylist()
