@@ -48,6 +48,7 @@ class JmsUnderTest(BrokerUnderTest):
         self.typed_headers = pair.typed_headers
         self.options = {"jms.userName": broker.user, "jms.password": broker.password}
         self.prefix = pair.prefix
+        self.refuses = "denied.conformance"
         self.beyond_credit = pair.beyond_credit
         self._scheme = pair.scheme
         self._patience = pair.patience

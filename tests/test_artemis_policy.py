@@ -15,6 +15,8 @@ from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
 from redelivery.core.policy import Policy
 from redelivery.errors import ConfigurationError
 
+from .for_each import for_each
+
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "vectors" / "artemis_redelivery_delay.json").read_text()
 )["vectors"]
@@ -50,14 +52,14 @@ policies = st.builds(
 )
 
 
-@pytest.mark.parametrize("vector", FIXED, ids=str)
+@for_each(FIXED)
 def test_delays_are_the_brokers_integers(vector: dict[str, Any]) -> None:
     """The delay after each delivery count is the broker's, to the millisecond."""
     policy = ArtemisRedeliveryPolicy.from_options(options(vector))
     assert policy.delays_ms(8) == vector["delays_ms_by_delivery_count_0_to_8"][1:]
 
 
-@pytest.mark.parametrize("vector", RANGES, ids=str)
+@for_each(RANGES)
 def test_jitter_stays_in_the_brokers_bounds(vector: dict[str, Any]) -> None:
     """Randomised delays, the first one too, lie in the broker's bounds and, uncapped, cover its range."""
     policy = ArtemisRedeliveryPolicy.from_options(options(vector))

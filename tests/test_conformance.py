@@ -40,11 +40,13 @@ class Memory(BrokerUnderTest):
         flow=True,
         release=True,
         counts=True,
+        transactions=True,
         dead_letter_destination="queue://DLQ",
         batch=False,
         groups=True,
     )
     features = frozenset({"topics", "durable", "wildcards", "delay", "marks"})
+    refuses = "nowhere.*"
     typed_headers = True
     late = 0.001
 

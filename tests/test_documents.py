@@ -27,6 +27,7 @@ BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]*?) -->\n\s*)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+FILE = re.compile(r"(?:<!--|#) ([\w-]+\.(?:xml|toml))\b")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 ENVIRONMENT = 2  # the README's first blocks of shell make an environment, which is there already
@@ -81,6 +82,14 @@ def needs_a_broker(words: list[str]) -> bool:
     return words[0] not in ("policy", "demo") and not any(word.startswith("memory://") for word in words)
 
 
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files of a page: blocks of XML or TOML that begin with a comment that is a file's name."""
+    for block in ALL:
+        named = FILE.match(block.text) if block.kind in ("xml", "toml") else None
+        if block.page == page and named is not None:
+            (folder / named[1]).write_text(block.text, encoding="utf-8")
+
+
 ALL = [block for page in PAGES if page.exists() for block in blocks(page)]
 PYTHON = {page: [block for block in ALL if block.page == page and block.kind == "python"] for page in PAGES}
 SHELL = [block for block in ALL if block.kind in ("console", "sh")]
@@ -107,6 +116,7 @@ def test_python(
 ) -> None:
     """A page's blocks run in order, in one namespace, and print what the page says."""
     monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
     monkeypatch.setattr(sys, "argv", [page.name])
     monkeypatch.setattr(registry, "_registered", {**registry._registered})  # what a page registers is its own
     namespace: dict[str, Any] = {"__name__": "__main__"}
@@ -147,6 +157,7 @@ def test_shell(
     """A `redelivery` command ends well, and prints what the page says, whatever the numbers are."""
     app = pytest.importorskip("redelivery.cli.app", reason="the command line is an extra")
     monkeypatch.chdir(tmp_path)
+    write_files(block.page, tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     capfd.readouterr()
     for words in commands(block):

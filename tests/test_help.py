@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ARGUMENTS = {
     "policies": "RedeliveryPolicyMap | None",
-    "errors": "object | None",
+    "errors": "Classifier | None",
     "ledger": "object | None",
     "observer": "Callable[[Subscribe, Command], None] | None",
     "clock": "Clock | None",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from redelivery.options import option_rows
+
+from .for_each import for_each
 
 PAGE = (Path(__file__).parent.parent / "docs" / "options.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("row", option_rows(), ids=lambda row: row[0])
+@for_each(option_rows())
 def test_every_option_is_on_the_page(row: tuple[str, ...]) -> None:
     """Each option stands on the page as the parser has it."""
     name, takes, default, over, doc = row

@@ -19,6 +19,8 @@ from redelivery.core.delay_list import DelayListPolicy
 from redelivery.core.policy import Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
+from .for_each import for_each
+
 VECTORS = Path(__file__).parent / "vectors"
 MAX_LONG = 2**63 - 1
 
@@ -65,7 +67,7 @@ class CountingRandom(Random):
         return super().random()
 
 
-@pytest.mark.parametrize("vector", sensible("redelivery_delays"), ids=str)
+@for_each(sensible("redelivery_delays"))
 def test_delays_are_the_references_integers(vector: dict[str, Any]) -> None:
     """Every golden chain of eight delays is reproduced to the millisecond, whichever way it is asked for."""
     policy = RedeliveryPolicy.from_options(vector["policy"])
@@ -76,14 +78,14 @@ def test_delays_are_the_references_integers(vector: dict[str, Any]) -> None:
     ]
 
 
-@pytest.mark.parametrize("vector", sensible("next_redelivery_delay"), ids=str)
+@for_each(sensible("next_redelivery_delay"))
 def test_next_delay_is_the_references_integer(vector: dict[str, Any]) -> None:
     """One step from any previous delay gives the reference's result."""
     policy = RedeliveryPolicy.from_options(vector["policy"])
     assert policy.next_redelivery_delay_ms(vector["previous_ms"]) == vector["next_ms"]
 
 
-@pytest.mark.parametrize("vector", sensible("collision_avoidance"), ids=str)
+@for_each(sensible("collision_avoidance"))
 def test_jitter_stays_in_the_references_bounds_and_has_its_mean(vector: dict[str, Any]) -> None:
     """Randomised delays lie in the bounds of the reference, near its mean, re-drawn from the first step."""
     policy = RedeliveryPolicy.from_options(vector["policy"])

@@ -17,6 +17,8 @@ from redelivery.core.policy import Policy, RedeliveryPolicy
 from redelivery.core.policy_map import RedeliveryPolicyMap
 from redelivery.errors import ConfigurationError
 
+from .for_each import for_each
+
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "vectors" / "redelivery_policy_map.json").read_text()
 )["vectors"]
@@ -33,7 +35,7 @@ def of_a_message(lookup: str) -> bool:
     return "," not in name and not any(token in ("*", ">") for token in name.split("."))
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda v: f"{v['registration']}-{'+'.join(v['entries'])}")
+@for_each(VECTORS)
 def test_winners_are_the_references(vector: dict[str, Any]) -> None:
     """Every look-up gives the reference's winner, or one of those that it picks at random.
 
@@ -166,13 +168,6 @@ def test_what_makes_no_sense_is_refused(build: Any) -> None:
     """A key that is no destination or a value that is no policy raises ConfigurationError."""
     with pytest.raises(ConfigurationError):
         build()
-
-
-@pytest.mark.parametrize("reader", ["from_activemq_xml", "from_artemis_xml", "from_toml"])
-def test_files_are_not_supported_yet(reader: str) -> None:
-    """Reading a map from a file says that it is not supported yet."""
-    with pytest.raises(ConfigurationError, match="not supported yet"):
-        getattr(RedeliveryPolicyMap, reader)("policies")
 
 
 def test_a_map_is_immutable_and_a_value() -> None:

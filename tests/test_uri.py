@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import pickle
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,90 +12,7 @@ from redelivery.options import OPTIONS, SCHEMES, Option, option_rows
 from redelivery.settings import Endpoint, Secret, Settings
 from redelivery.uri import parse_uri
 
-VECTORS: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent / "vectors" / "connection_uri.json").read_text()
-)["vectors"]
-POLICY, PREFETCH = "jms.redeliveryPolicy.", "jms.prefetchPolicy."
-
-
-def options_of(uri: str) -> dict[str, str]:
-    return dict(item.partition("=")[::2] for item in uri.rpartition("?")[2].split("&") if item)
-
-
-def senseless(vector: dict[str, Any]) -> bool:
-    """Whether a value that the reference took makes no sense, by the rules of the library."""
-    policy, prefetch = vector["redeliveryPolicy"], vector["prefetchPolicy"]
-    return bool(
-        policy["maximumRedeliveries"] < -1
-        or min(policy["initialRedeliveryDelay"], policy["redeliveryDelay"]) < 0
-        or policy["maximumRedeliveryDelay"] < -1
-        or not float(policy["backOffMultiplier"]) >= 0
-        or float(policy["backOffMultiplier"]) == float("inf")
-        or not 0 <= policy["collisionAvoidancePercent"] <= 100
-        or min(prefetch["queuePrefetch"], prefetch["topicPrefetch"], prefetch["durableTopicPrefetch"]) < 1
-    )
-
-
-def refused_by_rule(vector: dict[str, Any]) -> bool:
-    """Whether a URI that the reference accepts is refused here, and why: a rule, not a list of URIs."""
-    options = options_of(vector["uri"])
-    booleans = [
-        value for name, value in options.items() if OPTIONS.get(name) and OPTIONS[name].kind == "boolean"
-    ]
-    # Options that the reference leaves unread: in a member, behind no parenthesis, behind no "?".
-    misplaced = any(prefix in vector["remaining_url"] for prefix in (POLICY, PREFETCH))
-    contradictory = f"{PREFETCH}all" in options and sum(name.startswith(PREFETCH) for name in options) > 1
-    unconvertible = any(value.lower() not in ("true", "false") for value in booleans)
-    return senseless(vector) or misplaced or contradictory or unconvertible
-
-
-def accepted_by_reference(vector: dict[str, Any]) -> bool:
-    return bool(vector["result"] == "ok" and vector.get("create_transport", "ok") == "ok")
-
-
-ACCEPTED = [v for v in VECTORS if accepted_by_reference(v) and not refused_by_rule(v)]
-# The one option of the reference's documentation that its code does not know is accepted here.
-REFUSED = [
-    v
-    for v in VECTORS
-    if v not in ACCEPTED and (accepted_by_reference(v) or "collisionAvoidanceFactor" not in v["uri"])
-]
-
-
-@pytest.mark.parametrize("vector", ACCEPTED, ids=lambda v: v["uri"])
-def test_reads_what_the_reference_reads(vector: dict[str, Any]) -> None:
-    """A URI that the Java client accepts gives the same policy, prefetch, order and identity."""
-    settings = parse_uri(vector["uri"])
-    policy, prefetch, factory = vector["redeliveryPolicy"], vector["prefetchPolicy"], vector["factory"]
-    known = {name: value for name, value in policy.items() if name != "destination"}
-    assert settings.policies.default == RedeliveryPolicy.from_options(known)
-    assert settings.credit == prefetch["queuePrefetch"]
-    options = options_of(vector["uri"])
-    for name, credit in (
-        ("topicPrefetch", settings.topic_credit),
-        ("durableTopicPrefetch", settings.durable_topic_credit),
-    ):
-        if {PREFETCH + name, PREFETCH + "all"} & options.keys():
-            assert credit == prefetch[name]
-    assert settings.ordering == ("non_blocking" if factory["nonBlockingRedelivery"] else "blocking")
-    assert (settings.client_id, settings.user_name) == (factory["clientID"], factory["userName"])
-    assert settings.java
-
-
-@pytest.mark.parametrize("vector", REFUSED, ids=lambda v: v["uri"])
-def test_refuses_what_the_reference_refuses_or_ignores(vector: dict[str, Any]) -> None:
-    """A URI that fails in the Java client, at once or on connecting, or is half ignored, is refused."""
-    with pytest.raises(ConfigurationError):
-        parse_uri(vector["uri"])
-
-
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["uri"])
-def test_the_factor_of_the_references_documentation_is_accepted(vector: dict[str, Any]) -> None:
-    """collisionAvoidanceFactor, which the reference documents and does not know, works."""
-    if "collisionAvoidanceFactor" in vector["uri"]:
-        policy = parse_uri(vector["uri"]).policies.default
-        assert isinstance(policy, RedeliveryPolicy)
-        assert policy.collision_avoidance_factor == 0.2
+from .for_each import for_each
 
 
 def test_defaults() -> None:
@@ -265,7 +179,7 @@ def test_option_rows_show_each_supported_option() -> None:
     assert all(len(row) == 5 and row[3] and row[4] for row in rows)
 
 
-@pytest.mark.parametrize("option", [o for o in OPTIONS.values() if o.scope != "later"], ids=lambda o: o.name)
+@for_each([o for o in OPTIONS.values() if o.scope != "later"])
 def test_each_option_says_over_which_schemes_it_has_a_meaning(option: Option) -> None:
     """The schemes of the table are schemes that connect, and one is refused where it has no meaning."""
     assert option.schemes <= set(SCHEMES)
@@ -289,12 +203,3 @@ def test_what_a_queue_is_declared_with(name: str) -> None:
     for wrong in ("x-delivery-limit:3", "x-queue-type", "x-queue-type:quorum,,", "x-expires:1,x-expires:2"):
         with pytest.raises(ConfigurationError, match=refusal):
             parse_uri(f"stomp://h?{name}={wrong}")
-
-
-def test_a_java_uri_may_say_what_has_no_effect_yet() -> None:
-    """What the Java client does with `preDispatchCheck` can be explained; here only its default is supported."""
-    option = "jms.redeliveryPolicy.preDispatchCheck"
-    for uri in (f"tcp://h?{option}=false", f"stomp://h?{option}=true"):
-        policy = parse_uri(uri).policies.default
-        assert isinstance(policy, RedeliveryPolicy)
-        assert policy.pre_dispatch_check is uri.startswith("stomp")

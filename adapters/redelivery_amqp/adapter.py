@@ -9,6 +9,7 @@ from redelivery.adapter import Sent, Subscribed
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
+    Commit,
     Credit,
     Forward,
     Hold,
@@ -20,7 +21,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Confirmed
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.link import Link
 from redelivery_amqp.outgoing import copied, encoded
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
+    from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.outlet import Outcome
 
@@ -91,6 +93,8 @@ class AmqpAdapter:
                 self._forward(link, command)
             case Send():
                 self._send(link, command)
+            case Commit():
+                self._commit(link, command)
             case Subscribe():
                 self._subscribe(link, command)
             case Unsubscribe():
@@ -115,7 +119,7 @@ class AmqpAdapter:
         outlet = link.links.outlet(command.copy.destination)
 
         if profile.capabilities.forward == "atomic":
-            Transfer(link.wire, link.links.coordinator(), outlet, delivery, copy, answer).begin()
+            Transfer(link.wire, link.links.coordinator(), [(outlet, copy)], [delivery], answer).begin()
         else:
             outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
 
@@ -123,13 +127,36 @@ class AmqpAdapter:
         sink = self._sink
         return lambda error: link.later(lambda: sink(Confirmed(delivery, error)))
 
+    def _commit(self, link: Link, command: Commit) -> None:
+        sink, token = self._sink, command.token
+
+        def answer(error: RedeliveryError | None) -> None:
+            link.later(lambda: sink(Sent(token, error)))
+
+        own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
+        if len(own) < len(command.deliveries):
+            answer(
+                TransportError(
+                    "the transaction was rolled back: the connection of one of its messages is gone"
+                )
+            )
+            return
+        wrong = next((wrong for each in command.messages if (wrong := _cannot_send(link, each))), None)
+        if wrong is not None:
+            answer(AdapterError(wrong))
+            return
+        now = link.wall_clock()
+        messages = [
+            (link.links.outlet(each.destination), encoded(each, link.profile, now))
+            for each in command.messages
+        ]
+        Transfer(link.wire, link.links.coordinator(), messages, own, answer).begin()
+
     def _send(self, link: Link, command: Send) -> None:
         sink, message, token = self._sink, command.message, command.token
-        if message.delay is not None and link.profile.delay is None:
-            broker = link.profile.capabilities.broker
-            link.later(
-                lambda: sink(Sent(token, AdapterError(f"{broker} has no delayed messages over AMQP 1.0")))
-            )
+        wrong = _cannot_send(link, message)
+        if wrong is not None:
+            link.later(lambda: sink(Sent(token, AdapterError(wrong))))
             return
         outlet = link.links.outlet(message.destination)
 
@@ -167,6 +194,13 @@ class AmqpAdapter:
             link.links.attach(inlet)
         else:
             link.links.outlet(command.dead_letter).when_attached(checked)
+
+
+def _cannot_send(link: Link, message: Outgoing) -> str | None:
+    """Say what the broker cannot do with a message, or None."""
+    if message.delay is not None and link.profile.delay is None:
+        return f"{link.profile.capabilities.broker} has no delayed messages over AMQP 1.0"
+    return None
 
 
 def _own(link: Link, delivery: Delivery) -> AmqpDelivery | None:

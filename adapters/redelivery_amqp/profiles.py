@@ -73,6 +73,7 @@ class Classic(Profile):
         broker="activemq",
         poison_persistent=True,
         forward="atomic",
+        transactions=True,
         flow=True,
         release=True,
         counts=True,
@@ -80,6 +81,7 @@ class Classic(Profile):
         dead_letter_destination="queue://ActiveMQ.DLQ",
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
+        individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
     )
     delay = "x-opt-delivery-delay"
     begins_anew = True
@@ -99,6 +101,7 @@ class Artemis(Profile):
         broker="artemis",
         poison_on_request=True,  # rejected goes to the dead-letter address, if there is one
         forward="atomic",
+        transactions=True,
         flow=True,
         release=True,
         counts=True,
@@ -129,6 +132,7 @@ class BrokerJ(Profile):
     capabilities = Capabilities(
         broker="qpid-broker-j",
         forward="atomic",
+        transactions=True,
         flow=True,
         release=True,
         counts=True,

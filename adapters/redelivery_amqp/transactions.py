@@ -1,6 +1,6 @@
-"""The AMQP transaction "send the dead letter, accept the original": all of it, or none.
+"""The AMQP transaction "send these, accept those": all of it, or none.
 
-Each message has its own: declare, send the copy, and only when the broker has taken the copy into the transaction
+A dead letter has its own: declare, send the copy, and only when the broker has taken the copy into the transaction
 accept the original in it too. A discharge sent along with the copy would commit the acceptance though the copy was
 refused, and the message would be gone.
 """
@@ -16,7 +16,7 @@ from redelivery_amqp.inlet import refusal
 from redelivery_amqp.outlet import judged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redelivery_amqp.delivery import AmqpDelivery
     from redelivery_amqp.outlet import Outcome, Outlet
@@ -40,18 +40,18 @@ class Transfer:
         self,
         wire: Wire,
         coordinator: Outlet,
-        outlet: Outlet,
-        delivery: AmqpDelivery,
-        copy: bytes,
+        messages: Sequence[tuple[Outlet, bytes]],
+        deliveries: Sequence[AmqpDelivery],
         answer: Callable[[RedeliveryError | None], None],
     ) -> None:
         self._wire = wire
         self._coordinator = coordinator
-        self._outlet = outlet
-        self._delivery = delivery
-        self._copy = copy
+        self._messages = messages
+        self._deliveries = deliveries
         self._answer = answer
         self._id = b""
+        self._unanswered = len(messages)
+        self._error: RedeliveryError | None = None  # the first
 
     def begin(self) -> None:
         """Declare."""
@@ -68,17 +68,29 @@ class Transfer:
             )
             return
         self._id = bytes(data[0])
-        self._outlet.send(self._copy, self._sent, self._id)
+        for outlet, message in self._messages:
+            outlet.send(message, self._answer_of(outlet), self._id)
+        if not self._messages:
+            self._accept()
 
-    def _sent(self, outcome: Outcome) -> None:
-        error = judged(outcome, self._outlet.where, self._wire.masked)
-        handle = self._delivery.handle
-        if error is None and (handle is None or self._delivery.source.ended):
+    def _answer_of(self, outlet: Outlet) -> Callable[[Outcome], None]:
+        def sent(outcome: Outcome) -> None:
+            self._error = self._error or judged(outcome, outlet.where, self._wire.masked)
+            self._unanswered -= 1
+            if not self._unanswered:
+                self._accept()
+
+        return sent
+
+    def _accept(self) -> None:
+        error = self._error
+        if error is None and any(each.handle is None or each.source.ended for each in self._deliveries):
             error = AdapterError("the consumer has ended")
         if error is not None:
             self._discharge(lambda _: self._answer(error), failed=True)
             return
-        self._wire.within(handle, self._id)
+        for delivery in self._deliveries:
+            self._wire.within(delivery.handle, self._id)
         self._discharge(self._committed, failed=False)
 
     def _discharge(self, then: Callable[[Outcome], None], *, failed: bool) -> None:
@@ -86,8 +98,9 @@ class Transfer:
 
     def _committed(self, outcome: Outcome) -> None:
         error = judged(outcome, "the transaction coordinator", self._wire.masked)
-        if error is None and self._delivery.handle is not None:
-            self._wire.forget(self._delivery.handle)
-            self._delivery.handle = None
-            self._delivery.source.unsettled.discard(self._delivery)
+        for delivery in self._deliveries if error is None else ():
+            if delivery.handle is not None:
+                self._wire.forget(delivery.handle)
+                delivery.handle = None
+                delivery.source.unsettled.discard(delivery)
         self._answer(error)

@@ -28,6 +28,7 @@ CAPABILITIES = Capabilities(
     flow=True,
     release=True,
     counts=True,
+    transactions=True,
     dead_letter_destination=DEAD_LETTERS,
     batch=False,
     browse=True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from redelivery.adapter import Browsed, Sent, Subscribed
 from redelivery.core.commands import (
     Accept,
+    Commit,
     Credit,
     Forward,
     Hold,
@@ -22,7 +23,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
-from redelivery.errors import RedeliveryError
+from redelivery.errors import RedeliveryError, TransportError
 from redelivery_memory.link import Consumer, Link, drain
 from redelivery_memory.store import Store
 from redelivery_memory.stored import MemoryDelivery
@@ -113,7 +114,7 @@ class Hub(Store):
             case _:
                 self._do_more(link, command)
 
-    def _do_more(self, link: Link, command: Hold | Release | Subscribe | Unsubscribe) -> None:
+    def _do_more(self, link: Link, command: Hold | Release | Subscribe | Unsubscribe | Commit) -> None:
         match command:
             case Hold():
                 pass  # credit is in messages here
@@ -129,6 +130,30 @@ class Hub(Store):
                 consumer = link.consumers.pop(command.consumer, None)
                 if consumer is not None:
                     self._end(consumer)
+            case Commit():
+                self._post(link, Sent(command.token, self._commit(link, command)), confirms=True)
+
+    def _commit(self, link: Link, command: Commit) -> RedeliveryError | None:
+        """Do all of it, or say why nothing of it is done."""
+        if any(self._unsettled(link, delivery) is None for delivery in command.deliveries):
+            return TransportError(
+                "the transaction was rolled back: the connection of one of its messages is gone"
+            )
+        error: RedeliveryError | None = self.faults.for_send()
+        if error is not None:
+            return error
+        try:
+            for message in command.messages:
+                self.routes.to(message.destination)
+        except RedeliveryError as refused:
+            return refused
+        for message in command.messages:
+            self._take(message)
+        for delivery in command.deliveries:
+            found = self._settled(link, delivery)
+            if found is not None:
+                self._note("accepted", found.stored)
+        return None
 
     def _accept(self, link: Link, delivery: Delivery) -> None:
         consumer = link.consumers.get(delivery.consumer)

@@ -10,6 +10,7 @@ from redelivery.adapter import Sent, Subscribed
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
+    Commit,
     Credit,
     Forward,
     Hold,
@@ -22,12 +23,13 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.core.outgoing import Outgoing
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_stomp.custody import give_back
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
-from redelivery_stomp.headers import copy_of, send_headers, subscribe_headers
+from redelivery_stomp.headers import cannot_send, copy_of, send_headers, subscribe_headers
 from redelivery_stomp.link import Link
+from redelivery_stomp.transactions import Transaction, aborted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,7 +71,7 @@ class StompAdapter:
             with link.order:
                 self._execute(link, commands)
 
-    def _execute(self, link: Link, commands: Sequence[AdapterCommand]) -> None:
+    def _execute(self, link: Link, commands: Sequence[AdapterCommand]) -> None:  # noqa: C901, PLR0912 - the table of commands
         frames: list[bytes] = []
         for command in commands:
             match command:
@@ -81,6 +83,8 @@ class StompAdapter:
                     self._forward(link, command)
                 case Send():
                     self._send(link, command)
+                case Commit():
+                    self._commit(link, command)
                 case Subscribe():
                     self._subscribe(link, command)
                 case Hold():
@@ -149,24 +153,17 @@ class StompAdapter:
         if delivery is None:
             return
         copy = copy_of(link.profile, command)
-        headers = list(send_headers(link.profile, copy, dead_letter=not command.redrive))
         answer = self._confirmation(link, delivery)
         if link.profile.capabilities.forward == "confirmed":
+            headers = list(send_headers(link.profile, copy, dead_letter=not command.redrive))
             receipt = link.receipt(answer, address=link.profile.address(copy.destination))
             link.write(frame(b"SEND", [*headers, receipt], copy.body))
             return
-        transaction = f"t{link.epoch}-{next(self._transactions)}"
-        within = [("transaction", transaction)]
-        # The SEND must have no receipt: then Classic lets a refused one spoil the whole transaction. With a receipt it
-        # answers ERROR for the SEND alone, and commits the ACK (measured: the message would be gone).
-        link.write(
-            b"".join((
-                frame(b"BEGIN", within),
-                frame(b"SEND", [*headers, *within], copy.body),
-                b"%btransaction:%b\n\n\0" % (delivery.settlement(b"ACK"), transaction.encode()),
-                frame(b"COMMIT", [*within, link.receipt(answer)]),
-            ))
-        )  # fmt: skip
+        name = self._transaction(link)
+        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=not command.redrive)
+
+    def _transaction(self, link: Link) -> str:
+        return f"t{link.epoch}-{next(self._transactions)}"
 
     def _confirmation(self, link: Link, delivery: StompDelivery) -> Any:
         def answer(error: RedeliveryError | None) -> None:
@@ -178,9 +175,7 @@ class StompAdapter:
 
     def _send(self, link: Link, command: Send) -> None:
         message = command.message
-        wrong = link.profile.cannot_send(message)
-        for name in link.profile.protocol_headers.intersection(message.headers):
-            wrong = f"header {name!r} is STOMP's own and cannot be set"
+        wrong = cannot_send(link.profile, message)
         if wrong is not None:
             self._sink(Sent(command.token, AdapterError(wrong)))
             return
@@ -189,6 +184,26 @@ class StompAdapter:
             address=link.profile.address(message.destination),
         )
         link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
+
+    def _commit(self, link: Link, command: Commit) -> None:
+        own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
+        wrong = next((wrong for each in command.messages if (wrong := cannot_send(link.profile, each))), None)
+        error: RedeliveryError | None = None if wrong is None else AdapterError(wrong)
+        if len(own) < len(command.deliveries):
+            error = TransportError(
+                "the transaction was rolled back: the connection of one of its messages is gone"
+            )
+        if error is not None:
+            self._sink(Sent(command.token, error))
+            return
+
+        def answer(error: RedeliveryError | None) -> None:
+            if error is None:
+                _settled(own)
+            self._sink(Sent(command.token, error))
+
+        link.accepted(own)
+        Transaction(link, self._transaction(link), answer).begin(command.messages, own)
 
     def _subscribe(self, link: Link, command: Subscribe) -> None:
         consumer, refused = command.consumer, False
@@ -241,10 +256,6 @@ class StompAdapter:
         The brokers check the permission, and make the queue where they may, when they see the SEND. RabbitMQ gives a
         SEND in a transaction no receipt before its COMMIT, and checks the right to declare the queue only.
         """
-        within = [("transaction", f"t{link.epoch}-{next(self._transactions)}")]
-        message = Outgoing(destination, b"")
-        address = link.profile.address(destination)
-        headers = [*send_headers(link.profile, message, dead_letter=True), *within]
         # Receipts come in the order of the requests; an error on the SEND answers for both.
         answered = False
 
@@ -258,15 +269,9 @@ class StompAdapter:
             if error is not None:
                 once(error)
 
-        if not link.profile.declares:
-            headers.append(link.receipt(sent))
-        link.write(
-            b"".join((
-                frame(b"BEGIN", within),
-                frame(b"SEND", headers),
-                frame(b"ABORT", [*within, link.receipt(once, address=address)]),
-            ))
-        )  # fmt: skip
+        own = None if link.profile.declares else link.receipt(sent)
+        receipt = link.receipt(once, address=link.profile.address(destination))
+        link.write(aborted(link.profile, self._transaction(link), Outgoing(destination, b""), own, receipt))
 
 
 def _own(link: Link, delivery: Delivery) -> StompDelivery | None:

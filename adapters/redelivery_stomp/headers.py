@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.profile import Profile
 
-__all__ = ["copy_of", "send_headers", "subscribe_headers"]
+__all__ = ["cannot_send", "copy_of", "send_headers", "subscribe_headers"]
 
 
 def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tuple[str, object]]:
@@ -50,6 +50,13 @@ def send_headers(
     if message.destination.startswith("queue://"):
         yield from profile.dead_letter_arguments if dead_letter else profile.queue_arguments
     yield from message.headers.items()
+
+
+def cannot_send(profile: Profile, message: Outgoing) -> str | None:
+    """Say what of a message cannot be said over STOMP, or None."""
+    for name in profile.protocol_headers.intersection(message.headers):
+        return f"header {name!r} is STOMP's own and cannot be set"
+    return profile.cannot_send(message)
 
 
 def copy_of(profile: Profile, command: Forward) -> Outgoing:

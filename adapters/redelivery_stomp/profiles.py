@@ -33,10 +33,12 @@ class Classic(Profile):
         groups=False,  # JMSXGroupID is never shown to a STOMP consumer
         poison_persistent=True,
         forward="atomic",
+        transactions=True,
         max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
         dead_letter_destination="queue://ActiveMQ.DLQ",
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
+        individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
     )
     handle = b"\nack:"
     group_header = "JMSXGroupID"

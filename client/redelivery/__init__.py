@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redelivery.aio import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
+    from redelivery.async_session import AsyncSession
+    from redelivery.classifier import Classifier
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
     from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
     from redelivery.letters.letter import DeadLetter
     from redelivery.letters.queue import DeadLetterQueue, dead_letters
     from redelivery.message import Message
+    from redelivery.session import Session
     from redelivery.settings import Settings
-    from redelivery.steer import Classifier, Defer, Discard, Poison
+    from redelivery.steer import Defer, Discard, Poison
     from redelivery.uri import parse_uri
 
 __version__ = "0.1.0"
@@ -41,7 +44,8 @@ _HOMES = {
     "ArtemisRedeliveryPolicy": "core.artemis_policy",
     "AsyncConnection": "aio",
     "AsyncConsumer": "async_consumer",
-    "Classifier": "steer",
+    "AsyncSession": "async_session",
+    "Classifier": "classifier",
     "ConfigurationError": "errors",
     "DeadLetter": "letters.letter",
     "DeadLetterQueue": "letters.queue",
@@ -57,6 +61,7 @@ _HOMES = {
     "RedeliveryPolicy": "core.policy",
     "RedeliveryPolicyMap": "core.policy_map",
     "Report": "core.report",
+    "Session": "session",
     "Settings": "settings",
     "TransportError": "errors",
     "connect": "connection",
@@ -71,6 +76,7 @@ __all__ = [
     "ArtemisRedeliveryPolicy",
     "AsyncConnection",
     "AsyncConsumer",
+    "AsyncSession",
     "Classifier",
     "ConfigurationError",
     "Connection",
@@ -87,6 +93,7 @@ __all__ = [
     "RedeliveryPolicy",
     "RedeliveryPolicyMap",
     "Report",
+    "Session",
     "Settings",
     "TransportError",
     "connect",

@@ -85,9 +85,9 @@ class Adapter(Protocol):
         Never waits for the broker, neither for an answer nor until it reads: what its socket does not take is written
         behind the caller. Locks are held around this, and calls with a deadline are made of it.
 
-        Answers come through the sink: `Sent`, `Subscribed`, `Confirmed`, `Browsed`. What cannot be written is dropped,
-        because `ConnectionLost` follows. A command for a delivery whose epoch is not the open connection's is dropped
-        too.
+        Answers come through the sink: `Sent` (also of a `Commit`), `Subscribed`, `Confirmed`, `Browsed`. What cannot be
+        written is dropped, because `ConnectionLost` follows. A command for a delivery whose epoch is not the open
+        connection's is dropped too; a `Commit` with one is answered with a TransportError, and nothing of it is done.
         """
 
     def close(self, timeout: float, /) -> None:

@@ -11,14 +11,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from redelivery.async_consumer import AsyncConsumer
+from redelivery.async_session import AsyncSession
 from redelivery.core.convert import seconds
 from redelivery.core.events import Drained
-from redelivery.drive.arguments import ConnectOptions, ConsumerOptions, ListenOptions, checked_listener, shows
-from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, Listener, not_subscribed
-from redelivery.drive.idle import IdleWatch
+from redelivery.drive.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
+from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.log import brief
 from redelivery.drive.sending import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.drive.session_base import Seat
 from redelivery.drive.task import work
 from redelivery.drive.waiter import Waiter, answer_on_loop, in_own_thread
 from redelivery.errors import ConfigurationError, RedeliveryError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.report import Report
     from redelivery.drive.channel import Channel
+    from redelivery.drive.holdings import Holdings
     from redelivery.message import Message
 
     Handler = Callable[[Message], Awaitable[object] | object]
@@ -49,6 +51,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     """A connection with its consumers and listeners, for asyncio. Made by `connect_async`."""
 
     _maker = "connect_async"
+    _awaits = True
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         super().__init__(uri, **options)
@@ -101,6 +104,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             finally:  # also of a close that is cancelled: nobody could close the connection again
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)
+                self._roll_back_sessions()
                 left = max(0.0, deadline - time.monotonic())
                 await in_own_thread(self._keeper.close, left)
 
@@ -116,15 +120,24 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
 
         Args:
             destination: as for `Connection.consumer`, and so are the errors.
-            selector, subscription, credit, ordering: as there.
+            selector, subscription, credit, ordering, errors: as there.
         """
         self._check_open()
         channel, waiter = await self._awaited(destination, options)
         return AsyncConsumer(channel, waiter, self._keeper.unsubscribe)
 
-    async def _awaited(self, destination: str, options: ConsumerOptions) -> tuple[Channel, Waiter]:
+    def session(self, mode: str = "individual") -> AsyncSession:
+        """Return a session. Argument and errors as for `Connection.session`."""
+        self._check_open()
+        seat = Seat(self._keeper, self._clock, self._check_open, self._awaited, self._listening, self.send)
+        self._sessions.append(session := AsyncSession(seat, mode))
+        return session
+
+    async def _awaited(
+        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
+    ) -> tuple[Channel, Waiter]:
         assert self._loop is not None, "checked by _check_open"
-        channel = self._channel(destination, options)
+        channel = self._channel(destination, options, holdings)
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
             await answer_on_loop(deadline, self._keeper.subscribe(channel), self._clock)
@@ -153,7 +166,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         Args:
             destination: as for `consumer`.
             handler: called with each `Message`, and awaited if it is `async def`.
-            workers, selector, subscription, credit, ordering, timeout: as for `Connection.listen`.
+            workers, selector, subscription, credit, ordering, errors, timeout: as for `Connection.listen`.
         """
         if handler is None:
 
@@ -161,9 +174,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                 return self.listen(destination, function, **options)
 
             return decorate
-        self._check_fresh()
-        consumer = checked_listener(self.settings, destination, handler, options)
-        self._listeners.append(Listener(destination, handler, options.get("workers", 1), consumer))
+        self._listening(destination, handler, options)
         return handler
 
     async def start(self) -> None:
@@ -175,7 +186,9 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             self._pool = ThreadPoolExecutor(plain, thread_name_prefix="redelivery-worker")
         for listener in self._listeners:
             if listener.channel is None:
-                listener.channel, waiter = await self._awaited(listener.destination, listener.options)
+                listener.channel, waiter = await self._awaited(
+                    listener.destination, listener.options, listener.holdings
+                )
                 pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
                 listener.runners = [
                     asyncio.create_task(self._work(listener.channel, waiter, listener.handler, pool))
@@ -188,21 +201,11 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         With `until_idle`, also once nothing has come, run or waited for so many seconds; never during an outage.
         A cancelled `run` drains nothing: what is unsettled goes back to the broker when the connection closes.
         """
-        drain_timeout = seconds(drain_timeout, "drain_timeout")
-        if until_idle is not None:
-            seconds(until_idle, "until_idle", none="to run until it is stopped")
-        self._check_fresh()
-        if not self._listeners:
-            raise ConfigurationError("nothing to run: register a handler with listen() first")
+        idle = self._to_run(drain_timeout, until_idle)
         await self.start()
         assert self._stopping is not None, "checked by start"
         handled = self._handle_signals()
         try:
-            idle = (
-                None
-                if until_idle is None
-                else IdleWatch(self._channels, until_idle, lambda: self.connected, self._clock)
-            )
             while not self._stopping.is_set() and not (idle is not None and idle.over()):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), None if idle is None else idle.interval)
@@ -231,6 +234,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         tasks = self._tasks()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
+        self._roll_back_sessions()
         for channel in list(self._channels):
             await in_own_thread(channel.wait_confirmed, deadline)
         self._keeper.flush()
@@ -269,8 +273,6 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
             self._failure = self._failure or error
             self.stop()
-
-    # Sending.
 
     async def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
         """Send a message, wait for the broker's confirmation, return its id. Errors as `Connection.send`.

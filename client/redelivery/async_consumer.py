@@ -8,7 +8,7 @@ from redelivery.core.convert import seconds
 from redelivery.drive.arguments import patience
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.waiter import in_own_thread
-from redelivery.message import Message
+from redelivery.message import pulled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.drive.channel import Channel
     from redelivery.drive.waiter import Waiter
+    from redelivery.message import Message
 
 __all__ = ["AsyncConsumer"]
 
@@ -49,7 +50,7 @@ class AsyncConsumer:
             TransportError: the connection was lost, and reconnecting was given up.
         """
         delivery = await self._waiter.take(self._channel, timeout=patience(timeout))
-        return None if delivery is None else Message(delivery, self._channel)
+        return None if delivery is None else pulled(delivery, self._channel)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Go through messages until the consumer closes or drains."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
@@ -10,15 +9,16 @@ from redelivery.consumer import Consumer
 from redelivery.core.convert import seconds
 from redelivery.core.events import Drained
 from redelivery.drive.answer import answer_by
-from redelivery.drive.arguments import ConnectOptions, ConsumerOptions, ListenOptions, checked_listener, shows
-from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, Listener, not_subscribed
-from redelivery.drive.idle import IdleWatch
+from redelivery.drive.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
+from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.log import brief
 from redelivery.drive.sending import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.drive.session_base import Seat
 from redelivery.drive.stopping import Signals, Stopping
 from redelivery.drive.worker import Worker
 from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.report import Report
     from redelivery.drive.channel import Channel
+    from redelivery.drive.holdings import Holdings
     from redelivery.message import Message
 
     Handler = Callable[[Message], object]
@@ -40,7 +41,7 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
     Args:
         uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…` or `failover:(…)`, with options.
         policies: instead of policies in the URI.
-        errors: not supported yet.
+        errors: a `redelivery.Classifier`: what becomes of a message by the type of its exception.
         ledger: not supported yet.
         observer: called with each command of each consumer, in order; it must not block.
         clock: a `redelivery.testing.ManualClock` in tests.
@@ -93,6 +94,7 @@ class Connection(ConnectionBase[Worker]):
         if self._entered and not self._closed:
             self._closed = True
             self._stopping.set()
+            self._roll_back_sessions()
             self._keeper.close(timeout)
 
     # Consuming.
@@ -106,6 +108,7 @@ class Connection(ConnectionBase[Worker]):
             subscription: the name of a durable topic subscription; needs `jms.clientID` in the URI.
             credit: messages that may be unsettled here at once; the URI's by default (1000).
             ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
+            errors: a `redelivery.Classifier` instead of the connection's.
 
         Raises:
             ConfigurationError: the arguments cannot be honoured.
@@ -115,9 +118,28 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         return Consumer(self._subscribed(destination, options), self._keeper.unsubscribe)
 
-    def _subscribed(self, destination: str, options: ConsumerOptions) -> Channel:
+    def session(self, mode: str = "individual") -> Session:
+        """Return a session: consumers, listeners and sends that are settled together.
+
+        Args:
+            mode: `auto`, `client`, `individual`, `transacted` or `dups_ok`; see docs/sessions.md.
+
+        Raises:
+            ConfigurationError: there is no such mode, or the broker has no transactions over this protocol.
+        """
+        self._check_open()
+        session = Session(
+            Seat(self._keeper, self._clock, self._check_open, self._subscribed, self._listening, self.send),
+            mode,
+        )
+        self._sessions.append(session)
+        return session
+
+    def _subscribed(
+        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
+    ) -> Channel:
         """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
-        channel = self._channel(destination, options)
+        channel = self._channel(destination, options, holdings)
         self._await_subscription(channel)
         return channel
 
@@ -149,7 +171,7 @@ class Connection(ConnectionBase[Worker]):
             destination: as for `consumer`.
             handler: called with each `Message`.
             workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering: as for `consumer`.
+            selector, subscription, credit, ordering, errors: as for `consumer`.
             timeout: not supported yet.
 
         Raises:
@@ -161,14 +183,7 @@ class Connection(ConnectionBase[Worker]):
                 return self.listen(destination, function, **options)
 
             return decorate
-        self._check_fresh()
-        consumer = checked_listener(self.settings, destination, handler, options)
-        if inspect.iscoroutinefunction(handler):
-            raise ConfigurationError(
-                f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
-                option="handler",
-            )
-        self._listeners.append(Listener(destination, handler, options.get("workers", 1), consumer))
+        self._listening(destination, handler, options)
         return handler
 
     def start(self) -> None:
@@ -177,7 +192,7 @@ class Connection(ConnectionBase[Worker]):
         self._check_fresh()
         for listener in self._listeners:
             if listener.channel is None:
-                listener.channel = self._subscribed(listener.destination, listener.options)
+                listener.channel = self._subscribed(listener.destination, listener.options, listener.holdings)
                 listener.runners = [
                     Worker(listener.channel, listener.handler, self._clock, self._ended)
                     for _ in range(listener.workers)
@@ -197,19 +212,9 @@ class Connection(ConnectionBase[Worker]):
             AdapterError: the broker ended a consumer.
             TransportError: the connection was lost, and reconnecting was given up.
         """
-        drain_timeout = seconds(drain_timeout, "drain_timeout")
-        if until_idle is not None:
-            seconds(until_idle, "until_idle", none="to run until it is stopped")
-        self._check_fresh()
-        if not self._listeners:
-            raise ConfigurationError("nothing to run: register a handler with listen() first")
+        idle = self._to_run(drain_timeout, until_idle)
         with Signals(self.stop):
             self.start()
-            idle = (
-                None
-                if until_idle is None
-                else IdleWatch(self._channels, until_idle, lambda: self.connected, self._clock)
-            )
             while not self._stopping.wait(None if idle is None else idle.interval):
                 if idle is not None and idle.over():
                     break
@@ -235,6 +240,7 @@ class Connection(ConnectionBase[Worker]):
             for worker in listener.runners:
                 if worker.thread is not threading.current_thread():
                     worker.thread.join(max(0.0, deadline - self._clock.monotonic()))
+        self._roll_back_sessions()
         for channel in list(self._channels):
             channel.wait_confirmed(deadline)
         self._keeper.flush()

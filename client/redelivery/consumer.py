@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from redelivery.core.convert import seconds
 from redelivery.drive.arguments import patience
 from redelivery.drive.link import CLOSE_TIMEOUT
-from redelivery.message import Message
+from redelivery.message import pulled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.drive.channel import Channel
+    from redelivery.message import Message
 
 __all__ = ["Consumer"]
 
@@ -47,7 +48,7 @@ class Consumer:
             TransportError: the connection was lost, and reconnecting was given up.
         """
         delivery = self._channel.take(None, patience(timeout))
-        return None if delivery is None else Message(delivery, self._channel)
+        return None if delivery is None else pulled(delivery, self._channel)
 
     def __iter__(self) -> Iterator[Message]:
         """Go through messages until the consumer closes or drains."""

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Self
 
 from redelivery.core.delivery import Cause
-from redelivery.core.events import Deferred, Discarded, Failed, Poisoned, Released, Succeeded
+from redelivery.core.events import Failed, Poisoned, Released, Succeeded
 from redelivery.errors import AlreadySettled
 from redelivery.steer import Defer, Discard, Poison
 
@@ -20,20 +20,9 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.drive.channel import Channel
 
-__all__ = ["Message", "event_for"]
+__all__ = ["Message", "log_failure", "message_for", "pulled"]
 
 logger = logging.getLogger("redelivery")
-
-
-def event_for(delivery: Delivery, error: Exception) -> Event:
-    """Return what an exception of a handler means for its delivery."""
-    if isinstance(error, Poison):
-        return Poisoned(delivery, Cause.of(error))
-    if isinstance(error, Discard):
-        return Discarded(delivery, Cause.of(error))
-    if isinstance(error, Defer):
-        return Deferred(delivery, error.delay, Cause.of(error))
-    return Failed(delivery, Cause.of(error))
 
 
 class Message:
@@ -168,7 +157,13 @@ class Message:
         return self._settle(Succeeded(self._delivery))
 
     def fail(self, cause: BaseException | str = "failed") -> bool:
-        """Charge one redelivery: it comes again after its policy's delay, or is poison. False if too late."""
+        """Charge one redelivery: it comes again after its policy's delay, or is poison. False if too late.
+
+        An exception is taken as if the handler had raised it: `errors=` may have another policy for its type, or
+        poison, discard or defer the message.
+        """
+        if isinstance(cause, Exception):
+            return self._settle(self._event_for(cause))
         return self._settle(Failed(self._delivery, Cause.of(cause)))
 
     def poison(self, reason: BaseException | str = "poisoned by the application") -> bool:
@@ -190,6 +185,19 @@ class Message:
         self._outcome = self._channel.settle(self._delivery, event)
         return self._outcome != "stale"
 
+    def result(self, error: BaseException | None) -> Event | None:
+        """Return what the end of a handler means, to be fed; None if the handler settled the message itself."""
+        if self._outcome is not None:
+            return None
+        if error is None or isinstance(error, Exception):
+            return self._event_for(error)
+        return Failed(self._delivery, Cause.of(error))
+
+    def give_back(self) -> None:
+        """Release it, unless it has been settled."""
+        if self._outcome is None:
+            self.release()
+
     def settle_for(self, error: BaseException | None) -> bool:
         """Settle as leaving `with message:` does; return whether the error has been dealt with."""
         if isinstance(error, Exception):
@@ -201,7 +209,9 @@ class Message:
     def _event_for(self, error: BaseException | None) -> Event:
         if error is None:
             return Succeeded(self._delivery)
-        return event_for(self._delivery, error) if isinstance(error, Exception) else Released(self._delivery)
+        if not isinstance(error, Exception):
+            return Released(self._delivery)
+        return self._channel.errors.event_for(self._delivery, error)
 
     def __enter__(self) -> Self:
         return self
@@ -218,6 +228,20 @@ class Message:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         return self.settle_for(error) and error is not None
+
+
+def message_for(delivery: Delivery, channel: Channel) -> Message:
+    """Return the message for a delivery: its consumer's session may have it settled with others."""
+    holdings = channel.holdings
+    return Message(delivery, channel) if holdings is None else holdings.message(delivery, channel)
+
+
+def pulled(delivery: Delivery, channel: Channel) -> Message:
+    """Return the message that a `receive` returns: some sessions acknowledge it before that, as the reference does."""
+    message = message_for(delivery, channel)
+    if channel.holdings is not None:
+        channel.holdings.pulled(message)
+    return message
 
 
 def log_failure(message: Message, error: BaseException) -> None:

@@ -11,6 +11,8 @@ from redelivery.core.policy_map import RedeliveryPolicyMap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from redelivery.core.strategies import Discarding, Individual
+
 __all__ = [
     "QUEUE_ARGUMENTS",
     "BrokerName",
@@ -151,7 +153,17 @@ class Settings:
     dead_letter: DeadLetterRoute = "auto"
     dead_letter_destination: str | None = None
     """Qualified (`queue://name`); None: the broker's own default."""
-    dead_letter_strategy: Literal["shared"] = "shared"
+    dead_letter_strategy: Literal["shared", "individual", "discarding"] = "shared"
+    individual: Individual | None = None
+    """How the individual dead-letter destinations are called; None: another strategy."""
+    discarding: Discarding | None = None
+    """Which dead letters are dropped; None: another strategy."""
+    report_interval: int = 1000
+    """Discarding: a line in the log for each so many dropped; 0: none."""
+    send_exhausted: bool = True
+    """Whether what has used up its redeliveries is dead-lettered; Classic's `sendToDlqIfMaxRetriesExceeded`."""
+    fallback: bool = True
+    """Whether one that no entry of the policy map serves is dead-lettered; Classic's `fallbackToDeadLetter`."""
     dead_letter_expiration: float = 0.0
     """Seconds that a forwarded copy lives; 0 is for ever."""
     process_expired: bool = True

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.core.convert import seconds
-from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
-__all__ = ["Classifier", "Defer", "Discard", "Poison"]
+__all__ = ["Defer", "Discard", "Poison"]
 
 
 class Poison(RedeliveryError):
@@ -40,10 +40,3 @@ class Defer(RedeliveryError):
     def __init__(self, delay: float | timedelta, reason: str = "deferred by the handler") -> None:
         super().__init__(reason)
         self.delay = seconds(delay, "Defer: delay")
-
-
-class Classifier:
-    """Chooses by an exception's type what becomes of its message. Not supported yet."""
-
-    def __init__(self) -> None:
-        raise ConfigurationError("redelivery.Classifier is not supported yet; raise Poison, Discard or Defer")

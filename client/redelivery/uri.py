@@ -13,11 +13,10 @@ from redelivery.core.wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.options import MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
 from redelivery.settings import Endpoint, Secret, Settings
+from redelivery.uri_dead_letters import OUTCOME, dead_letters
 from redelivery.uri_read import (
-    OUTCOME,
     Masked,
     Reader,
-    dead_letters,
     failover,
     ordering,
     queue_arguments,
@@ -49,8 +48,6 @@ def parse_uri(text: str) -> Settings:
     given, patterns, inapplicable = _sorted_out(parts, java=family == "java")
     read = Reader(given)
     policies = _policies(given, patterns, quiet=parts.quiet)
-    if family != "java":  # which is explained only
-        _refuse_unsupported(policies, quiet=parts.quiet)
     user, password = _credentials(parts, read)
     endpoints = tuple(Endpoint(a.scheme, a.host, a.port) for a in parts.addresses)
     queue, topic, durable = _credits(read)
@@ -218,7 +215,7 @@ def _policies(
         options["maximumRedeliveries"] = convert.option_whole(
             options.pop(qpid), prefix + qpid, -1, convert.MAX_INT
         )
-    default = RedeliveryPolicy.from_prefixed_options(options, prefix)
+    default = RedeliveryPolicy.from_prefixed_options(options, prefix) if options else None
     mapping = {
         pattern: RedeliveryPolicy.from_prefixed_options(
             values, f"{MAP_PREFIX}{'<pattern>' if quiet else pattern}."
@@ -226,14 +223,6 @@ def _policies(
         for pattern, values in patterns.items()
     }
     return RedeliveryPolicyMap(mapping, default=default)
-
-
-def _refuse_unsupported(policies: RedeliveryPolicyMap, *, quiet: bool) -> None:
-    for pattern, policy in ((None, policies.default), *policies.entries):
-        if isinstance(policy, RedeliveryPolicy) and not policy.pre_dispatch_check:
-            of = f"{MAP_PREFIX}{'<pattern>' if quiet else pattern}" if pattern else "jms.redeliveryPolicy"
-            name = f"{of}.preDispatchCheck"
-            raise ConfigurationError(f"{name}=false is not supported yet; supported: true", option=name)
 
 
 def _credentials(parts: Parts, read: Reader) -> tuple[str | None, Secret | None]:

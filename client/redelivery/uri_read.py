@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
 from redelivery.core import convert
-from redelivery.core.destination import Destination
 from redelivery.errors import ConfigurationError
 from redelivery.options import OPTIONS
 from redelivery.settings import (
     QUEUE_ARGUMENTS,
-    BrokerName,
-    DeadLetterRoute,
     FailoverSettings,
     Ordering,
     QueueArguments,
@@ -23,19 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "OUTCOME",
-    "DeadLetterFields",
     "Masked",
     "Reader",
-    "dead_letters",
     "failover",
     "ordering",
     "queue_arguments",
     "tls",
 ]
-
-OUTCOME = "jms.redeliveryPolicy.outcome"
-_OUTCOMES = ("ACCEPTED", "REJECTED", "RELEASED", "MODIFIED_FAILED", "MODIFIED_FAILED_UNDELIVERABLE")
 
 
 class Masked(str):
@@ -184,95 +175,3 @@ def queue_arguments(read: Reader, name: str) -> QueueArguments:
 def _secret(read: Reader, name: str) -> Secret | None:
     text = read.text(name)
     return None if text is None else Secret(text)
-
-
-class DeadLetterFields(TypedDict):
-    """The dead-letter fields of `Settings`."""
-
-    dead_letter: DeadLetterRoute
-    dead_letter_destination: str | None
-    dead_letter_strategy: Literal["shared"]
-    dead_letter_expiration: float
-    empty_body: Literal["stop", "forward"]
-    broker: BrokerName
-    process_expired: bool
-    process_non_persistent: bool
-
-
-def dead_letters(read: Reader) -> DeadLetterFields:
-    """Return what becomes of poisoned and expired messages."""
-    for name, only in (("redelivery.deadLetterStrategy", "shared"), ("redelivery.scheduler", "client")):
-        chosen = read.choice(name, only)
-        if chosen != only:
-            raise ConfigurationError(f"{name}={chosen} is not supported yet; supported: {only}", option=name)
-    route = _route(read)
-    destination = _dead_letter_destination(read)
-    for name in ("redelivery.deadLetterDestination", "redelivery.deadLetterExpiration"):
-        if name in read.given and route in ("ack", "discard"):
-            raise ConfigurationError(
-                f"{name} is for forwarded copies, and redelivery.deadLetter={route} makes none", option=name
-            )
-    return {
-        "dead_letter": route,
-        "dead_letter_destination": destination,
-        "dead_letter_strategy": "shared",
-        "dead_letter_expiration": read.seconds("redelivery.deadLetterExpiration", 0.0),
-        "broker": cast("BrokerName", read.choice("redelivery.broker", "auto")),
-        "empty_body": cast("Literal['stop', 'forward']", read.choice("redelivery.emptyBody", "stop")),
-        "process_expired": read.flag("redelivery.processExpired", True),  # noqa: FBT003
-        "process_non_persistent": read.flag("redelivery.processNonPersistent", True),  # noqa: FBT003
-    }
-
-
-def _route(read: Reader) -> DeadLetterRoute:
-    name = "redelivery.deadLetter"
-    outcome = _outcome(read)
-    if outcome is None:
-        return cast("DeadLetterRoute", read.choice(name, "auto"))
-    if name in read.given:
-        raise ConfigurationError(
-            f"{OUTCOME} and {name} are the same setting: give one of them", option=OUTCOME
-        )
-    return outcome
-
-
-def _outcome(read: Reader) -> DeadLetterRoute | None:
-    """Return the route that Qpid JMS's outcome means; its names are free in case, or numbers from 1."""
-    value = read.given.get(OUTCOME)
-    if value is None:
-        return None
-    word = value.upper()
-    if word in ("1", "2", "3", "4", "5"):
-        word = _OUTCOMES[int(word) - 1]
-    if word == "ACCEPTED":
-        return "discard"
-    if word == "REJECTED":
-        return "ack"
-    if word == "MODIFIED_FAILED_UNDELIVERABLE":
-        raise ConfigurationError(
-            f"{OUTCOME}={word} is not supported yet; supported: ACCEPTED, REJECTED", option=OUTCOME
-        )
-    if word in _OUTCOMES:
-        raise ConfigurationError(
-            f"{OUTCOME}={word} gives a poison message back for ever; allowed: ACCEPTED, REJECTED",
-            option=OUTCOME,
-        )
-    raise convert.refuse(OUTCOME, value, "one of ACCEPTED, REJECTED")
-
-
-def _dead_letter_destination(read: Reader) -> str | None:
-    name = "redelivery.deadLetterDestination"
-    if name not in read.given:
-        return None
-    value = read.given[name]
-    try:
-        found = Destination.parse(str(value))
-    except ConfigurationError as error:
-        why = "no destination" if isinstance(value, Masked) else str(error)
-        raise ConfigurationError(f"{name}: {why}", option=name) from None
-    wild = found.kind != "native" and any(token in ("*", ">") for token in found.name.split("."))
-    if found.is_temporary or len(found.members) > 1 or wild or found.options:
-        raise ConfigurationError(
-            f"{name} must be one queue, topic or native address, without wildcards", option=name
-        )
-    return str(found)

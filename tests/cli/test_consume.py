@@ -243,3 +243,17 @@ def test_signals_are_put_back(cli: Any, shop: MemoryBroker, uri: str) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     cli("consume", uri, "orders", "--count", "1")
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_exit_statuses_that_steer(cli: Any, shop: MemoryBroker, uri: str) -> None:
+    """A command can poison or discard its message by its exit status; any other one fails it."""
+    command = 'case "$REDELIVERY_HEADER_number" in 1) echo bad >&2; exit 65;; 2) exit 3;; *) exit 0;; esac'
+    ended = cli("consume", uri, "orders", "--exec", command, "--count", "3", "--poison-on", "64,65",
+                "--discard-on", "3", "--output", "json")  # fmt: skip
+    assert ended.code == 0
+    report = json.loads(ended.out)
+    assert {name: report[name] for name in ("accepted", "poisoned", "discarded", "redelivered")} == {
+        "accepted": 1, "poisoned": 1, "discarded": 1, "redelivered": 0,
+    }  # fmt: skip
+    (letter,) = shop.dead_letters()
+    assert (letter.cause, letter.count) == ("Poison: exit status 65: bad", 1)

@@ -64,6 +64,9 @@ MEMORY = "memory://mistakes"
         (["consume", MEMORY, "a", "--count", "1.5"], 2, "1.5"),
         (["consume", MEMORY, "a", "--idle", "0"], 2, "--idle"),
         (["consume", MEMORY, "a", "--handler", "os:getcwd", "--exec", "cat"], 2, "not both"),
+        (["consume", MEMORY, "a", "--poison-on", "65"], 2, "--poison-on is about the exit status"),
+        (["consume", MEMORY, "a", "--exec", "cat", "--poison-on", "0"], 2, "from 1 to 255"),
+        (["consume", MEMORY, "a", "--exec", "cat", "--poison-on", "1", "--discard-on", "2,1"], 2, "status 1"),
         (["consume", MEMORY, "a", "--handler", "getcwd"], 78, "module:function"),
         (["consume", MEMORY, "a", "--handler", "no_such_module:f"], 78, "No module named 'no_such_module'"),
         (["consume", MEMORY, "a", "--handler", "os:getcwdd"], 78, "did you mean 'getcwd'"),
@@ -91,8 +94,6 @@ MEMORY = "memory://mistakes"
             "no such directory",
         ),
         (["policy", "explain", MEMORY, "--destination", "queu://a"], 78, "queue://"),
-        (["policy", "explain", "broker.xml", "--destination", "a"], 78, "not supported yet"),
-        (["policy", "convert", "broker.xml", "--to", "toml"], 78, "not supported yet"),
     ],
 )
 def test_mistake(cli: Any, args: list[str], code: int, named: str) -> None:

@@ -71,6 +71,17 @@ def test_java_uri(cli: Any) -> None:
         ("redelivery.deadLetter=ack", "the broker is told"),
         ("redelivery.deadLetter=forward", "a copy goes to the dead-letter queue"),
         ("redelivery.deadLetterDestination=lost", "a copy goes to queue://lost"),
+        ("redelivery.deadLetterStrategy=individual", "the dead-letter destination of its own destination"),
+        ("redelivery.deadLetterStrategy=discarding", "it is accepted and dropped"),
+        (
+            "redelivery.deadLetterStrategy=discarding&redelivery.discard=other",
+            "it goes to the dead-letter queue",
+        ),
+        ("redelivery.sendToDlqIfMaxRetriesExceeded=false", "it is accepted and dropped"),
+        (
+            "jms.redeliveryPolicyMap.x.maximumRedeliveries=1&redelivery.fallbackToDeadLetter=false",
+            "and dropped",
+        ),
     ],
 )
 def test_what_happens_then(cli: Any, options: str, then: str) -> None:

@@ -171,11 +171,7 @@ def test_other_options_go_with_the_argument(twin: Twin) -> None:
     ("arguments", "text"),
     [
         ({"policies": RedeliveryPolicy()}, r"RedeliveryPolicyMap\(default=policy\)"),
-        (
-            {"policies": RedeliveryPolicyMap({"A": RedeliveryPolicy(pre_dispatch_check=False)})},
-            "pre_dispatch_check=False is not supported yet",
-        ),
-        ({"errors": object()}, "errors= is not supported yet"),
+        ({"errors": object()}, "errors= must be a redelivery.Classifier, not object"),
         ({"ledger": "sqlite:///x"}, "ledger= is not supported yet"),
     ],
 )

@@ -50,3 +50,15 @@ def test_only_the_policies_that_may_serve_count() -> None:
     for destination in ("slow.lane", "*.lane", "native:///amq/queue/orders"):
         with pytest.raises(ConfigurationError, match="slow"):
             plan(policies, destination)
+
+
+def test_what_is_checked_before_the_first_dispatch() -> None:
+    """The dead-letter destination of one queue or topic; none behind a wildcard, or of a temporary queue, by then."""
+    settings = redelivery.connect("memory://plan?redelivery.deadLetterStrategy=individual").settings
+    vectors = {
+        "orders": "queue://DLQ.orders", "topic://prices": "queue://DLQ.prices", "orders.*": None, "topic://>": None,
+        "temp-queue://answers": None,
+    }  # fmt: skip
+    for name, expected in vectors.items():
+        subscribe, _ = planned(1, Destination.parse(name), {}, settings, Capabilities("any"))
+        assert subscribe.dead_letter == expected

@@ -164,11 +164,3 @@ def test_what_no_header_can_carry_is_refused(twin: Twin, options: dict[str, Any]
 
     with pytest.raises(redelivery.ConfigurationError, match=told):
         twin.call(connection.send("orders", "body", **options))
-
-
-def test_what_is_not_there_yet_says_so(twin: Twin) -> None:
-    """Sessions and the classifier are refused in one sentence, not missing."""
-    with pytest.raises(redelivery.ConfigurationError, match="sessions are not supported yet"):
-        twin.connect().session("client")
-    with pytest.raises(redelivery.ConfigurationError, match="Classifier is not supported yet"):
-        redelivery.Classifier()

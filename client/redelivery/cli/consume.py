@@ -13,7 +13,7 @@ import click
 
 import redelivery
 from redelivery.cli.exits import FAILED, OK, PARTLY, Failure
-from redelivery.cli.kinds import number, one_of, seconds
+from redelivery.cli.kinds import number, one_of, seconds, statuses
 from redelivery.cli.printer import Printer, report_line
 from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
 from redelivery.cli.show import note, to_json
@@ -60,6 +60,14 @@ configuration, 130 and 143 interrupted before it was connected.""",
     "and the end of its stderr is the cause.",
 )  # fmt: skip
 @click.option(
+    "--poison-on", type=statuses, metavar="STATUS,...",
+    help="Exit statuses of the command that dead-letter the message at once.",
+)  # fmt: skip
+@click.option(
+    "--discard-on", type=statuses, metavar="STATUS,...",
+    help="Exit statuses of the command that accept and drop the message.",
+)  # fmt: skip
+@click.option(
     "--workers", type=number(1), default=1, show_default=True, metavar="N", help="Messages at a time."
 )
 @click.option("--count", type=number(1), metavar="N", help="Stop after so many messages are finished.")
@@ -101,6 +109,7 @@ def consume(
 
     if handler is not None and command is not None:
         raise click.UsageError("give one of --handler and --exec, not both")
+    steered = _steered(command, given.pop("poison_on"), given.pop("discard_on"))
     uri, rest = uri_and_rest(words)
     if len(rest) != 1:
         raise click.UsageError("give one destination, after the URI if there is one")
@@ -110,7 +119,7 @@ def consume(
         given["credit"] = count  # to take no more from the others than is needed
     tally = Tally(count, given.pop("idle"))
     printer = Printer(output, tally.end) if handler is None and command is None else None
-    work, commands = _work(handler, command, printer, output)
+    work, commands = _work(handler, command, printer, output, steered)
     try:
         with _terminated_cleanly():
             report, error = _run(uri, rest[0], work, tally, drain_timeout, _listen_options(given))
@@ -125,6 +134,19 @@ def consume(
     return PARTLY if report.running else OK
 
 
+def _steered(
+    command: str | None, poison_on: frozenset[int] | None, discard_on: frozenset[int] | None
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Return the exit statuses that poison and that discard. Raises UsageError if they make no sense."""
+    for name, given in (("--poison-on", poison_on), ("--discard-on", discard_on)):
+        if given is not None and command is None:
+            raise click.UsageError(f"{name} is about the exit status of a command: it needs --exec")
+    poison, discard = poison_on or frozenset(), discard_on or frozenset()
+    if both := poison & discard:
+        raise click.UsageError(f"--poison-on and --discard-on both name exit status {min(both)}")
+    return poison, discard
+
+
 def _listen_options(given: dict[str, Any]) -> ListenOptions:
     return {
         "workers": given["workers"],
@@ -136,7 +158,11 @@ def _listen_options(given: dict[str, Any]) -> ListenOptions:
 
 
 def _work(
-    handler: str | None, command: str | None, printer: Printer | None, output: str
+    handler: str | None,
+    command: str | None,
+    printer: Printer | None,
+    output: str,
+    steered: tuple[frozenset[int], frozenset[int]],
 ) -> tuple[Callable[[Message], Any], CommandHandler | None]:
     """Return what is done with each message, and the command handler if it is one. No I/O with the broker."""
     if printer is not None:
@@ -144,7 +170,9 @@ def _work(
     if command is not None:
         from redelivery.cli.execute import CommandHandler  # noqa: PLC0415
 
-        commands = CommandHandler(command, own_stdout=output == "table")
+        commands = CommandHandler(
+            command, own_stdout=output == "table", poison_on=steered[0], discard_on=steered[1]
+        )
         return commands, commands
     from redelivery.cli.handlers import load_handler  # noqa: PLC0415
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
+from redelivery.steer import Discard, Poison
 
 if TYPE_CHECKING:
     from typing import IO
@@ -61,12 +62,21 @@ def environment_of(message: Message) -> dict[str, str]:
 class CommandHandler:
     """Runs a command through the shell for each message; safe to call from several threads."""
 
-    def __init__(self, command: str, *, own_stdout: bool = True) -> None:
+    def __init__(
+        self,
+        command: str,
+        *,
+        own_stdout: bool = True,
+        poison_on: frozenset[int] = frozenset(),
+        discard_on: frozenset[int] = frozenset(),
+    ) -> None:
         """Raise ConfigurationError if the shell does not know the command.
 
-        `own_stdout`: it writes to our stdout; otherwise to our stderr, for stdout is for data.
+        `own_stdout`: it writes to our stdout; otherwise to our stderr, for stdout is for data. `poison_on`,
+        `discard_on`: exit statuses that dead-letter, or drop, the message at once.
         """
         self._command = command
+        self._steered = dict.fromkeys(poison_on, Poison) | dict.fromkeys(discard_on, Discard)
         self._stdout = None if own_stdout else 2
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -74,7 +84,7 @@ class CommandHandler:
         _check(command)
 
     def __call__(self, message: Message) -> None:
-        """Run it. Raises CommandFailed, with the end of its stderr, if the status is not 0."""
+        """Run it. Raises CommandFailed, Poison or Discard, with the end of its stderr, if the status is not 0."""
         with self._lock:
             if self._stopped:
                 raise CommandFailed("not started: stopping")
@@ -102,7 +112,7 @@ class CommandHandler:
             with self._lock:
                 self._running.discard(process)
         if status:
-            raise CommandFailed(_cause(status, bytes(tail)))
+            raise self._steered.get(status, CommandFailed)(_cause(status, bytes(tail)))
 
     def kill(self) -> None:
         """End what still runs, with all its children. Call it when the connection is closed: nothing is charged."""

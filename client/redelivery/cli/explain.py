@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy import Policy
     from redelivery.settings import Settings
 
-__all__ = ["Explanation", "Row", "explain"]
+__all__ = ["Explanation", "Row", "explain", "explain_all"]
 
 ROWS = 100  # redeliveries shown unless more are asked for
 UNLIMITED_ROWS = 10
@@ -52,8 +52,10 @@ class Row:
 class Explanation:
     """Which policy serves a destination, and what it does."""
 
-    uri: str
-    destination: str
+    source: str
+    """The URI without secrets, or the file."""
+    destination: str | None
+    """None: any that no pattern matches."""
     pattern: str | None
     policy: Policy
     options: dict[str, str]
@@ -73,10 +75,10 @@ class Explanation:
         """Whether the rows are all redeliveries that there are."""
         return len(self.rows) == self.policy.maximum_redeliveries
 
-    def fields(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
+    def fields(self, source: str = "uri") -> dict[str, Any]:
+        """Return all of it for JSON; `source`: what the policy comes from, a `uri` or a `file`."""
         return {
-            "uri": self.uri,
+            source: self.source,
             "destination": self.destination,
             "pattern": self.pattern,
             "policy": self.options,
@@ -87,13 +89,34 @@ class Explanation:
         }
 
 
-def explain(settings: Settings, uri: str, destination: str, redeliveries: int | None) -> Explanation:
-    """Explain the policy of a destination. `uri` is shown as it is: give it without secrets.
+def explain(settings: Settings, source: str, destination: str, redeliveries: int | None) -> Explanation:
+    """Explain the policy of a destination. `source` is shown as it is: give a URI without secrets.
 
     Raises ConfigurationError for what is no destination.
     """
     parsed = Destination.parse(destination)
-    policy = settings.policies.policy_for(parsed)
+    policies = settings.policies
+    return _explained(
+        settings, source, str(parsed), policies.pattern_for(parsed), policies.policy_for(parsed), redeliveries
+    )
+
+
+def explain_all(settings: Settings, source: str, redeliveries: int | None) -> list[Explanation]:
+    """Explain the policy of each pattern, and last the default; their destinations are the patterns."""
+    entries = [*dict(settings.policies.entries).items(), (None, settings.policies.default)]
+    return [
+        _explained(settings, source, pattern, pattern, policy, redeliveries) for pattern, policy in entries
+    ]
+
+
+def _explained(
+    settings: Settings,
+    source: str,
+    destination: str | None,
+    pattern: str | None,
+    policy: Policy,
+    redeliveries: int | None,
+) -> Explanation:
     maximum = policy.maximum_redeliveries
     wanted = redeliveries if redeliveries is not None else (UNLIMITED_ROWS if maximum < 0 else ROWS)
     count = wanted if maximum < 0 else min(wanted, maximum)
@@ -102,14 +125,14 @@ def explain(settings: Settings, uri: str, destination: str, redeliveries: int | 
     if redeliveries is not None and count < redeliveries:
         notes.append(f"the policy allows {maximum} redeliveries: {redeliveries} never happen")
     return Explanation(
-        uri=uri,
-        destination=str(parsed),
-        pattern=settings.policies.pattern_for(parsed),
+        source=source,
+        destination=destination,
+        pattern=pattern,
         policy=policy,
         options=_options(policy),
         defaults=_options(type(policy)()) if isinstance(policy, RedeliveryPolicy) else {},
         rows=_rows(policy, count),
-        then=_then(settings),
+        then=_then(settings, parsed),
         notes=(*notes, *_idle_options(policy)),
     )
 
@@ -161,12 +184,14 @@ def _options(policy: Policy) -> dict[str, str]:
     return dict(to_options()) if to_options is not None else {"policy": repr(policy)}
 
 
-def _then(settings: Settings) -> str:
+def _then(settings: Settings, destination: Destination) -> str:
     """Return what becomes of a message that has used up its redeliveries."""
     named = settings.dead_letter_destination
+    if _dropped(settings, destination):
+        return "it is accepted and dropped"
     match settings.dead_letter:
-        case "discard":
-            return "it is accepted and dropped"
+        case _ if settings.individual is not None:
+            return "a copy goes to the dead-letter destination of its own destination"
         case "ack":
             return "the broker is told that it is poison, and decides"
         case "forward":
@@ -175,6 +200,12 @@ def _then(settings: Settings) -> str:
             return f"a copy goes to {named}"
         case _:
             return "it goes to the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
+
+
+def _dropped(settings: Settings, destination: Destination) -> bool:
+    unserved = not settings.fallback and settings.policies.pattern_for(destination) is None
+    discarded = settings.discarding is not None and settings.discarding.drops(destination)
+    return settings.dead_letter == "discard" or not settings.send_exhausted or unserved or discarded
 
 
 def _idle_options(policy: Policy) -> list[str]:

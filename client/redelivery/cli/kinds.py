@@ -11,7 +11,9 @@ from redelivery.errors import near_miss
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["number", "one_of", "seconds"]
+__all__ = ["number", "one_of", "seconds", "statuses"]
+
+LAST_STATUS = 255
 
 
 def number(low: int, high: int | None = None) -> Callable[[object], int]:
@@ -55,3 +57,11 @@ def one_of(*words: str) -> Callable[[object], str]:
         return str(value)
 
     return read
+
+
+def statuses(value: object) -> frozenset[int]:
+    """Read exit statuses, separated by commas."""
+    parts = [part.strip() for part in str(value).split(",")]
+    if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= LAST_STATUS for part in parts):
+        raise click.BadParameter(f"must be exit statuses from 1 to 255, as in 65,78, not {str(value)!r}")
+    return frozenset(int(part) for part in parts)

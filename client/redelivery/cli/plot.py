@@ -34,8 +34,8 @@ def draw(explanation: Explanation, path: str) -> None:
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 2]})
     figure.suptitle(
-        f"Redeliveries of a message of {clean(explanation.destination)}", x=0.01, ha="left", fontsize=14, color=INK,
-        parse_math=False,
+        f"Redeliveries of a message of {clean(str(explanation.destination))}",
+        x=0.01, ha="left", fontsize=14, color=INK, parse_math=False,
     )  # fmt: skip
     rows = explanation.rows
     if rows:

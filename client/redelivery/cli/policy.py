@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from redelivery.cli.exits import MISCONFIGURED, Failure
+from redelivery.cli.files import convert, is_file, read_file, settings_of, show_file
 from redelivery.cli.kinds import number
-from redelivery.cli.later import convert
 from redelivery.cli.mistakes import Group
 from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
 from redelivery.cli.show import console, duration, note, print_table, sparkline, to_json
@@ -22,17 +20,16 @@ if TYPE_CHECKING:
 __all__ = ["policy"]
 
 WIDE = 120  # columns from which the list of options is a table
-_FILES = (".xml", ".toml", ".json", ".yaml", ".yml")
 
 
 @click.group(
     cls=Group,
     invoke_without_command=True,
-    short_help="Explain policies; list the options of connection URIs.",
+    short_help="Explain and convert policies; list the options of URIs.",
 )
 @click.pass_context
 def policy(ctx: click.Context) -> None:
-    """Explain redelivery policies, and list the options of connection URIs."""
+    """Explain and convert redelivery policies, and list the options of connection URIs."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -48,14 +45,16 @@ Examples:
       'memory://x?jms.redeliveryPolicy.useExponentialBackOff=true'
   redelivery policy explain --destination topic://PRICES.EUR \\
       --plot prices.png 'tcp://a:61616?jms.redeliveryPolicy.redeliveryDelay=9'
+  redelivery policy explain broker.xml
 
 \b
 Nothing is connected to, and no user name or password is shown. URIs of the
-Java client are read too.""",
+Java client are read too, and files: activemq.xml, broker.xml, Broker-J's
+JSON, TOML. Of a file all schedules are shown without --destination.""",
 )
-@click.argument("words", nargs=-1, metavar="[URI]")
+@click.argument("words", nargs=-1, metavar="[URI|FILE]")
 @click.option(
-    "--destination", required=True, metavar="DEST", help="Whose policy: a queue, topic:// or any other."
+    "--destination", metavar="DEST", help="Whose policy: a queue, topic:// or any other; needed with a URI."
 )
 @click.option(
     "--redeliveries", type=number(1, 10_000), metavar="N", help="Show so many redeliveries at most."
@@ -66,7 +65,7 @@ Java client are read too.""",
 @output_option
 @verbose_option
 def explain(
-    words: tuple[str, ...], destination: str, redeliveries: int | None, plot: str | None, output: str
+    words: tuple[str, ...], destination: str | None, redeliveries: int | None, plot: str | None, output: str
 ) -> None:
     """Show which policy serves a destination, each delay, and what happens after the last one.
 
@@ -75,33 +74,37 @@ def explain(
     from redelivery.cli.explain import explain as explained  # noqa: PLC0415
     from redelivery.uri import parse_uri, redact_uri  # noqa: PLC0415
 
-    if words and _is_file(words[0]):
-        raise Failure(
-            "policy explain of a policy file is not supported yet; give a connection URI", MISCONFIGURED
-        )
-    uri, rest = uri_and_rest(words)
+    file = words[0] if words and is_file(words[0]) else None
+    uri, rest = uri_and_rest(words) if file is None else (file, words[1:])
     if rest:
-        raise click.UsageError("give one connection URI, and the destination as --destination")
+        raise click.UsageError("give one connection URI or file, and the destination as --destination")
+    if destination is None and (file is None or plot is not None):
+        raise click.UsageError("needs --destination")
     _check_plot(plot)
-    explanation = explained(parse_uri(uri), redact_uri(uri), destination, redeliveries)
+    if file is None:
+        settings, name = parse_uri(uri), redact_uri(uri)
+    else:
+        imported = read_file(file)
+        settings, name = settings_of(imported), file
+        if destination is None:
+            show_file(imported, redeliveries, output)
+            return
+    assert destination is not None
+    explanation = explained(settings, name, destination, redeliveries)
     for line in explanation.notes:
         note(f"note: {line}")
     if output == "json":
-        click.echo(to_json(explanation.fields(), indent=2))
+        click.echo(to_json(explanation.fields("uri" if file is None else "file"), indent=2))
     elif output == "jsonl":
         for row in explanation.rows:
             click.echo(to_json({"destination": explanation.destination, **row.fields()}))
     else:
-        _show(explanation)
+        _show(explanation, "uri" if file is None else "file")
     if plot is not None:
         from redelivery.cli.plot import draw  # noqa: PLC0415
 
         draw(explanation, plot)
         note(f"drawn to {plot}")
-
-
-def _is_file(word: str) -> bool:
-    return "://" not in word and (Path(word).suffix.lower() in _FILES or os.path.isfile(word))
 
 
 def _check_plot(plot: str | None) -> None:
@@ -115,11 +118,11 @@ def _check_plot(plot: str | None) -> None:
     import_module("matplotlib")  # missing, it is named before any output
 
 
-def _show(explanation: Explanation) -> None:
+def _show(explanation: Explanation, source: str) -> None:
     pattern = explanation.pattern
     maximum = explanation.policy.maximum_redeliveries
     head = [
-        ("uri", explanation.uri),
+        (source, explanation.source),
         ("destination", explanation.destination),
         ("policy of", "the default: no pattern matches" if pattern is None else f"pattern {pattern}"),
         (

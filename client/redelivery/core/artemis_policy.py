@@ -115,7 +115,7 @@ class ArtemisRedeliveryPolicy:
         return self.max_delivery_attempts - 1 if self.max_delivery_attempts > 0 else -1
 
     @property
-    def _cap_ms(self) -> int:
+    def cap_ms(self) -> int:
         if self._max_ms is not None:
             return self._max_ms
         # Java's own product of two longs, which wraps around, is of no use to anyone: it saturates here.
@@ -140,7 +140,7 @@ class ArtemisRedeliveryPolicy:
         if random is not None and factor:
             side = factor if random.random() < 0.5 else -factor
             delay = convert.clip(delay + delay * (side * random.random()))
-        return min(delay, self._cap_ms)
+        return min(delay, self.cap_ms)
 
     def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
         """Return the delays in milliseconds before redelivery 1 to `n`, which may pass the maximum."""
@@ -151,7 +151,7 @@ class ArtemisRedeliveryPolicy:
         count = self.maximum_redeliveries
         if count < 0:
             return None
-        total, factor, cap = 0, self.redelivery_collision_avoidance_factor, self._cap_ms
+        total, factor, cap = 0, self.redelivery_collision_avoidance_factor, self.cap_ms
         previous = -1
         for k in range(1, count + 1):
             nominal = self._nominal(k)

@@ -28,6 +28,8 @@ class Capabilities:
     `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
     `browse`: it shows what is on a queue without taking it; `browse_limit`: so many messages at most, and a consumer
     with a selector finds what it wants among so many only.
+    `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
+    `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -44,6 +46,7 @@ class Capabilities:
     max_unacknowledged: int | None = None
     max_hold: float | None = None
     dead_letter_destination: str = "queue://DLQ"
+    individual_prefixes: tuple[str, str] = ("DLQ.", "DLQ.")
     batch: bool = True
     groups: bool = True
     selectors: bool = True
@@ -51,6 +54,7 @@ class Capabilities:
     queue_wildcards: bool = True
     browse: bool = False
     browse_limit: int | None = None
+    transactions: bool = False
 
     @property
     def most_delay(self) -> float | None:

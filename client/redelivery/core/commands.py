@@ -1,7 +1,7 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
-`Dispatch` and `Stop` are for the driver, `Hold` and `Unanswered` are for its log; the others are for the adapter.
-`Send`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
+`Dispatch` and `Stop` are for the driver, `Hold`, `Dropped` and `Unanswered` are for its log; the others are for the
+adapter. `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ __all__ = [
     "Accept",
     "AdapterCommand",
     "Command",
+    "Commit",
     "Credit",
     "Dispatch",
+    "Dropped",
     "Forward",
     "Hold",
     "Poison",
@@ -95,6 +97,14 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """The delivery was poison, or had expired, and is accepted without a dead letter, as configured. For the log."""
+
+    delivery: Delivery
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A poison acknowledgement has had no answer for so many seconds; it is waited for. For the log."""
 
@@ -162,11 +172,23 @@ class Send:
     message: Outgoing
 
 
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Accept deliveries and send messages in one transaction, all or nothing; `Sent` with the same token is its answer.
+
+    Only where the capabilities have `transactions`. One delivery of an older epoch, and nothing of it is done.
+    """
+
+    token: int
+    deliveries: Sequence[Delivery]
+    messages: Sequence[Outgoing]
+
+
 def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
     """Whether commands begin a consumer on another connection than the one of this epoch."""
     first = commands[0] if commands else None
     return isinstance(first, Subscribe) and first.epoch not in (0, epoch)
 
 
-AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send
-Command = Dispatch | Accept | Hold | Poison | Forward | Unanswered | Release | Credit | Stop
+AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send | Commit
+Command = Dispatch | Accept | Hold | Poison | Forward | Dropped | Unanswered | Release | Credit | Stop

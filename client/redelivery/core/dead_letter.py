@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from redelivery.core.commands import Accept, Forward, Poison, Stop
-from redelivery.core.delivery import EXPIRED, Cause
+from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
+from redelivery.core.destination import Destination
 from redelivery.core.outgoing import Outgoing
+from redelivery.core.wildcards import covers, is_pattern
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import BodyKind, Delivery, Record
+    from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.strategies import Discarding, Individual
 
 __all__ = ["OWN_HEADERS", "DeadLetters", "Route", "arrived_whole", "dead_letter_headers"]
 
@@ -37,73 +41,114 @@ OWN_HEADERS = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """What is done with poisoned and expired messages, as the user configured it.
+    """What is done with poisoned and expired messages of one consumer, as the user configured it.
 
-    `destination`: None means the broker's own default. `expiration`: seconds that a forwarded copy lives, 0 for
-    ever. `process_non_persistent` is true here, though Classic's own default is false: false loses messages.
-    `empty_is_whole`: the user vouches that an empty body is what was sent.
+    `destination`: None means the broker's own default. `individual`, `discarding`: the strategy, if not the shared one.
+    `expiration`: seconds that a forwarded copy lives, 0 for ever. `process_non_persistent` is true here, though
+    Classic's own default is false: false loses messages. `empty_is_whole`: the user vouches that an empty body is what
+    was sent. `send_exhausted`: whether what has used up its redeliveries is dead-lettered. `policies`: whose entries
+    decide, if what no entry serves is dropped. `source`: what is consumed; `subscriber`: `clientID:name` of its durable
+    subscription.
     """
 
     route: Route = "auto"
     destination: str | None = None
+    individual: Individual | None = None
+    discarding: Discarding | None = None
     process_expired: bool = True
     process_non_persistent: bool = True
     expiration: float = 0.0
     empty_is_whole: bool = False
+    send_exhausted: bool = True
+    policies: RedeliveryPolicyMap | None = None
+    source: Destination | None = None
+    subscriber: str | None = None
 
-    def destination_on(self, capabilities: Capabilities) -> str:
-        """Return the dead-letter destination in force on this broker, qualified."""
-        return self.destination or capabilities.dead_letter_destination
+    def destination_on(self, capabilities: Capabilities) -> str | None:
+        """Return the dead-letter destination in force on this broker, qualified; None: it depends on the message."""
+        if self.individual is None:
+            return self.destination or capabilities.dead_letter_destination
+        if self.source is None or self.source.kind == "native" or is_pattern(self.source):
+            return None
+        return str(self.individual.destination_for(self.source, capabilities, self.subscriber))
+
+    def destination_for(self, destination: str, capabilities: Capabilities) -> str:
+        """Return where the dead letters of a message's own destination go, qualified.
+
+        As on Classic it is the queue that is consumed which names them, not the address that the message was sent to;
+        the two differ where a queue is fed by a topic or a divert.
+        """
+        found = self.destination_on(capabilities)
+        if found is not None or self.individual is None:
+            return found or capabilities.dead_letter_destination
+        own = Destination.parse(destination)
+        return str(self.individual.destination_for(own, capabilities, self.subscriber))
+
+    def copies_always(self) -> bool:
+        """Whether only a copy comes to where the user wants it, with what he wants: then none is left to the broker."""
+        chosen = self.destination is not None or self.individual is not None or bool(self.expiration)
+        return self.route == "forward" or (self.route == "auto" and chosen)
 
     def may_forward(self, capabilities: Capabilities) -> bool:
         """Whether any message could be forwarded here: then the destination is checked before the first dispatch."""
+        if self.discarding is not None and self.discarding.everything:
+            return False
         native = capabilities.poison_persistent and capabilities.poison_non_persistent
-        return self.route == "forward" or (
-            self.route == "auto" and (self.destination is not None or not native)
-        )
+        return self.copies_always() or (self.route == "auto" and not native)
+
+    def _dropped(self, delivery: Delivery, record: Record) -> bool:
+        """Whether the message is accepted without a dead letter."""
+        if self.route == "discard":
+            return True
+        if record.cause is EXPIRED:
+            if not self.process_expired:
+                return True
+        elif (record.exhausted and not self.send_exhausted) or (
+            self.policies is not None and self.policies.pattern_for(delivery.destination) is None
+        ):
+            return True
+        if not delivery.persistent and not self.process_non_persistent:
+            return True
+        return self.discarding is not None and self.discarding.drops(Destination.parse(delivery.destination))
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Accept | Poison | Forward | Stop:
         """Return the one command that takes a poisoned delivery away without losing it."""
-        cause = record.cause or Cause("unknown")
-        dropped = (cause is EXPIRED and not self.process_expired) or (
-            not delivery.persistent and not self.process_non_persistent
-        )
-        if self.route == "discard" or dropped:
+        cause = record.cause or UNKNOWN
+        if self._dropped(delivery, record):
             return Accept((delivery,))
         kept = capabilities.poison_persistent if delivery.persistent else capabilities.poison_non_persistent
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         # A destination of the user's choice is reached by a copy only: the broker's own acknowledgement knows its own.
-        own = (kept and self.route == "auto" and self.destination is None) or (
+        own = (kept and self.route == "auto" and not self.copies_always()) or (
             self.route == "ack" and (kept or capabilities.poison_on_request)
         )
         if own or (partial and kept and self.route != "forward"):
             return Poison(delivery, cause, record.count)
+        destination = self.destination_for(delivery.destination, capabilities)
         if partial:
-            return Stop(self._cannot_copy(delivery, delivery.body_kind, capabilities))
-        copy = self._copy(delivery, record, cause, capabilities, wall_offset, now)
+            return Stop(_cannot_copy(delivery, delivery.body_kind, destination))
+        if self._consumes(destination):
+            return Stop(_own_dead_letter(delivery, destination))
+        copy = self._copy(destination, delivery, record, cause, wall_offset, now)
         return Forward(delivery, copy, cause, record.count)
 
-    def _cannot_copy(
-        self, delivery: Delivery, body_kind: BodyKind, capabilities: Capabilities
-    ) -> AdapterError:
-        what = "does not arrive whole over this protocol (a JMS Map or Stream)"
-        vouch = ""
-        if body_kind == "unknown":
-            what = "is empty, and over this protocol a JMS Map or Object can arrive so"
-            vouch = ", or, if its producers send empty bodies, set redelivery.emptyBody=forward"
-        return AdapterError(
-            f"a poison message from {delivery.destination} has a body that {what}, so no copy of it is sent to "
-            f"{self.destination_on(capabilities)}; it stays unacknowledged: consume this destination over AMQP{vouch}"
+    def _consumes(self, destination: str) -> bool:
+        """Whether the copy would come back to the consumer that it is made for."""
+        # A backstop: the driver has refused such a consumer where it could see that beforehand.
+        return (
+            self.individual is not None
+            and self.source is not None
+            and covers(self.source, Destination.parse(destination))
         )
 
     def _copy(
         self,
+        destination: str,
         delivery: Delivery,
         record: Record,
         cause: Cause,
-        capabilities: Capabilities,
         wall_offset: float,
         now: float,
     ) -> Outgoing:
@@ -118,7 +163,7 @@ class DeadLetters:
             wall_offset=wall_offset,
         )
         return Outgoing(
-            destination=self.destination_on(capabilities),
+            destination=destination,
             body=delivery.body,
             body_kind="text" if delivery.body_kind == "unknown" else delivery.body_kind,
             headers=headers,
@@ -131,6 +176,25 @@ class DeadLetters:
             expires_at=now + wall_offset + self.expiration if self.expiration else None,
             persistent=True,
         )
+
+
+def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str) -> AdapterError:
+    what = "does not arrive whole over this protocol (a JMS Map or Stream)"
+    vouch = ""
+    if body_kind == "unknown":
+        what = "is empty, and over this protocol a JMS Map or Object can arrive so"
+        vouch = ", or, if its producers send empty bodies, set redelivery.emptyBody=forward"
+    return AdapterError(
+        f"a poison message from {delivery.destination} has a body that {what}, so no copy of it is sent to "
+        f"{destination}; it stays unacknowledged: consume this destination over AMQP{vouch}"
+    )
+
+
+def _own_dead_letter(delivery: Delivery, destination: str) -> AdapterError:
+    return AdapterError(
+        f"a poison message from {delivery.destination} would go to {destination}, which this consumer gets too: it "
+        "would go round for ever; it stays unacknowledged: consume destinations that are no dead-letter queues"
+    )
 
 
 def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:

@@ -36,6 +36,14 @@ class DelayListPolicy:
         checked = tuple(convert.duration_ms(delay, f"delays[{i}]") for i, delay in enumerate(delays))
         object.__setattr__(self, "delays", checked)
 
+    @classmethod
+    def from_ms(cls, delays: Iterable[int]) -> DelayListPolicy:
+        """Return a policy with `delays` in whole milliseconds. Raises ConfigurationError as the constructor does."""
+        made = cls(())
+        checked = tuple(convert.option_ms(delay, f"delays[{i}]") for i, delay in enumerate(delays))
+        object.__setattr__(made, "delays", checked)
+        return made
+
     @property
     def maximum_redeliveries(self) -> int:
         """Redeliveries before a message is poison: the length of the list."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
     from datetime import datetime
 
-__all__ = ["BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
+__all__ = ["EXPIRED", "UNKNOWN", "BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
 
 State = Literal["ready", "running", "parked", "waiting", "settling", "held", "settled", "lost"]
 """Where a delivery is.
@@ -58,6 +58,7 @@ class Cause:
 
 
 EXPIRED = Cause("expired")
+UNKNOWN = Cause("unknown")
 
 
 class Record:
@@ -67,8 +68,8 @@ class Record:
     """
 
     __slots__ = (
-        "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "due", "first_failure", "held",
-        "last_failure", "poisoned", "running", "tries",
+        "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "due", "exhausted", "first_failure",
+        "held", "last_failure", "poisoned", "running", "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -81,6 +82,7 @@ class Record:
         self.first_failure: float | None = None
         self.last_failure: float | None = None
         self.poisoned = False  # the verdict: only its confirmation is outstanding
+        self.exhausted = False  # for its redeliveries are used up; else it was poisoned, or has expired
         self.running = False  # a handler of a lost delivery still has it
         self.copy: Delivery | None = None  # the copy that waits for that handler
         self.tries = 0  # poison acknowledgements tried
@@ -91,7 +93,7 @@ class Record:
         """Return what is known so far, for another consumer: it neither waits for the handler here nor hears of it."""
         other = Record(self.count)
         other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
-        other.cause, other.poisoned = self.cause, self.poisoned
+        other.cause, other.poisoned, other.exhausted = self.cause, self.poisoned, self.exhausted
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
         other.tries, other.confirmed = self.tries, self.confirmed
         return other

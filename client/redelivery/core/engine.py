@@ -13,6 +13,7 @@ from redelivery.core.commands import Command, Dispatch, Hold
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.events import (
     Arrived,
+    Committed,
     Confirmed,
     Connected,
     ConnectionLost,
@@ -29,6 +30,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.moves import NOTHING, Moves
+from redelivery.core.pre_dispatch import exceeded, seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +49,8 @@ class Engine(Moves):
     """Decides for one consumer: dispatch, hold, redeliver at t, accept, poison.
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
-    no fresh message is dispatched. `random` drives collision avoidance; None means no jitter.
+    no fresh message is dispatched. `transacted`: the policy's pre-dispatch check applies. `random` drives collision
+    avoidance; None means no jitter.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Engine(Moves):
         max_parked: int = 1000,
         ordering: Ordering = "non_blocking",
         maximum_deferrals: int = 100,
+        transacted: bool = False,
         random: Random | None = None,
     ) -> None:
         super().__init__(
@@ -69,10 +73,9 @@ class Engine(Moves):
         self._credit = credit
         self._max_parked = max_parked
         self._maximum_deferrals = maximum_deferrals
+        self._transacted = transacted
         self._random = random
         self._seq = 0
-
-    # What the driver asks between events.
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
@@ -116,6 +119,8 @@ class Engine(Moves):
                 commands = self._poisoned(event.delivery, event.cause, now)
             case Discarded():
                 commands = self._succeeded(event.delivery, discarded=True)
+            case Committed():
+                commands = self._succeeded(event.delivery)[:0]  # the broker knows
             case Deferred():
                 commands = self._deferred(event, now)
             case Released():
@@ -205,15 +210,12 @@ class Engine(Moves):
         return (Hold(delivery, record.due, left, record.count, record.cause, record.deferred),)
 
     def _seeded(self, delivery: Delivery) -> Record | None:
-        """Start from the broker's count, but never so high that it poisons before a dispatch.
-
-        Brokers count closes, kills and prefetched messages that nobody saw.
-        """
+        """Start from the broker's count, as far as it may be believed."""
         count = delivery.broker_count
         if not count:
             return None
-        maximum = self._policies.policy_for(delivery.destination).maximum_redeliveries
-        return Record(count if maximum < 0 else min(count, maximum))
+        policy = self._policies.policy_for(delivery.destination)
+        return Record(seed(count, delivery, policy, transacted=self._transacted))
 
     def _has_room(self) -> bool:
         """Whether a fresh message may be dispatched, which may fail and have to be held."""
@@ -232,12 +234,12 @@ class Engine(Moves):
             record = delivery.record = delivery.record or Record()
             record.cause = EXPIRED
             return self._poison(delivery, record, now)
+        if self._transacted and (over := exceeded(delivery, self._policies)) is not None:
+            return self._poison(delivery, over, now)
         delivery.state = "running"
         delivery.outcome = None
         self._running.add(delivery)
         return (Dispatch(delivery),)
-
-    # Results.
 
     def _succeeded(self, delivery: Delivery, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":
@@ -265,6 +267,7 @@ class Engine(Moves):
         record = self._charge(delivery, cause, now)
         policy = policy or self._policies.policy_for(delivery.destination)
         if 0 <= policy.maximum_redeliveries < record.count:
+            record.exhausted = True
             return self._condemn(delivery, record, now)
         delay = policy.redelivery_delay_ms(record.count, self._random) / 1000
         return self._hold(delivery, record, delay, now, deferred=False)
@@ -279,7 +282,7 @@ class Engine(Moves):
         if delivery.state != "running":
             return NOTHING
         record = delivery.record = delivery.record or Record()
-        record.deferrals += 1
+        record.deferrals += event.counted
         if record.deferrals > self._maximum_deferrals:
             return self._failed(delivery, event.cause, None, now)
         most = None if self._capabilities is None else self._capabilities.most_delay

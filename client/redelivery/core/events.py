@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Arrived",
+    "Committed",
     "Confirmed",
     "Connected",
     "ConnectionLost",
@@ -110,6 +111,12 @@ class Succeeded(_Result):
     __slots__ = ()
 
 
+class Committed(_Result):
+    """Its transaction has been committed, which has settled it at the broker."""
+
+    __slots__ = ()
+
+
 class Released(_Result):
     """The application gives the message back, uncounted."""
 
@@ -148,14 +155,18 @@ class Discarded(_Result):
 
 
 class Deferred(_Result):
-    """The application wants the message later: `delay` in seconds, uncharged up to the maximum of deferrals."""
+    """The application wants the message later: `delay` in seconds, uncharged up to the maximum of deferrals.
 
-    __slots__ = ("cause", "delay")
+    `counted` is false for what is rolled back beside a message that is charged: both end with that one's redeliveries.
+    """
 
-    def __init__(self, delivery: Delivery, delay: float, cause: Cause) -> None:
+    __slots__ = ("cause", "counted", "delay")
+
+    def __init__(self, delivery: Delivery, delay: float, cause: Cause, *, counted: bool = True) -> None:
         self.delivery = delivery
         self.delay = delay
         self.cause = cause
+        self.counted = counted
 
 
 class Confirmed(_Result):
@@ -182,6 +193,7 @@ class Drained:
 
 Event = (
     Succeeded
+    | Committed
     | Wanted
     | Arrived
     | Failed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Command, Forward, Stop, Unanswered
+from redelivery.core.commands import Accept, Command, Dropped, Forward, Stop, Unanswered
+from redelivery.core.delivery import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ class Poisoning:
             self._counts.discarded += 1
             delivery.outcome = "discarded"
             self._settle(delivery)
-            return (command,)
+            return (command, Dropped(delivery, record.cause or UNKNOWN))
         if isinstance(command, Stop):
             self.pending.discard(delivery)
             return (command,)

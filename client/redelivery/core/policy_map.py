@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from redelivery.core.artemis_match import AddressMatches
+from redelivery.core.artemis_match import ARTEMIS, AddressMatches, ArtemisWildcards
 from redelivery.core.convert import shown
 from redelivery.core.destination import Destination
 from redelivery.core.policy import Policy, RedeliveryPolicy
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-__all__ = ["RedeliveryPolicyMap"]
+__all__ = ["RedeliveryPolicyMap", "check_policy"]
 
 _CACHED = 8192
 
@@ -34,7 +34,10 @@ class RedeliveryPolicyMap:
     (bounded cache).
     """
 
-    __slots__ = ("_cache", "_default", "_entries", "_finder")
+    __slots__ = ("_cache", "_default", "_entries", "_finder", "has_default")
+
+    has_default: bool
+    """Whether a default was given; if not, `default` is a plain `RedeliveryPolicy`."""
 
     def __init__(
         self,
@@ -54,40 +57,69 @@ class RedeliveryPolicyMap:
 
     def _init(self, entries: tuple[tuple[str, Policy], ...], finder: _Finder, default: Policy | None) -> None:
         for pattern, policy in entries:
-            _check_policy(policy, f"the policy for {pattern}")
+            check_policy(policy, f"the policy for {pattern}")
+        self.has_default = default is not None
         self._default: Policy = RedeliveryPolicy() if default is None else default
-        _check_policy(self._default, "the default policy")
+        check_policy(self._default, "the default policy")
         self._entries = entries
         self._finder = finder
         self._cache: dict[str, int | None] = {}
 
     @classmethod
     def from_artemis_settings(
-        cls, settings: Mapping[str, Policy], default: Policy | None = None
+        cls,
+        settings: Mapping[str, Policy],
+        default: Policy | None = None,
+        wildcards: ArtemisWildcards = ARTEMIS,
     ) -> RedeliveryPolicyMap:
         """Build a map whose keys are Artemis' address-setting matches: `*` is one word, a last `#` any words.
 
         A match serves queues and topics alike, as addresses do there. The most specific match wins whole: the
-        values of less specific ones are not merged in. Raises ConfigurationError as the constructor does.
+        values of less specific ones are not merged in. `wildcards`: other characters for those and for the
+        delimiter `.`. Raises ConfigurationError as the constructor does.
         """
         made = cls.__new__(cls)
-        made._init(tuple(settings.items()), AddressMatches(tuple(settings)), default)
+        made._init(tuple(settings.items()), AddressMatches(tuple(settings), wildcards), default)
         return made
 
     @classmethod
     def from_activemq_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Raise ConfigurationError: reading `activemq.xml` is not supported yet."""
-        raise ConfigurationError(f"reading policies from activemq.xml ({path}) is not supported yet")
+        """Read ActiveMQ Classic's XML: `activemq.xml`, or a Spring or Camel file of a client.
+
+        Policies come from the first connection factory, or else from the broker's `redeliveryPlugin`. What
+        cannot be carried over is logged as a warning, line by line; `redelivery.importers.read` returns it.
+        Raises ConfigurationError for a file that cannot be read, with the line where that is known.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415  nobody else needs files, or a parser
+
+        return policies_of(path, "activemq.xml")
 
     @classmethod
     def from_artemis_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Raise ConfigurationError: reading `broker.xml` is not supported yet."""
-        raise ConfigurationError(f"reading policies from broker.xml ({path}) is not supported yet")
+        """Read the address settings of Artemis' `broker.xml`, merged as the broker merges them.
+
+        What serves no address setting gets Artemis' defaults. Notes and errors: as `from_activemq_xml`.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "broker.xml")
+
+    @classmethod
+    def from_brokerj_json(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Read `maximumDeliveryAttempts` of the queues in Qpid Broker-J's JSON: its files, or its REST answers.
+
+        A redelivery is at once there, so delays are 0. Notes and errors: as `from_activemq_xml`.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "Broker-J JSON")
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
-        """Raise ConfigurationError: reading TOML is not supported yet."""
-        raise ConfigurationError(f"reading policies from TOML ({path}) is not supported yet")
+        """Read a map from TOML, as `redelivery policy convert --to toml` writes it. Errors: as `from_activemq_xml`."""
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "TOML")
 
     @property
     def default(self) -> Policy:
@@ -98,6 +130,11 @@ class RedeliveryPolicyMap:
     def entries(self) -> tuple[tuple[str, Policy], ...]:
         """The patterns, qualified (`queue://FRED.>`), and their policies, in the order of registration."""
         return self._entries
+
+    @property
+    def wildcards(self) -> ArtemisWildcards | None:
+        """Artemis' wildcards if the patterns are its address-setting matches; None: they are Classic's."""
+        return self._finder.wildcards if isinstance(self._finder, AddressMatches) else None
 
     def policy_for(self, destination: str | Destination) -> Policy:
         """Return the policy that serves `destination`; ConfigurationError if that is no destination."""
@@ -126,7 +163,7 @@ class RedeliveryPolicyMap:
         if not isinstance(other, RedeliveryPolicyMap):
             return NotImplemented
         mine, theirs = (self._entries, self._default), (other._entries, other._default)
-        return mine == theirs and type(self._finder) is type(other._finder)
+        return mine == theirs and self.wildcards == other.wildcards
 
     def __hash__(self) -> int:
         """Return the hash of the patterns."""
@@ -137,6 +174,7 @@ class RedeliveryPolicyMap:
         return f"RedeliveryPolicyMap({dict(self._entries)!r}, default={self._default!r})"
 
 
-def _check_policy(policy: object, name: str) -> None:
+def check_policy(policy: object, name: str) -> None:
+    """Refuse what is no policy. Raises ConfigurationError."""
     if isinstance(policy, type) or not isinstance(policy, Policy):
         raise ConfigurationError(f"{name} must be a redelivery policy, not {shown(policy)}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.destination import Destination
 
-__all__ = ["ClassicPatterns", "check_wildcards"]
+__all__ = ["ClassicPatterns", "check_wildcards", "covers", "is_pattern"]
 
 Tokens = tuple[str, ...]
 
@@ -68,6 +68,17 @@ class _Text:
         if len(path) < len(head):
             return False
         return all(mine in ("*", theirs) or theirs == "*" for mine, theirs in zip(head, path, strict=False))
+
+
+def is_pattern(destination: Destination) -> bool:
+    """Whether a consumer of it gets messages of more than one destination."""
+    return destination.kind != "native" and not {"*", ">"}.isdisjoint(destination.name.split("."))
+
+
+def covers(pattern: Destination, destination: Destination) -> bool:
+    """Whether a consumer of `pattern` gets what is sent to `destination`."""
+    literal = pattern.kind == "native"
+    return pattern.kind == destination.kind and _Text(pattern.name, literal=literal).covers(destination.name)
 
 
 class _Pattern:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
+from redelivery.classifier import checked_errors
 from redelivery.core.convert import seconds
 from redelivery.core.destination import Destination
-from redelivery.core.policy import RedeliveryPolicy
 from redelivery.core.policy_map import RedeliveryPolicyMap
 from redelivery.core.wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
@@ -15,6 +15,7 @@ from redelivery.errors import ConfigurationError, near_miss
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from redelivery.classifier import Classifier
     from redelivery.clock import Clock
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.schedule import Ordering
@@ -24,6 +25,7 @@ __all__ = [
     "ConnectOptions",
     "ConsumerOptions",
     "ListenOptions",
+    "check_drops",
     "check_handler",
     "checked_consumer",
     "checked_listener",
@@ -42,8 +44,8 @@ class ConnectOptions(TypedDict, total=False):
 
     policies: RedeliveryPolicyMap | None
     """Instead of policies in the URI."""
-    errors: object | None
-    """Not supported yet."""
+    errors: Classifier | None
+    """What becomes of a message by the type of its exception; every one follows the policy by default."""
     ledger: object | None
     """Not supported yet."""
     observer: Callable[[Subscribe, Command], None] | None
@@ -84,6 +86,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Messages that the application may have unsettled; the URI's by default (1000)."""
     ordering: Ordering | None
     """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
+    errors: Classifier | None
+    """Instead of the connection's."""
 
 
 class ListenOptions(ConsumerOptions, total=False):
@@ -124,12 +128,29 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
     for pattern, _ in policies.entries:
         if "://" in pattern:  # Artemis' matches have no kind
             check_wildcards(Destination.parse(pattern))
-    for policy in (policies.default, *(policy for _, policy in policies.entries)):
-        if isinstance(policy, RedeliveryPolicy) and not policy.pre_dispatch_check:
-            raise ConfigurationError(
-                "pre_dispatch_check=False is not supported yet; supported: True", option="policies"
-            )
     return policies
+
+
+def check_drops(settings: Settings) -> None:
+    """Refuse what drops dead letters by policy where the policies make no sense of it. Raises ConfigurationError."""
+    policies = settings.policies
+    every = (policies.default, *(policy for _, policy in policies.entries))
+    if not settings.send_exhausted and all(policy.maximum_redeliveries < 0 for policy in every):
+        raise ConfigurationError(
+            "redelivery.sendToDlqIfMaxRetriesExceeded=false has no effect: no policy has a maximum of redeliveries",
+            option="redelivery.sendToDlqIfMaxRetriesExceeded",
+        )
+    if settings.fallback:
+        return
+    why = ""
+    if policies.has_default:
+        why = "has no effect: a default policy is given, which serves every destination"
+    elif not policies.entries:
+        why = "would drop all that fails, for no policy is given; if you mean that, say redelivery.deadLetter=discard"
+    if why:
+        raise ConfigurationError(
+            f"redelivery.fallbackToDeadLetter=false {why}", option="redelivery.fallbackToDeadLetter"
+        )
 
 
 def single(destination: str) -> Destination:
@@ -169,6 +190,7 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
             )
     if credit is not None:
         _check_count(credit, "credit")
+    checked_errors(options.get("errors"))
     if ordering not in (None, "blocking", "non_blocking", "per_group"):
         raise ConfigurationError(
             f"ordering must be 'blocking', 'non_blocking' or 'per_group', not {ordering!r}", option="ordering"
@@ -195,6 +217,7 @@ def checked_listener(
         "subscription": options.get("subscription"),
         "credit": options.get("credit"),
         "ordering": options.get("ordering"),
+        "errors": checked_errors(options.get("errors")),
     }
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
+from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
+from redelivery.core.convert import seconds
 from redelivery.drive import log
 from redelivery.drive.arguments import (
     ConnectOptions,
     ConsumerOptions,
+    check_drops,
     checked_consumer,
+    checked_listener,
     checked_policies,
     known,
 )
 from redelivery.drive.channel import Channel
+from redelivery.drive.idle import IdleWatch
 from redelivery.drive.keeper import Keeper
 from redelivery.drive.planning import planned
 from redelivery.errors import ConfigurationError, TransportError
@@ -27,6 +33,9 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import Adapter
     from redelivery.core.report import Report
+    from redelivery.drive.arguments import ListenOptions
+    from redelivery.drive.holdings import Holdings
+    from redelivery.drive.session_base import SessionBase
     from redelivery.message import Message
     from redelivery.settings import Endpoint, Settings
 
@@ -46,6 +55,8 @@ class Listener(Generic[RunnerT]):
     handler: Callable[[Message], Any]
     workers: int
     options: ConsumerOptions
+    holdings: Holdings | None = None
+    """Of the session that it belongs to."""
     channel: Channel | None = None
     runners: list[RunnerT] = field(default_factory=list[RunnerT])
 
@@ -54,15 +65,17 @@ class ConnectionBase(Generic[RunnerT]):
     """The part of a connection that does not wait."""
 
     _maker = "connect"
+    _awaits = False  # handlers
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         known(options, ConnectOptions)
-        for name in ("errors", "ledger"):
-            if options.get(name) is not None:
-                raise ConfigurationError(f"{name}= is not supported yet", option=name)
+        if options.get("ledger") is not None:
+            raise ConfigurationError("ledger= is not supported yet", option="ledger")
+        self._errors = checked_errors(options.get("errors")) or Classifier()
         parsed = parse_uri(uri)
         policies = checked_policies(options.get("policies"), parsed)
         self.settings: Settings = replace(parsed, policies=policies)
+        check_drops(self.settings)
         adapter = adapter_for(self.settings.scheme)
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = log.guarded(options.get("observer"))
@@ -70,6 +83,7 @@ class ConnectionBase(Generic[RunnerT]):
         self._channels = self._keeper.totals.channels  # of the consumers that are open
         self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
         self._listeners: list[Listener[RunnerT]] = []
+        self._sessions: list[SessionBase] = []
         self._failure: BaseException | None = None  # what ends a run
         self._entered = False
         self._closed = False
@@ -83,10 +97,6 @@ class ConnectionBase(Generic[RunnerT]):
     def connected(self) -> bool:
         """Whether the connection stands at the moment."""
         return self._keeper.up
-
-    def session(self, mode: str) -> NoReturn:
-        """Sessions are not supported yet. Raises ConfigurationError."""
-        raise ConfigurationError(f"session({mode!r}): sessions are not supported yet", option="session")
 
     def report(self) -> Report:
         """Return what has become of all dispatches so far."""
@@ -111,16 +121,63 @@ class ConnectionBase(Generic[RunnerT]):
                 f"this connection has been drained; make a new one with redelivery.{self._maker}(...)"
             )
 
-    def _channel(self, destination: str, options: ConsumerOptions) -> Channel:
-        """Make the channel of a new consumer."""
+    def _to_run(self, drain_timeout: float, until_idle: float | None) -> IdleWatch | None:
+        """Check the arguments of `run`, and that there is something to run; return what watches for idleness."""
+        seconds(drain_timeout, "drain_timeout")
+        if until_idle is not None:
+            seconds(until_idle, "until_idle", none="to run until it is stopped")
+        self._check_fresh()
+        if not self._listeners:
+            raise ConfigurationError("nothing to run: register a handler with listen() first")
+        if until_idle is None:
+            return None
+        return IdleWatch(self._channels, until_idle, lambda: self.connected, self._clock)
+
+    def _listening(
+        self,
+        destination: str,
+        handler: Callable[[Message], Any],
+        options: ListenOptions,
+        holdings: Holdings | None = None,
+    ) -> None:
+        """Register a handler."""
+        self._check_fresh()
+        consumer = checked_listener(self.settings, destination, handler, options)
+        if inspect.iscoroutinefunction(handler) and not self._awaits:
+            raise ConfigurationError(
+                f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
+                option="handler",
+            )
+        self._listeners.append(Listener(destination, handler, options.get("workers", 1), consumer, holdings))
+
+    def _roll_back_sessions(self) -> None:
+        """Roll back what sessions have not committed, as their closing does."""
+        for session in self._sessions:
+            session.abandon()
+
+    def _channel(
+        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
+    ) -> Channel:
+        """Make the channel of a new consumer, of a session perhaps."""
         known(options, ConsumerOptions)
         parsed = checked_consumer(self.settings, destination, options)
         capabilities = self._keeper.capabilities
         assert capabilities is not None, "checked by _check_open"
         number = next(self._numbers)
-        subscribe, engine = planned(number, parsed, options, self.settings, capabilities)
+        errors = checked_errors(options.get("errors")) or self._errors
+        transacted = holdings is not None and holdings.mode == "transacted"
+        if transacted and options.get("errors") is not None:
+            raise ConfigurationError(
+                "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
+                option="errors",
+            )
+        subscribe, engine = planned(
+            number, parsed, {**options, "errors": errors}, self.settings, capabilities, transacted=transacted
+        )
         policies = self.settings.policies
         channel = Channel(subscribe, engine, self._keeper, self._clock, policies, self._observer)
+        channel.holdings = holdings
+        channel.errors = errors
         channel.inherit()
         self._keeper.totals.add(channel)
         return channel

@@ -13,20 +13,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
-from redelivery.core.commands import Send, Unsubscribe
+from redelivery.core.commands import Commit, Send, Unsubscribe
 from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
 from redelivery.core.suspects import Suspects
 from redelivery.drive.browser import Browsers
 from redelivery.drive.legacy import Legacy
+from redelivery.drive.log import Drops
 from redelivery.drive.sends import Sends, end
 from redelivery.drive.totals import Totals
 from redelivery.errors import RedeliveryError, TransportError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from redelivery.adapter import Adapter
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.drive.channel import Channel
     from redelivery.settings import Endpoint, Settings
@@ -52,6 +56,7 @@ class Link:
         self.totals = Totals()
         self.legacy = Legacy()
         self.suspects = Suspects()
+        self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
         self._adapter = adapter
         self._clock = clock
@@ -156,16 +161,23 @@ class Link:
 
     def send(self, message: Outgoing) -> Future[None]:
         """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        return self._asked((message,), lambda token: Send(token, message))
+
+    def commit(self, deliveries: Sequence[Delivery], messages: Sequence[Outgoing]) -> Future[None]:
+        """Accept and send in one transaction; the future ends as that of `send`."""
+        return self._asked(messages, lambda token: Commit(token, deliveries, messages))
+
+    def _asked(self, messages: Sequence[Outgoing], command: Callable[[int], AdapterCommand]) -> Future[None]:
         with self._lock:
             try:
                 if not self._up:
                     raise self._failure or TransportError("not connected: the connection was lost")
-                token, future = self._sends.begin(message)
+                token, future = self._sends.begin(messages)
             except RedeliveryError as error:
                 refused: Future[None] = Future()
                 end(refused, error)
                 return refused
-        self._adapter.execute((Send(token, message),))
+        self._adapter.execute((command(token),))
         return future
 
     def standing(self) -> Future[None]:

@@ -6,7 +6,18 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Dispatch, Forward, Hold, Poison, Release, Stop, Unanswered
+from redelivery.classifier import Classifier
+from redelivery.core.commands import (
+    Accept,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    Poison,
+    Release,
+    Stop,
+    Unanswered,
+)
 from redelivery.core.events import Inherited, Succeeded, Wanted
 from redelivery.drive import log
 from redelivery.drive.gate import Gate
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.core.events import Arrived, Event
     from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.drive.holdings import Holdings
     from redelivery.drive.keeper import Keeper
     from redelivery.errors import RedeliveryError
 
@@ -48,11 +60,13 @@ class Locked:
         self.engine = engine
         self.error: RedeliveryError | None = None
         self.closed = False
+        self.holdings: Holdings | None = None  # of its session
         self.on_ready: Callable[[], None] | None = None  # an asynchronous waiter's wake-up
         self._keeper = keeper
         self._clock = clock
         self._policies = policies  # for the log; the engine has them too
         self._observer = observer
+        self.errors = Classifier()  # what becomes of a message by its exception's type
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._quiet = threading.Condition(self._lock)  # told when nothing is in doubt, or in hand, any more
@@ -175,6 +189,8 @@ class Locked:
             match command:
                 case Dispatch() | Unanswered():
                     pass
+                case Dropped():
+                    self._keeper.drops.count()
                 case Accept():
                     # First collect, then expect: the keeper looks the other way round.
                     if self._outbox.collect(command.deliveries, now):

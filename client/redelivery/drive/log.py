@@ -7,9 +7,10 @@ a consumer begins with what it consumes. Tracebacks of handlers are logged at DE
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Forward, Hold, Poison, Stop, Unanswered
+from redelivery.core.commands import Accept, Dropped, Forward, Hold, Poison, Stop, Unanswered
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     Observer = Callable[[Subscribe, Command], None]
 
-__all__ = ["Once", "brief", "guarded", "named", "said", "say", "say_waits"]
+__all__ = ["Drops", "Once", "brief", "guarded", "named", "said", "say", "say_waits"]
 
 logger = logging.getLogger("redelivery")
 
@@ -103,6 +104,8 @@ def say_waits(commands: Sequence[Command]) -> None:
                 line = logging.INFO, what, _redelivery(command)
             case Poison() | Forward():
                 line = logging.WARNING, f"given up ({command.cause.text})", _dead_letter(command)
+            case Dropped():
+                line = logging.INFO, f"given up ({command.cause.text})", "dropped without a dead letter"
             case Unanswered():
                 what = f"no answer to its poison acknowledgement for {command.seconds:g} s"
                 line = logging.WARNING, what, "waited for as long as the connection stands"
@@ -152,6 +155,25 @@ def _dead_letter(command: Poison | Forward) -> str:
     if isinstance(command, Forward):
         return f"poison, a copy goes to {command.copy.destination}"
     return "poison, the broker dead-letters it"
+
+
+class Drops:
+    """Says in the log how many dead letters a connection has dropped, each time it was `interval` more; 0: never."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> None:
+        """Take note of one more."""
+        with self._lock:
+            self._dropped += 1
+            dropped = self._dropped
+        if self._interval and dropped % self._interval == 0:
+            logger.info(
+                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)", dropped
+            )
 
 
 class Once:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
 from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
+from redelivery.core.wildcards import covers, is_pattern
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from redelivery.classifier import Classifier
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.destination import Destination
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.redrive import Redrive
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["planned"]
 
-_MANY = {"*", ">"}  # tokens of a pattern
 DEFAULT_MAX_PARKED = 1000
 
 
@@ -35,18 +36,22 @@ def planned(
     options: ConsumerOptions,
     settings: Settings,
     capabilities: Capabilities,
+    *,
+    transacted: bool = False,
     redrive: Redrive | None = None,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer; of dead letters that go back, with `redrive`.
+    """Return the subscription and the engine of a new consumer.
+
+    `transacted`: it belongs to such a session; `redrive`: its dead letters go back.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = redrive or _dead_letters(settings)
+    dead_letters = redrive or _dead_letters(settings, destination, options.get("subscription"))
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
-    _refuse_long_holds(destination, settings.policies, capabilities)
+    _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
     max_parked = _max_parked(settings, capabilities)
     subscription = options.get("subscription")
     credit = options.get("credit")
@@ -61,9 +66,14 @@ def planned(
         max_parked=max_parked,
         ordering=ordering,
         maximum_deferrals=settings.maximum_deferrals,
+        transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
     )
     copies = dead_letters.may_forward(capabilities)
+    if settings.individual is not None and destination.is_temporary:
+        copies = (
+            False  # checking makes the queue, on most brokers, and each reply queue would leave one behind
+        )
     subscribe = Subscribe(
         consumer=number,
         destination=str(destination),
@@ -75,8 +85,14 @@ def planned(
     return subscribe, engine
 
 
-def _dead_letters(settings: Settings) -> DeadLetters:
+def _dead_letters(settings: Settings, destination: Destination, subscription: str | None) -> DeadLetters:
     return DeadLetters(
+        individual=settings.individual,
+        discarding=settings.discarding,
+        send_exhausted=settings.send_exhausted,
+        policies=None if settings.fallback else settings.policies,
+        source=destination,
+        subscriber=None if subscription is None else f"{settings.client_id}:{subscription}",
         route=settings.dead_letter,
         destination=settings.dead_letter_destination,
         process_expired=settings.process_expired,
@@ -104,16 +120,46 @@ def _refuse(
             "that keeps the message; use auto or forward",
             option="redelivery.deadLetter",
         )
-    if dead_letters.route != "discard" and dead_letters.destination_on(capabilities) == str(destination):
+    if isinstance(dead_letters, DeadLetters):
+        _refuse_own_dead_letters(destination, dead_letters, capabilities)
+
+
+def _refuse_own_dead_letters(
+    destination: Destination, dead_letters: DeadLetters, capabilities: Capabilities
+) -> None:
+    """Refuse a consumer that gets its own dead letters: they would go round for ever."""
+    if dead_letters.route == "discard" or (
+        dead_letters.discarding is not None and dead_letters.discarding.everything
+    ):
+        return
+    individual = dead_letters.individual
+    if individual is not None and destination.kind == "native":
         raise ConfigurationError(
-            f"{destination} is the dead-letter destination of this connection: to read the dead letters, add "
+            f"redelivery.deadLetterStrategy=individual: {destination} is neither a queue nor a topic that a "
+            "dead-letter queue could be named after; consume it as queue:// or topic://",
+            option="redelivery.deadLetterStrategy",
+        )
+    if individual is not None:
+        found = individual.returns_to(destination, capabilities, dead_letters.subscriber)
+        if found is not None:
+            raise ConfigurationError(
+                f"{destination} takes in its own dead-letter destinations, {found} among them, so what fails would go "
+                "round for ever: name them with another redelivery.queuePrefix or topicPrefix, or consume less",
+                option="redelivery.deadLetterStrategy",
+            )
+        return
+    own = str(dead_letters.destination_on(capabilities))
+    if covers(destination, Destination.parse(own)):
+        among = "is" if own == str(destination) else f"takes in {own}, which is"
+        raise ConfigurationError(
+            f"{destination} {among} the dead-letter destination of this connection: to read the dead letters, add "
             "redelivery.deadLetterDestination=<another queue> to the URI: what fails again goes there",
             option="redelivery.deadLetterDestination",
         )
 
 
 def _refuse_features(destination: Destination, options: ConsumerOptions, capabilities: Capabilities) -> None:
-    many = destination.kind == "queue" and _MANY & set(destination.name.split("."))
+    many = destination.kind == "queue" and is_pattern(destination)
     if many and not capabilities.queue_wildcards:
         raise ConfigurationError(
             f"{destination}: {capabilities.broker} has no wildcards for queues; make a consumer for each queue",
@@ -134,7 +180,10 @@ def _refuse_features(destination: Destination, options: ConsumerOptions, capabil
 
 
 def _refuse_long_holds(
-    destination: Destination, policies: RedeliveryPolicyMap, capabilities: Capabilities
+    destination: Destination,
+    policies: RedeliveryPolicyMap,
+    errors: Classifier | None,
+    capabilities: Capabilities,
 ) -> None:
     """Refuse a policy whose delays together pass what the broker lets a consumer hold.
 
@@ -143,7 +192,8 @@ def _refuse_long_holds(
     most = capabilities.most_delay
     if most is None:
         return
-    for name, policy in _serving(destination, policies):
+    chosen = () if errors is None else ((f"for {name}", policy) for name, policy in errors.policies)
+    for name, policy in (*_serving(destination, policies), *chosen):
         worst = policy.worst_case_ms()
         if worst is None or worst > most * 1000:
             lasts = (
@@ -160,7 +210,7 @@ def _refuse_long_holds(
 
 def _serving(destination: Destination, policies: RedeliveryPolicyMap) -> Iterable[tuple[str, Policy]]:
     """Return the policies that may serve a consumer's messages: each is served by its own destination's."""
-    if destination.kind != "native" and not _MANY & set(destination.name.split(".")):
+    if destination.kind != "native" and not is_pattern(destination):
         name = policies.pattern_for(destination)
         return [(f"for {name or destination}", policies.policy_for(destination))]
     return [*((f"for {name}", policy) for name, policy in policies.entries), ("by default", policies.default)]

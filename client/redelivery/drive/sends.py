@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from redelivery.errors import RedeliveryError, TransportError, another
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redelivery.core.outgoing import Outgoing
 
 __all__ = ["MOST_ABANDONED", "Sends", "end"]
@@ -36,16 +38,16 @@ class Sends:
         """How many wait for an answer."""
         return len(self._waiting)
 
-    def begin(self, message: Outgoing) -> tuple[int, Future[None]]:
+    def begin(self, messages: Sequence[Outgoing]) -> tuple[int, Future[None]]:
         """Return a token for the command, and the future that ends with its answer. Raises TransportError."""
         future: Future[None] = Future()
-        token, size = next(self._tokens), len(message.body)
+        token, size = next(self._tokens), sum(len(message.body) for message in messages)
         with self._lock:
             given_up = sum(self._abandoned.values())
             if given_up >= MOST_ABANDONED:
                 raise TransportError(
                     f"the broker has not answered {len(self._abandoned)} messages ({given_up} bytes) in their time: "
-                    f"nothing was sent to {message.destination}"
+                    f"nothing was sent to {', '.join(message.destination for message in messages)}"
                 )
             self._waiting[token] = future
         future.add_done_callback(lambda _: self._ended(token, size))

@@ -6,10 +6,8 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.delivery import Cause
-from redelivery.core.events import Failed, Succeeded
 from redelivery.drive.worker import is_unrun, unrun
-from redelivery.message import Message, event_for, log_failure
+from redelivery.message import log_failure, message_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.drive.channel import Channel
     from redelivery.drive.waiter import Waiter
+    from redelivery.message import Message
 
 __all__ = ["work"]
 
@@ -47,55 +46,50 @@ async def _attempt(
     handler: Callable[[Message], Any], delivery: Delivery, channel: Channel, pool: Executor | None
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
-    message = Message(delivery, channel)
+    message = message_for(delivery, channel)
     try:
         result = handler(message) if pool is None else await _in_thread(pool, handler, message)
         if inspect.isawaitable(result):  # also of a partial, or a callable object, around an async function
             result = await result
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
-        return event_for(delivery, error) if message.outcome is None else None
+        return message.result(error)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
-            _give_back(message)
+            message.give_back()
             raise
         # Something that the handler waited for was cancelled, not this worker: a failure like any other.
         log_failure(message, error)
-        return Failed(delivery, Cause.of(error)) if message.outcome is None else None
+        return message.result(error)
     except _Ended as ended:
-        if (event := _outcome(ended.job, message, delivery)) is not None:
+        if (event := _outcome(ended.job, message)) is not None:
             channel.feed(event)  # it has been handled, and must not come again
         raise asyncio.CancelledError from None
     except _StillRunning:
         raise asyncio.CancelledError from None  # its thread has the message: it is not given back to anybody
     except BaseException:
-        _give_back(message)
+        message.give_back()
         raise
     if result is not None and is_unrun(result):
         raise unrun(message, result)
-    return Succeeded(delivery) if message.outcome is None else None
+    return message.result(None)
 
 
-def _give_back(message: Message) -> None:
-    if message.outcome is None:
-        message.release()
-
-
-def _outcome(job: Future[Any], message: Message, delivery: Delivery) -> Event | None:
+def _outcome(job: Future[Any], message: Message) -> Event | None:
     """Return what a handler that has ended in its thread has come to; None if there is nothing to feed."""
     try:
         result = job.result()
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
-        return event_for(delivery, error) if message.outcome is None else None
+        return message.result(error)
     except BaseException:  # noqa: BLE001 - the worker ends anyway
-        _give_back(message)
+        message.give_back()
         return None
     if is_unrun(result):
         unrun(message, result)
         return None
-    return Succeeded(delivery) if message.outcome is None else None
+    return message.result(None)
 
 
 class _Ended(BaseException):

@@ -6,9 +6,8 @@ import inspect
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.events import Succeeded
 from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery.message import Message, event_for, log_failure
+from redelivery.message import Message, log_failure, message_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,19 +22,18 @@ __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
 def attempt(handler: Callable[[Message], object], delivery: Delivery, channel: Channel) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
-    message = Message(delivery, channel)
+    message = message_for(delivery, channel)
     try:
         result = handler(message)
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
-        return event_for(delivery, error) if message.outcome is None else None
+        return message.result(error)
     except BaseException:
-        if message.outcome is None:
-            message.release()
+        message.give_back()
         raise
     if result is not None and is_unrun(result):
         raise unrun(message, result)
-    return Succeeded(delivery) if message.outcome is None else None
+    return message.result(None)
 
 
 def is_unrun(result: object) -> bool:
@@ -47,8 +45,7 @@ def unrun(message: Message, result: object) -> ConfigurationError:
     """Give the message back: nothing has run, so accepting it would lose it, and a redelivery would be no better."""
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()  # no warning that it never ran
-    if message.outcome is None:
-        message.release()
+    message.give_back()
     kind, hint = "a generator", "a handler must not yield"
     if inspect.isawaitable(result):
         kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"

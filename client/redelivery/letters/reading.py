@@ -83,7 +83,7 @@ class Reading(Connection):
         able = self.capabilities
         settings = replace(self.settings, credit=CREDIT, max_parked=HELD, ordering="non_blocking")
         subscribe, engine = planned(
-            next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive
+            next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
         )
         window = CREDIT + (WIDE if able.window_in_bytes else HELD)
         taker = Taker(replace(subscribe, window=window), engine, self._keeper, self._clock, settings.policies)

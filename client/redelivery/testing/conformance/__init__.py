@@ -37,6 +37,7 @@ from redelivery.testing.conformance.poisoning import DeadLetters
 from redelivery.testing.conformance.reconnects import Reconnects
 from redelivery.testing.conformance.schedules import Schedules
 from redelivery.testing.conformance.sending import Sending
+from redelivery.testing.conformance.sessions import Sessions
 from redelivery.testing.conformance.steering import Steering
 
 __all__ = [
@@ -66,6 +67,7 @@ __all__ = [
     "Reconnects",
     "Schedules",
     "Sending",
+    "Sessions",
     "Steering",
     "Suite",
     "attempt_log",
@@ -84,6 +86,7 @@ class Conformance(
     Destinations,
     Steering,
     Sending,
+    Sessions,
     Holding,
     Draining,
     Reconnects,

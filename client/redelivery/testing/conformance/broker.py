@@ -80,6 +80,8 @@ class BrokerUnderTest(ABC):
     """By how many seconds a redelivery may come after it is due; never before."""
     options: Mapping[str, str] = {}
     """Options of every URI: a login."""
+    refuses: str | None = None
+    """A queue to which this login may not send."""
 
     @property
     @abstractmethod

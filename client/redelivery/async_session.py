@@ -1,0 +1,107 @@
+"""The asyncio session: the twin of `Session`, awaited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack, overload
+
+from redelivery.async_consumer import AsyncConsumer
+from redelivery.drive.link import CLOSE_TIMEOUT
+from redelivery.drive.session_base import SessionBase
+from redelivery.drive.waiter import answer_on_loop, in_own_thread
+from redelivery.errors import RedeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from datetime import timedelta
+    from types import TracebackType
+
+    from redelivery.aio import Handler
+    from redelivery.drive.arguments import ConsumerOptions, ListenOptions
+    from redelivery.drive.sending import SendOptions
+    from redelivery.message import Message
+
+__all__ = ["AsyncSession"]
+
+
+class AsyncSession(SessionBase):
+    """Consumers, listeners and sends that are settled together, for one task. Made by `AsyncConnection.session`.
+
+    With `async with` it is closed at the end: what a transacted one has not committed is rolled back.
+    """
+
+    async def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
+        """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
+        self._check_open()
+        channel, waiter = await self._seat.subscribed(destination, options, self._holdings)
+        self._channels.append(channel)
+        return AsyncConsumer(channel, waiter, self._seat.keeper.unsubscribe)
+
+    @overload
+    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
+    @overload
+    def listen(
+        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
+    ) -> Callable[[Handler], Handler]: ...
+    def listen(
+        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
+    ) -> Handler | Callable[[Handler], Handler]:
+        """Have `handler(message)` called for each message, one at a time, as `Session.listen` does."""
+        self._check_listener(options)
+        if handler is None:
+
+            def decorate(function: Handler) -> Handler:
+                return self.listen(destination, function, **options)
+
+            return decorate
+        self._seat.listening(destination, handler, options, self._holdings)
+        return handler
+
+    async def acknowledge(self) -> None:
+        """Accept all that the session has given out so far; in the mode `client` only. Raises ConfigurationError."""
+        self._acknowledge()
+
+    async def recover(self) -> None:
+        """Have all that is not settled come again, each charged a redelivery, as `Session.recover` does."""
+        self._recover()
+
+    async def commit(self, *, timeout: float | timedelta = 30.0) -> None:
+        """Accept all that was received and send all that was sent since the last commit, as `Session.commit` does."""
+        attempt = self._begin_commit(timeout)
+        if attempt is None:
+            return
+        error: RedeliveryError | None = None
+        try:
+            await answer_on_loop(attempt.deadline, attempt.future, self._seat.clock)
+        except TimeoutError:
+            raise self._late(attempt) from None
+        except RedeliveryError as refused:
+            error = refused
+        except BaseException:  # a task that is cancelled does not take the commit back
+            self._late(attempt)
+            raise
+        self._conclude(attempt, error)
+
+    async def rollback(self, charge: Collection[Message] | None = None) -> None:
+        """Drop what was sent, and have what was received come again, as `Session.rollback` does."""
+        self._roll_back(charge)
+
+    async def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
+        """Send as `Connection.send`; in the mode `transacted` with the commit, whose answer is the confirmation."""
+        self._check_open()
+        if self.mode == "transacted":
+            return self._keep(destination, body, options)
+        sent: str = await self._seat.send(destination, body, **options)
+        return sent
+
+    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the session and its consumers, as `Session.close` does."""
+        for channel in self._end():
+            await in_own_thread(self._seat.keeper.unsubscribe, channel, timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

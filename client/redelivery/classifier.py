@@ -1,0 +1,179 @@
+"""From an exception's type to what becomes of its message."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
+
+from redelivery.core.convert import seconds
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
+from redelivery.core.policy_map import check_policy
+from redelivery.errors import ConfigurationError
+from redelivery.steer import Defer, Discard, Poison
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event
+    from redelivery.core.policy import Policy
+
+__all__ = ["Classifier", "checked_errors"]
+
+
+class _Rule(NamedTuple):
+    what: Literal["discard", "defer", "retry", "poison"]
+    delay: float | None = None
+    """Of a deferral; None: the exception tells."""
+    policy: Policy | None = None
+    """Of a failure; None: the destination's."""
+
+
+_GRAVITY = {"discard": 0, "defer": 1, "retry": 2, "poison": 3}
+_STEERING: dict[type[BaseException], _Rule] = {
+    Poison: _Rule("poison"), Discard: _Rule("discard"), Defer: _Rule("defer"),
+}  # fmt: skip
+_FAILURE = _Rule("retry")
+
+
+class Classifier:
+    """Chooses by an exception's type what becomes of its message; what it does not know follows the policy.
+
+    Each method registers exception types and returns the classifier, so calls can be chained. A type serves its
+    subclasses, too: the first class along the exception's MRO that is registered decides, which is the most specific
+    one; a type that is registered again has its last rule. `Poison`, `Discard` and `Defer` steer by themselves.
+
+    Of an exception group each exception is looked at, and the gravest decides: poison, then a failure, then a deferral
+    (the longest), then a discard; among equals the first. A group type that is registered itself decides for the whole.
+
+    A connection and a listener take the classifier as it is when they are given it: later calls change nothing there.
+    """
+
+    __slots__ = ("_rules",)
+
+    def __init__(self) -> None:
+        self._rules: dict[type[BaseException], _Rule] = {}
+
+    def poison(self, *kinds: type[Exception]) -> Self:
+        """Dead-letter the message at once, whatever redeliveries its policy has left."""
+        return self._register("poison", kinds, _Rule("poison"))
+
+    def discard(self, *kinds: type[Exception]) -> Self:
+        """Accept the message and drop it; it is counted as discarded."""
+        return self._register("discard", kinds, _Rule("discard"))
+
+    def retry(self, *kinds: type[Exception], policy: Policy | None = None) -> Self:
+        """Charge a redelivery: the message comes again as `policy` says, by default its destination's.
+
+        There is one count for each message, whatever it failed with: `policy` compares its own maximum with that count,
+        and its delay is the one before the redelivery of that number.
+        """
+        if policy is not None:
+            check_policy(policy, "retry: policy")
+        return self._register("retry", kinds, _Rule("retry", policy=policy))
+
+    def defer(self, kind: type[Exception] | tuple[type[Exception], ...], delay: float | timedelta) -> Self:
+        """Have the message come again after `delay` (seconds, or a timedelta), uncharged, as `Defer` does."""
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        return self._register("defer", kinds, _Rule("defer", seconds(delay, "defer: delay")))
+
+    def _register(self, method: str, kinds: tuple[type[Exception], ...], rule: _Rule) -> Self:
+        if not kinds:
+            raise ConfigurationError(
+                f"{method}() needs an exception type, as in .{method}(ValueError)", option="errors"
+            )
+        for kind in cast("tuple[Any, ...]", kinds):
+            if not isinstance(kind, type) or not issubclass(kind, Exception):
+                raise ConfigurationError(
+                    f"{method}() takes subclasses of Exception, not {kind!r}; any other gives the message "
+                    "back and ends the worker",
+                    option="errors",
+                )
+            if kind in _STEERING:
+                raise ConfigurationError(
+                    f"{method}({kind.__name__}): redelivery.{kind.__name__} steers by itself", option="errors"
+                )
+        self._rules.update(dict.fromkeys(kinds, rule))
+        return self
+
+    def copy(self) -> Classifier:
+        """Return another classifier with the same rules."""
+        made = Classifier()
+        made._rules.update(self._rules)
+        return made
+
+    @property
+    def policies(self) -> tuple[tuple[str, Policy], ...]:
+        """The policies of `retry`, each with the name of its exception type."""
+        return tuple(
+            (kind.__name__, rule.policy) for kind, rule in self._rules.items() if rule.policy is not None
+        )
+
+    def __repr__(self) -> str:
+        rules = "".join(f".{rule.what}({kind.__name__})" for kind, rule in self._rules.items())
+        return f"Classifier(){rules}"
+
+    def event_for(self, delivery: Delivery, error: Exception) -> Event:
+        """Return what an exception of a handler means for its delivery."""
+        told, rule = self._decide(error)
+        cause = Cause.of(told)
+        match rule.what:
+            case "poison":
+                return Poisoned(delivery, cause)
+            case "discard":
+                return Discarded(delivery, cause)
+            case "defer":
+                return Deferred(delivery, _delay(told, rule), cause)
+            case _:
+                return Failed(delivery, cause, rule.policy)
+
+    def _decide(self, error: Exception) -> tuple[Exception, _Rule]:
+        """Return the rule for an exception, and which exception of a group it is for."""
+        if not isinstance(error, BaseExceptionGroup):
+            return error, self._rule(error)[1]
+        group = cast("ExceptionGroup[Exception]", error)
+        kind, rule = self._rule(group)
+        if kind is not None and issubclass(kind, BaseExceptionGroup):
+            return group, rule
+        return max(
+            ((leaf, self._rule(leaf)[1]) for leaf in _leaves(group)),
+            key=lambda found: (_GRAVITY[found[1].what], _delay(*found)),
+        )
+
+    def _rule(self, error: Exception) -> tuple[type[BaseException] | None, _Rule]:
+        for kind in type(error).__mro__:
+            rule = self._rules.get(kind) or _STEERING.get(kind)
+            if rule is not None:
+                return kind, rule
+        return None, _FAILURE
+
+
+def _delay(error: Exception, rule: _Rule) -> float:
+    """Return how long a deferral lasts; 0 for anything else."""
+    if rule.what != "defer":
+        return 0.0
+    return rule.delay if rule.delay is not None else cast("Defer", error).delay
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    """Go through the exceptions of a group and of the groups in it, in order, however deep."""
+    waiting: list[Exception] = [group]
+    while waiting:
+        error = waiting.pop()
+        if isinstance(error, ExceptionGroup):
+            waiting += reversed(cast("ExceptionGroup[Exception]", error).exceptions)
+        else:
+            yield error
+
+
+def checked_errors(errors: object) -> Classifier | None:
+    """Return a copy of the classifier that `errors=` gives, or None. Raises ConfigurationError for anything else."""
+    if errors is None:
+        return None
+    if not isinstance(errors, Classifier):
+        hint = "; did you mean redelivery.Classifier()?" if errors is Classifier else ""
+        raise ConfigurationError(
+            f"errors= must be a redelivery.Classifier, not {type(errors).__name__}{hint}", option="errors"
+        )
+    return errors.copy()

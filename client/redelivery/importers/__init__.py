@@ -1,0 +1,89 @@
+"""Policies out of brokers' configuration files: ActiveMQ Classic's XML, Artemis' XML, Broker-J's JSON; and TOML.
+
+`read` returns everything that a file says of redelivery and dead letters, with a note for each thing that cannot
+be carried over; the classmethods of `RedeliveryPolicyMap` return the policies alone, and log the notes.
+Files are read when these functions are called, and only then are parsers imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError
+from redelivery.importers.files import decoded, name_of, read_file, syntax_of
+from redelivery.importers.imported import Imported, Kind, Note, Notes
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from redelivery.core.policy_map import RedeliveryPolicyMap
+
+__all__ = ["Imported", "Kind", "Note", "policies_of", "read"]
+
+
+def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
+    """Read a policy file. What kind it is is told by its content; `kind`: it must be of that one.
+
+    Raises ConfigurationError with one sentence that starts with the file, and the line where that is known: for
+    a file that cannot be read, is larger than 8 MiB, is not well-formed, has a DOCTYPE, is of another
+    kind, or has an option out of range.
+    """
+    file = name_of(path)
+    data = read_file(file)
+    notes = Notes(file)
+    match syntax_of(data, file):
+        case "xml":
+            found = _read_xml(data, notes, kind)
+        case "json":
+            _expect("Broker-J JSON", kind, file)
+            from redelivery.importers.brokerj import read_brokerj  # noqa: PLC0415 - each parser at first use
+
+            found = ("Broker-J JSON", *read_brokerj(decoded(data, file), notes))
+        case "toml":
+            _expect("TOML", kind, file)
+            from redelivery.importers.toml_read import read_toml  # noqa: PLC0415
+
+            found = ("TOML", *read_toml(decoded(data, file), file))
+    is_kind, policies, dead_letters = found
+    return Imported(file, is_kind, policies, dead_letters, notes.sorted())
+
+
+def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
+    """Return the policies of a file of that kind; each note is logged as a warning. Errors: as `read`."""
+    import logging  # noqa: PLC0415
+
+    imported = read(path, kind)
+    log = logging.getLogger("redelivery")
+    for note in imported.notes:
+        log.warning("%s", note)
+    return imported.policies
+
+
+def _read_xml(
+    data: bytes, notes: Notes, kind: Kind | None
+) -> tuple[Kind, RedeliveryPolicyMap, dict[str, str]]:
+    from redelivery.importers.artemis import is_artemis, read_artemis  # noqa: PLC0415
+    from redelivery.importers.classic import is_classic, read_classic  # noqa: PLC0415
+    from redelivery.importers.markup import parse_xml  # noqa: PLC0415
+
+    root = parse_xml(data, notes.file)
+    if is_artemis(root):
+        _expect("broker.xml", kind, notes.file)
+        return ("broker.xml", *read_artemis(root, notes))
+    if is_classic(root):
+        _expect("activemq.xml", kind, notes.file)
+        return ("activemq.xml", *read_classic(root, notes))
+    raise notes.error(
+        root.line, f"<{root.tag}> belongs neither to ActiveMQ Classic's XML nor to Artemis' broker.xml"
+    )
+
+
+def _expect(found: Kind, wanted: Kind | None, file: str) -> None:
+    if wanted is not None and found != wanted:
+        readers = {
+            "activemq.xml": "from_activemq_xml",
+            "broker.xml": "from_artemis_xml",
+            "Broker-J JSON": "from_brokerj_json",
+            "TOML": "from_toml",
+        }
+        raise ConfigurationError(f"{file}: the file is {found}, not {wanted}; read it with {readers[found]}")

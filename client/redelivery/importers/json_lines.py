@@ -1,0 +1,76 @@
+"""JSON whose objects know their lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, cast
+
+from redelivery.errors import ConfigurationError
+
+__all__ = ["JsonArray", "JsonObject", "parse_json"]
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+
+
+class JsonArray(list[Any]):
+    """An array of JSON."""
+
+    __slots__ = ()
+
+
+class JsonObject(dict[str, Any]):
+    """An object of JSON. `line`: where it begins; `lines`: where each of its keys stands."""
+
+    __slots__ = ("line", "lines", "pending")
+
+    def __init__(self, line: int) -> None:
+        """Start empty on line `line`."""
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+        self.pending: str | None = None
+
+
+def parse_json(text: str, file: str, line: int = 0) -> Any:
+    """Return the value of a JSON document. Raises ConfigurationError: `file:line:column: what is wrong`.
+
+    `line`: the document is a text inside another one, on that line.
+    """
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{line}" if line else f"{error.lineno}:{error.colno}"
+        raise ConfigurationError(f"{file}:{place}: the JSON is not well-formed: {error.msg}") from None
+    except (RecursionError, ValueError):  # ValueError: a number of more digits than Python reads
+        raise ConfigurationError(f"{file}: the JSON is too deep, or has too long a number") from None
+    return _with_lines(text, line)
+
+
+def _with_lines(text: str, fixed: int) -> Any:
+    """Build a document that is known to be well-formed."""
+    root = JsonArray()
+    stack: list[JsonObject | JsonArray] = [root]
+    line, seen = 1, 0
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        line, seen = line + text.count("\n", seen, token.start()), token.start()
+        here, top = fixed or line, stack[-1]
+        if word in ("}", "]"):
+            stack.pop()
+        elif word in (",", ":"):
+            continue
+        elif isinstance(top, JsonObject) and top.pending is None:
+            top.pending = cast("str", json.loads(word))
+            top.lines[top.pending] = here
+        else:
+            value: Any = JsonObject(here) if word == "{" else JsonArray() if word == "[" else json.loads(word)
+            if isinstance(top, JsonObject):
+                assert top.pending is not None
+                top[top.pending] = value
+                top.pending = None
+            else:
+                top.append(value)
+            if word in ("{", "["):
+                stack.append(value)
+    return root[0]

@@ -1,0 +1,134 @@
+"""The synchronous session: messages settled together, as a mode says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, Unpack, overload
+
+from redelivery.consumer import Consumer
+from redelivery.drive.answer import answer_by
+from redelivery.drive.link import CLOSE_TIMEOUT
+from redelivery.drive.session_base import SessionBase
+from redelivery.errors import RedeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from datetime import timedelta
+    from types import TracebackType
+
+    from redelivery.connection import Handler
+    from redelivery.drive.arguments import ConsumerOptions, ListenOptions
+    from redelivery.drive.channel import Channel
+    from redelivery.drive.sending import SendOptions
+    from redelivery.message import Message
+
+__all__ = ["Session"]
+
+
+class Session(SessionBase):
+    """Consumers, listeners and sends that are settled together, for one thread. Made by `Connection.session`.
+
+    As a context manager it is closed at the end: what a transacted one has not committed is rolled back.
+    """
+
+    # Consuming.
+
+    def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
+        """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
+        self._check_open()
+        channel: Channel = self._seat.subscribed(destination, options, self._holdings)
+        self._channels.append(channel)
+        return Consumer(channel, self._seat.keeper.unsubscribe)
+
+    @overload
+    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
+    @overload
+    def listen(
+        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
+    ) -> Callable[[Handler], Handler]: ...
+    def listen(
+        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
+    ) -> Handler | Callable[[Handler], Handler]:
+        """Have `handler(message)` called for each message, one at a time. Arguments as for `Connection.listen`.
+
+        In the modes `client` and `transacted` the handler itself acknowledges, or commits; an exception is logged, the
+        message stays with the session, and the next one is delivered, as with the reference.
+        """
+        self._check_listener(options)
+        if handler is None:
+
+            def decorate(function: Handler) -> Handler:
+                return self.listen(destination, function, **options)
+
+            return decorate
+        self._seat.listening(destination, handler, options, self._holdings)
+        return handler
+
+    # Settling.
+
+    def acknowledge(self) -> None:
+        """Accept all that the session has given out so far; in the mode `client` only. Raises ConfigurationError."""
+        self._acknowledge()
+
+    def recover(self) -> None:
+        """Have all that is not settled come again, each charged a redelivery.
+
+        Raises:
+            ConfigurationError: the session is transacted: that is what `rollback` is for.
+        """
+        self._recover()
+
+    def commit(self, *, timeout: float | timedelta = 30.0) -> None:
+        """Accept all that was received and send all that was sent since the last commit: all of it, or nothing.
+
+        Args:
+            timeout: seconds for the broker to answer.
+
+        Raises:
+            AdapterError: the broker refused; it is rolled back, and what was received is charged a redelivery.
+            TransportError: the connection was lost, or no answer came in time: the transaction was committed as a whole
+                or not at all. What was not committed comes again; its sends are not made again.
+        """
+        attempt = self._begin_commit(timeout)
+        if attempt is None:
+            return
+        error: RedeliveryError | None = None
+        try:
+            answer_by(attempt.deadline, attempt.future, self._seat.clock)
+        except TimeoutError:
+            raise self._late(attempt) from None
+        except RedeliveryError as refused:
+            error = refused
+        self._conclude(attempt, error)
+
+    def rollback(self, charge: Collection[Message] | None = None) -> None:
+        """Drop what was sent, and have what was received come again.
+
+        Args:
+            charge: the messages that are charged a redelivery; all by default. The others come again at once.
+        """
+        self._roll_back(charge)
+
+    # Sending.
+
+    def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
+        """Send as `Connection.send`; in the mode `transacted` with the commit, whose answer is the confirmation."""
+        self._check_open()
+        if self.mode == "transacted":
+            return self._keep(destination, body, options)
+        sent: str = self._seat.send(destination, body, **options)
+        return sent
+
+    # The end.
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """End the session and its consumers: a transacted one is rolled back, and the broker takes back the rest."""
+        for channel in self._end():
+            self._seat.keeper.unsubscribe(channel, timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,192 @@
+"""Sessions: what is settled together, where the broker has transactions and where it has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from redelivery.testing.conformance.bench import QUIET, Suite, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery import Connection, Message, Session
+    from redelivery.testing.conformance.bench import Bench
+
+__all__ = ["Sessions"]
+
+POLICY = redelivery.RedeliveryPolicy(
+    maximum_redeliveries=1, initial_redelivery_delay=0.1, redelivery_delay=0.1
+)
+MANY = 50
+
+
+def transacted(bench: Bench, connection: Connection) -> Session | None:
+    """Return a transacted session; None where it is refused, which must be said."""
+    if bench.capabilities.transactions:
+        return connection.session("transacted")
+    refused(lambda: connection.session("transacted"), "has no transactions over this protocol")
+    return None
+
+
+def texts(found: list[Any]) -> list[str]:
+    return sorted(one.text for one in found)
+
+
+class Sessions(Suite):
+    """What the five modes promise."""
+
+    def test_a_commit_covers_receives_and_sends(self, bench: Bench) -> None:
+        """Nothing takes effect before it, and everything with it: two queues received from, one sent to."""
+        connection = bench.connect(POLICY)
+        session = transacted(bench, connection)
+        if session is None:
+            return
+        out, second = f"{bench.queue}.out", f"{bench.queue}.second"
+        for number in range(MANY):
+            bench.post(connection, str(number))
+        bench.post(connection, "other", second)
+        consumers = [session.consumer(bench.queue), session.consumer(second)]
+        received = [bench.pull(consumers[0]) for _ in range(MANY)] + [bench.pull(consumers[1])]
+        for message in received:
+            session.send(out, message.body, headers={"conformance": bench.run})
+        session.commit()
+        assert {message.outcome for message in received} == {"accepted"}
+        bench.leave()
+        assert [one.body for one in bench.left(out)] == [message.body for message in received]
+        assert (bench.left(), bench.left(second)) == ([], [])
+
+    def test_a_rollback_drops_sends_and_charges_receives(self, bench: Bench) -> None:
+        """What was sent is nowhere; what was received comes again after its delay, charged; then it is poison."""
+        connection = bench.connect(POLICY)
+        session = transacted(bench, connection)
+        if session is None:
+            return
+        out = f"{bench.queue}.out"
+        bench.post(connection, "bad")
+        consumer = session.consumer(bench.queue)
+        for count in (1, 2):
+            message = bench.pull(consumer)
+            assert (message.delivery_count, message.redelivered) == (count, count > 1)
+            session.send(out, "never", headers={"conformance": bench.run})
+            session.rollback()
+        assert texts(bench.buried(connection, 1)) == ["bad"]
+        assert (bench.left(), bench.left(out)) == ([], [])
+
+    def test_a_session_that_closes_rolls_back(self, bench: Bench) -> None:
+        """What it had goes to the next consumer of the connection, one redelivery older."""
+        connection = bench.connect(POLICY)
+        session = transacted(bench, connection)
+        if session is None:
+            return
+        bench.post(connection, "once")
+        with session:
+            bench.pull(session.consumer(bench.queue))
+        message = bench.pull(connection.consumer(bench.queue))
+        assert (message.text, message.delivery_count) == ("once", 2)
+        message.accept()
+        assert bench.left() == []
+
+    def test_a_refused_commit_sends_and_accepts_nothing(self, bench: Bench) -> None:
+        """A message that cannot be sent ends the transaction: an AdapterError, and what was received comes again."""
+        connection = bench.connect(POLICY)
+        session = transacted(bench, connection)
+        if session is None or bench.broker.refuses is None:
+            return
+        out = f"{bench.queue}.out"
+        bench.post(connection, "kept")
+        consumer = session.consumer(bench.queue)
+        bench.pull(consumer)
+        session.send(out, "never", headers={"conformance": bench.run})
+        session.send(bench.broker.refuses, "refused")
+        with pytest.raises(redelivery.RedeliveryError):
+            session.commit()
+        again = bench.pull(consumer)
+        assert again.text == "kept"
+        session.commit()
+        assert (bench.left(), bench.left(out)) == ([], [])
+
+    def test_a_cut_before_the_commit_rolls_back_and_charges_nothing(self, bench: Bench) -> None:
+        """TransportError; the message comes again with the count that it had, and its sends are nowhere."""
+        connection = bench.connect(POLICY)
+        session = transacted(bench, connection)
+        if session is None:
+            return
+        out = f"{bench.queue}.out"
+        bench.post(connection, "kept")
+        consumer = session.consumer(bench.queue)
+        bench.pull(consumer)
+        session.send(out, "never", headers={"conformance": bench.run})
+        bench.cut(connection)
+        with pytest.raises(redelivery.TransportError, match="committed as a whole or not at all"):
+            session.commit()
+        again = bench.pull(consumer)
+        assert (again.text, again.redelivery_count) == ("kept", 0)
+        session.commit()
+        assert (bench.left(), bench.left(out)) == ([], [])
+
+    def test_client_acknowledges_all_so_far(self, bench: Bench) -> None:
+        """One acknowledgement is for all; what comes after it is given back by the broker when the session closes."""
+        connection = bench.connect(POLICY)
+        for body in "123":
+            bench.post(connection, body)
+        session = connection.session("client")
+        consumer = session.consumer(bench.queue)
+        messages = [bench.pull(consumer) for _ in range(2)]
+        messages[1].accept()
+        assert [message.outcome for message in messages] == ["accepted", "accepted"]
+        assert bench.pull(consumer).text == "3"
+        session.close()
+        assert texts(bench.left()) == ["3"]
+
+    @pytest.mark.parametrize("mode", ["client", "individual"])
+    def test_recover_charges_what_is_unsettled(self, bench: Bench, mode: str) -> None:
+        """It comes again after its delay; in the end it is poison."""
+        connection = bench.connect(POLICY)
+        bench.post(connection, "bad")
+        session = connection.session(mode)
+        consumer = session.consumer(bench.queue)
+        for count in (1, 2):
+            assert bench.pull(consumer).delivery_count == count
+            session.recover()
+        assert texts(bench.buried(connection, 1)) == ["bad"]
+        assert bench.left() == []
+
+    @pytest.mark.parametrize("mode", ["auto", "dups_ok"])
+    def test_a_receive_accepts_where_the_mode_says_so(self, bench: Bench, mode: str) -> None:
+        """It has been accepted when `receive` returns; nothing is left."""
+        connection = bench.connect(POLICY)
+        bench.post(connection, "x")
+        consumer = connection.session(mode).consumer(bench.queue)
+        assert bench.pull(consumer).outcome == "accepted"
+        assert consumer.receive(QUIET) is None
+        assert bench.left() == []
+
+    def test_a_listener_commits_each_message(self, bench: Bench) -> None:
+        """A handler that commits, or rolls back, inside: each message is sent on once, and poison is dead-lettered."""
+        connection = bench.connect(POLICY)
+        session = transacted(bench, connection)
+        if session is None:
+            return
+        out = f"{bench.queue}.out"
+        bodies = ["good-1", "bad", "good-2"]
+        for body in bodies:
+            bench.post(connection, body)
+        session.listen(bench.queue, _sending_on(bench, session, out))
+        connection.start()
+        assert texts(bench.buried(connection, 1)) == ["bad"]
+        assert texts(bench.left(out)) == ["good-1", "good-2"]
+        assert bench.left() == []
+
+
+def _sending_on(bench: Bench, session: Session, out: str) -> Callable[[Message], None]:
+    def handle(message: Message) -> None:
+        if message.text == "bad":
+            session.rollback()
+            return
+        session.send(out, message.text, headers={"conformance": bench.run})
+        session.commit()
+
+    return handle

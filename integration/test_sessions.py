@@ -1,0 +1,105 @@
+"""The reference's own consumer scenarios, on a real ActiveMQ Classic, wherever they can be expressed there.
+
+One of each kind; all of them with REDELIVERY_SCENARIOS=all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.scenarios import Stage, deviation, expected, play
+
+import redelivery
+from redelivery.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.conftest import Client
+    from integration.proxy import LinkProxy
+
+VECTORS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "tests" / "vectors" / "consumer_scenarios.json").read_text()
+)["vectors"]
+BROKERS_COUNT = ("tx_close_connection_without_commit_loop", "tx_abrupt_transport_drop_loop")
+NO_COUNT = (
+    "Classic tells a STOMP consumer no count, so none outlives a connection: the message comes without end"
+)
+NOT_COUNTED = (
+    "over AMQP Classic counts lost connections only, and not what a link had unsettled that is detached"
+)
+FLAG_ONLY = "Classic tells a STOMP consumer that a message was delivered before, and not how often"
+
+
+def chosen(scheme: str) -> list[dict[str, Any]]:
+    """What is played: over this protocol, of each kind one or all."""
+    found = [vector for vector in VECTORS if expressible(vector, scheme) is None]
+    if os.environ.get("REDELIVERY_SCENARIOS") == "all":
+        return found
+    kinds = {
+        (vector["scenario"], vector["ack_mode"], vector.get("preDispatchCheck")): vector
+        for vector in found
+        if vector["maximumRedeliveries"] < 3 or vector["scenario"].endswith("rollback")
+    }
+    return list(kinds.values())
+
+
+def expressible(vector: dict[str, Any], scheme: str) -> str | None:
+    """Why a scenario cannot be played over this protocol, or None."""
+    if scheme == "stomp" and vector["scenario"] in BROKERS_COUNT:
+        return NO_COUNT
+    if vector["scenario"] == "client_ack_close_connection_without_ack_loop":
+        return FLAG_ONLY if scheme == "stomp" else NOT_COUNTED
+    if vector["scenario"] == "tx_close_connection_without_commit_loop":
+        return NOT_COUNTED
+    return None
+
+
+@pytest.mark.parametrize("scheme", ["stomp", "amqp"])
+def test_the_references_scenarios_end_as_there(
+    activemq: Broker,
+    java_client: Callable[[Broker, str | None], Client],
+    make_proxy: Callable[[int], LinkProxy],
+    new_queue: Callable[[], str],
+    scheme: str,
+) -> None:
+    """Deliveries, what is left, and the dead letters that a Java client finds are the reference's."""
+    java, proxy = java_client(activemq, None), make_proxy(activemq.ports[scheme])
+    java.drain(activemq.dead_letter_queue)
+    wrong: dict[str, Any] = {}
+    played = chosen(scheme)
+    for number, vector in enumerate(played):
+        queue = new_queue()
+        for body in vector["sent"]:
+            java.send(queue, body.encode(), kind="text", persistent=vector["persistent"])
+
+        def connect(policies: redelivery.RedeliveryPolicyMap, options: str) -> redelivery.Connection:
+            uri = activemq.uri(protocol=scheme, port=proxy.port)
+            return redelivery.connect(f"{uri}&{options}" if options else uri, policies=policies)
+
+        def drop(connection: redelivery.Connection) -> None:
+            proxy.refuse()  # nothing of it comes back: its process is gone
+            proxy.cut()
+            connection.close()
+            proxy.accept()
+
+        deliveries, dead = expected(vector)
+        seen = play(vector, Stage(queue, connect, drop, SystemClock(), quiet=0.5))
+        letters = sorted((letter.body or b"").decode() for letter in java.drain(activemq.dead_letter_queue))
+        left = [(message.body or b"").decode() for message in java.drain(queue)]
+        wanted = deliveries, dead, [each["body"] for each in vector["left_on_queue"]]
+        if (seen, letters, left) != wanted:
+            wrong[f"{number} {vector['scenario']} {vector['maximumRedeliveries']}"] = (
+                (seen, letters, left),
+                wanted,
+            )
+    named = sum(deviation(vector) is not None for vector in played)
+    print(
+        f"\n{scheme}: {len(played)} of {len(VECTORS)} scenarios played, {named} with a deviation that has a reason"
+    )
+    assert not wrong, "\n".join(f"{name}: {found}" for name, found in wrong.items())

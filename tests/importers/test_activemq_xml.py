@@ -1,0 +1,264 @@
+"""ActiveMQ Classic's XML, a broker's and a client's."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CORE = 'xmlns="http://activemq.apache.org/schema/core"'
+BEANS = (
+    'xmlns="http://www.springframework.org/schema/beans" xmlns:p="http://www.springframework.org/schema/p"'
+)
+ENTRIES = """
+ <redeliveryPolicyEntries>
+  <redeliveryPolicy queue="SpecialQueue" maximumRedeliveries="4" redeliveryDelay="10000"/>
+  <redeliveryPolicy queue="FRED.JOE" maximumRedeliveries="4"/>
+  <redeliveryPolicy topic="PRICES.*" useExponentialBackOff="true" backOffMultiplier="2"/>
+  <redeliveryPolicy tempQueue="true" maximumRedeliveries="0"/>
+ </redeliveryPolicyEntries>
+ <defaultEntry>
+  <redeliveryPolicy maximumRedeliveries="4" initialRedeliveryDelay="5000" redeliveryDelay="10000"/>
+ </defaultEntry>"""
+PLUGIN = f"""<broker {CORE} schedulerSupport="true"><plugins>
+ <redeliveryPlugin fallbackToDeadLetter="true" sendToDlqIfMaxRetriesExceeded="true">
+ <redeliveryPolicyMap><redeliveryPolicyMap>{ENTRIES}</redeliveryPolicyMap></redeliveryPolicyMap>
+ </redeliveryPlugin></plugins></broker>"""
+FACTORY = f"""<beans xmlns:amq="http://activemq.apache.org/schema/core">
+ <amq:connectionFactory id="f" brokerURL="tcp://localhost:61616">
+ <amq:redeliveryPolicyMap><amq:redeliveryPolicyMap>{ENTRIES.replace("<", "<amq:").replace("<amq:/", "</amq:")}
+ </amq:redeliveryPolicyMap></amq:redeliveryPolicyMap></amq:connectionFactory></beans>"""
+SPRING = f"""<beans {BEANS}>
+ <bean id="base" class="org.apache.activemq.RedeliveryPolicy" abstract="true" p:maximumRedeliveries="4"/>
+ <bean id="special" parent="base" class="org.apache.activemq.RedeliveryPolicy" p:queue="SpecialQueue">
+  <property name="redeliveryDelay" value="10000"/></bean>
+ <bean id="default" parent="base" class="org.apache.activemq.RedeliveryPolicy">
+  <property name="initialRedeliveryDelay"><value>5000</value></property>
+  <property name="redeliveryDelay" value=" 10000 "/></bean>
+ <bean class="org.apache.activemq.camel.component.ActiveMQComponent">
+  <property name="redeliveryPolicyMap">
+   <bean class="org.apache.activemq.broker.region.policy.RedeliveryPolicyMap">
+    <property name="defaultEntry" ref="default"/>
+    <property name="redeliveryPolicyEntries"><list>
+     <ref bean="special"/>
+     <bean class="org.apache.activemq.RedeliveryPolicy" parent="base">
+      <property name="destination"><bean class="org.apache.activemq.command.ActiveMQQueue">
+       <constructor-arg value="FRED.JOE"/></bean></property></bean>
+     <bean class="org.apache.activemq.RedeliveryPolicy" p:topic="PRICES.*" p:useExponentialBackOff="yes"
+      p:backOffMultiplier="2"/>
+     <bean class="org.apache.activemq.RedeliveryPolicy" p:tempQueue="1" p:maximumRedeliveries="0"/>
+    </list></property></bean></property></bean></beans>"""
+EXPECTED = RedeliveryPolicyMap(
+    {
+        "SpecialQueue": RedeliveryPolicy(maximum_redeliveries=4, redelivery_delay=10),
+        "FRED.JOE": RedeliveryPolicy(maximum_redeliveries=4),
+        "topic://PRICES.*": RedeliveryPolicy(use_exponential_back_off=True, back_off_multiplier=2),
+        "temp-queue://>": RedeliveryPolicy(maximum_redeliveries=0),
+    },
+    default=RedeliveryPolicy(maximum_redeliveries=4, initial_redelivery_delay=5, redelivery_delay=10),
+)
+
+
+@pytest.mark.parametrize("text", [PLUGIN, FACTORY, SPRING], ids=["plugin", "factory", "spring"])
+def test_one_map_however_it_is_written(imported: Any, text: str) -> None:
+    """A broker's plugin, ActiveMQ's own elements and Spring's beans give the same map."""
+    found = imported(text)
+    assert found.policies == EXPECTED
+    assert found.policies.policy_for("FRED.JOE").maximum_redeliveries == 4
+    assert [note.what for note in found.notes] == (["redeliveryPlugin"] if text is PLUGIN else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "default"),
+    [
+        (
+            (
+                f'<bean {BEANS} class="org.apache.activemq.ActiveMQConnectionFactory">'
+                '<property name="brokerURL" value="failover:(tcp://a:1,tcp://b)?jms.useAsyncSend=true&amp;'
+                'jms.redeliveryPolicy.maximumRedeliveries=9"/></bean>'
+            ),
+            RedeliveryPolicy(maximum_redeliveries=9),
+        ),
+        (
+            f"""<beans {BEANS}><bean id="r" class="org.apache.activemq.RedeliveryPolicy"
+             p:maximumRedeliveries="8"/><bean class="org.apache.activemq.ActiveMQConnectionFactory"
+             p:brokerURL="tcp://a" p:redeliveryPolicy-ref="r"/></beans>""",
+            RedeliveryPolicy(maximum_redeliveries=8),
+        ),
+        (
+            (
+                f'<amq:connectionFactory xmlns:amq="{CORE[7:-1]}" redeliveryPolicy="#r"><amq:x>'
+                '<amq:redeliveryPolicy id="r" maximumRedeliveries="7"/></amq:x></amq:connectionFactory>'
+            ),
+            RedeliveryPolicy(maximum_redeliveries=7),
+        ),
+        (
+            f'<redeliveryPolicy {CORE} maximumRedeliveries="5"/>',
+            RedeliveryPolicy(maximum_redeliveries=5),
+        ),
+    ],
+)
+def test_a_factory_has_one_policy(imported: Any, text: str, default: RedeliveryPolicy) -> None:
+    """A factory's own policy, referred to, inside it, or in its brokerURL, is the default."""
+    found = imported(text)
+    assert (found.policies, found.notes) == (RedeliveryPolicyMap(default=default), ())
+
+
+def strategies(*entries: str) -> str:
+    """Return a broker with policy entries."""
+    lines = "\n".join(entries)
+    inner = f"<policyMap><policyEntries>\n{lines}\n</policyEntries></policyMap>"
+    return f"<broker {CORE}><destinationPolicy>{inner}</destinationPolicy></broker>"
+
+
+def entry(place: str, strategy: str) -> str:
+    """Return a policy entry with a dead-letter strategy."""
+    return f"<policyEntry {place}><deadLetterStrategy>{strategy}</deadLetterStrategy></policyEntry>"
+
+
+def test_dead_letter_strategies(imported: Any) -> None:
+    """The strategy for all queues becomes options of the URI; others are notes with their lines."""
+    found = imported(
+        strategies(
+            entry('queue=">"', '<sharedDeadLetterStrategy processExpired="false" processNonPersistent="true" '
+                  'expiration="300000" enableAudit="false"><deadLetterQueue><queue physicalName="LOST"/>'
+                  "</deadLetterQueue></sharedDeadLetterStrategy>"),
+            entry('topic="T.>"', '<sharedDeadLetterStrategy processExpired="false"/>'),
+            entry('queue="X"', '<bean class="com.example.Own"/>'),
+        )
+    )  # fmt: skip
+    assert found.dead_letters == {
+        "redelivery.deadLetterDestination": "queue://LOST",
+        "redelivery.processExpired": "false",
+        "redelivery.deadLetterExpiration": "300000",
+    }
+    assert [(note.line, note.what) for note in found.notes] == [
+        (1, "redelivery policies"),
+        (2, "enableAudit=false"),
+        (3, "dead letters of topic://T.>"),
+        (4, "deadLetterStrategy of queue://X"),
+        (4, "dead letters of queue://X"),
+    ]
+
+
+def test_what_a_uri_cannot_say_yet_is_a_note(imported: Any) -> None:
+    """An option is carried over exactly if a connection URI takes it; if not, the note says why."""
+    from redelivery.importers.dead_letters import refusal  # noqa: PLC0415
+
+    wanted = {"redelivery.deadLetterStrategy": "individual", "redelivery.queuePrefix": "DLQ."}
+    found = imported(strategies(entry('queue=">"', '<individualDeadLetterStrategy queuePrefix="DLQ."/>')))
+    if refusal(wanted) is None:
+        assert found.dead_letters == wanted
+    else:
+        assert found.dead_letters == {}
+        assert [note.line for note in found.notes] == [1, 2, 2]
+
+
+def test_discarding(imported: Any) -> None:
+    """A strategy that discards everything is carried over; a plugin that discards some never becomes that."""
+    found = imported(strategies(entry('queue=">"', "<discarding/>")))
+    assert found.dead_letters in (
+        {"redelivery.deadLetter": "discard"},
+        {"redelivery.deadLetterStrategy": "discarding"},
+    )
+    some = imported(
+        f'<broker {CORE}><plugins><discardingDLQBrokerPlugin dropAll="false" dropOnly="A B"/></plugins></broker>'
+    )
+    assert some.dead_letters in (
+        {},
+        {"redelivery.deadLetterStrategy": "discarding", "redelivery.discard": "A B"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what", "why"),
+    [
+        (f'<redeliveryPolicy {CORE}\n maximumRedeliveries="${{max}}"/>', 1, "maximumRedeliveries=${max}", "left out"),
+        (f'<redeliveryPolicy {CORE} maximumRedeliveries="${{max:3}}"/>', 1, "maximumRedeliveries=${max:3}", "'3'"),
+        (f'<redeliveryPolicy {CORE} queue="A.B*"/>', 1, "queue://A.B*", "one whole part"),
+        (
+            ('<routes>\n<redeliveryPolicy xmlns="http://camel.apache.org/schema/spring"/>'
+            f"<redeliveryPolicy {CORE}/></routes>"),
+            2, "redeliveryPolicy", "Camel",
+        ),
+        (
+            f'<beans {BEANS}><import resource="other.xml"/></beans>',
+            1, "import other.xml", "other files",
+        ),
+        (
+            f'<beans {BEANS}><bean class="ActiveMQConnectionFactory" p:redeliveryPolicy-ref="away"/></beans>',
+            1, "redeliveryPolicy=#away", "not in this file",
+        ),
+        (
+            (f'<a {CORE}><connectionFactory brokerURL="tcp://a?jms.redeliveryPolicy.maximumRedeliveries=1"/>\n'
+            '<connectionFactory brokerURL="tcp://a?jms.redeliveryPolicy.maximumRedeliveries=2"/></a>'),
+            2, "redelivery policies", "line 1",
+        ),
+        (
+            (f'<redeliveryPolicyMap {CORE}><redeliveryPolicyEntries>\n<redeliveryPolicy queue="A"/>\n'
+            '<redeliveryPolicy queue="A"/></redeliveryPolicyEntries></redeliveryPolicyMap>'),
+            2, "queue://A", "line 3",
+        ),
+    ],
+)  # fmt: skip
+def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None:
+    """What is not carried over is named with its line and the reason."""
+    notes = [note for note in imported(text).notes if note.what == what]
+    assert [(note.file, note.line) for note in notes] == [("f", line)]
+    assert why in notes[0].why
+    assert str(notes[0]).startswith(f"f:{line}: {what}: ")
+
+
+def test_a_pre_dispatch_check_that_is_off(imported: Any) -> None:
+    """It is carried over exactly if a connection URI takes it; if not, it is a note."""
+    from redelivery.importers.dead_letters import refusal  # noqa: PLC0415
+
+    found = imported('<redeliveryPolicy preDispatchCheck="false"/>')
+    supported = refusal({"jms.redeliveryPolicy.preDispatchCheck": "false"}) is None
+    assert found.policies.default.pre_dispatch_check is not supported
+    assert bool(found.notes) is not supported
+
+
+def test_the_plugin_counts_where_the_client_does_not_redeliver(imported: Any) -> None:
+    """A factory with maximumRedeliveries=0 leaves it to the plugin, whose schedule is taken; else its own is."""
+    factory = '<connectionFactory brokerURL="tcp://a?jms.redeliveryPolicy.maximumRedeliveries={}"/></plugins>'
+    for maximum, expected in ((0, EXPECTED.default), (2, RedeliveryPolicy(maximum_redeliveries=2))):
+        found = imported(PLUGIN.replace("</plugins>", factory.format(maximum)))
+        assert found.policies.default == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('<redeliveryPolicy queue="A"\n maximumRedeliveries="-2"/>', "f:2: maximumRedeliveries must be a whole number"),
+        ('<redeliveryPolicy redeliveryDelays="1"/>', "f:2: unknown option redeliveryDelays; did you mean"),
+        ('<redeliveryPolicy useExponentialBackOff="perhaps"/>', "f:2: useExponentialBackOff must be true or false"),
+        (("<redeliveryPolicyMap><redeliveryPolicyEntries><redeliveryPolicy/></redeliveryPolicyEntries>"
+         "</redeliveryPolicyMap>"), "f:2: a redelivery policy entry needs a queue"),
+        ('<connectionFactory brokerURL="tcp://u:hunter2@a?jms.redeliveryPolicy.maximumRedelivery=1"/>',
+         "f:2: unknown option jms.redeliveryPolicy.maximumRedelivery; did you mean"),
+        (entry('queue=">"', '<sharedDeadLetterStrategy expiration="-1"/>'), "f:2: redelivery.deadLetterExp"),
+        (entry('queue=">"', '<sharedDeadLetterStrategy deadLetterQueue="a.*"/>'), "f:2: redelivery.deadLetterDest"),
+    ],
+)  # fmt: skip
+def test_mistakes(imported: Any, text: str, error: str) -> None:
+    """A value out of range, an unknown option, or an entry without a destination is an error with its line."""
+    with pytest.raises(ConfigurationError) as caught:
+        imported(f"<x {CORE}>\n{text}</x>")
+    assert str(caught.value).startswith(error)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_classmethod_logs_the_notes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """`from_activemq_xml` returns the map, and logs each note as a warning."""
+    path = tmp_path / "activemq.xml"
+    path.write_text(PLUGIN)
+    with caplog.at_level(logging.WARNING, "redelivery"):
+        assert RedeliveryPolicyMap.from_activemq_xml(path) == EXPECTED
+    assert [record.getMessage().split(": ")[1] for record in caplog.records] == ["redeliveryPlugin"]

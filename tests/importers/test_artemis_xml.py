@@ -1,0 +1,227 @@
+"""Artemis' `broker.xml`: address settings, merged as the broker merges them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from redelivery import ArtemisRedeliveryPolicy, ConfigurationError, RedeliveryPolicyMap
+from redelivery.core.artemis_match import AddressMatch, ArtemisWildcards
+from redelivery.importers import overlaps
+
+VECTORS = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "artemis_address_settings.json").read_text(encoding="utf-8")
+)
+CORE = '<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">\n{}</core></configuration>'
+
+
+def settings(*entries: tuple[str, str], before: str = "") -> str:
+    """Return a `broker.xml`: each entry is a match and its elements, on a line of its own."""
+    lines = "\n".join(
+        f'<address-setting match="{match}">{elements}</address-setting>' for match, elements in entries
+    )
+    return CORE.format(f"{before}<address-settings>\n{lines}\n</address-settings>")
+
+
+def test_vectors(imported: Any) -> None:
+    """Each address has the settings that Artemis itself merges for it, also with wildcards of one's own."""
+    assert VECTORS["count"] == len(VECTORS["vectors"]) > 20
+    for vector in VECTORS["vectors"]:
+        policies = imported(vector["xml"]).policies
+        for address, (delay, multiplier, longest, attempts) in vector["lookups"].items():
+            expected = ArtemisRedeliveryPolicy.from_options(
+                {
+                    "redelivery-delay": delay,
+                    "redelivery-delay-multiplier": multiplier,
+                    "max-redelivery-delay": longest,
+                    "max-delivery-attempts": attempts,
+                }
+            )
+            found = policies.policy_for(address)
+            assert found.delays_ms(9) == expected.delays_ms(9), (vector["xml"], address)
+            assert found.maximum_redeliveries == expected.maximum_redeliveries, (vector["xml"], address)
+
+
+def test_the_examples_of_the_documentation(imported: Any) -> None:
+    """5000 ms doubled up to 15000; 1000 ms varied by a factor of 0.5; dead-lettered after 3 attempts."""
+    found = imported(
+        settings(
+            ("doubled", ("<redelivery-delay>5000</redelivery-delay>"
+             "<redelivery-delay-multiplier>2</redelivery-delay-multiplier>"
+             "<max-redelivery-delay>15000</max-redelivery-delay>")),
+            ("varied", ("<redelivery-delay>1000</redelivery-delay><max-redelivery-delay>15000</max-redelivery-delay>"
+             "<redelivery-collision-avoidance-factor>0.5</redelivery-collision-avoidance-factor>")),
+            ("exampleQueue", ("<dead-letter-address>deadLetterAddress</dead-letter-address>"
+             "<max-delivery-attempts>3</max-delivery-attempts>")),
+        )
+    )  # fmt: skip
+    assert found.policies.policy_for("doubled").delays_ms(4) == [5000, 10000, 15000, 15000]
+    assert found.policies.policy_for("exampleQueue").maximum_redeliveries == 2
+    varied = found.policies.policy_for("varied")
+    drawn = [varied.delays_ms(1, Random(seed))[0] for seed in range(300)]
+    assert 500 <= min(drawn) < 600 < 1400 < max(drawn) <= 1500
+
+    class Drawn:
+        """The document's own draws: a coin for the side, then the share."""
+
+        def __init__(self) -> None:
+            self._next = iter([0.9, 0.25, 0.1, 0.75, 0.9, 0.05])
+
+        def random(self) -> float:
+            return next(self._next)
+
+    assert varied.delays_ms(3, Drawn()) == [875, 1375, 975]
+
+
+def test_a_document_of_artemis_1(imported: Any) -> None:
+    """`jms.queue.exampleQueue` serves that address, and exampleQueue, which is the queue's name here."""
+    options = "<dead-letter-address>jms.queue.dlq</dead-letter-address><max-delivery-attempts>3</max-delivery-attempts>"
+    found = imported(settings(("jms.queue.exampleQueue", options)))
+    for name in ("exampleQueue", "native://jms.queue.exampleQueue"):
+        assert found.policies.policy_for(name).maximum_redeliveries == 2
+    assert "taken for exampleQueue, too" in str(found.notes[0])
+
+
+def test_a_broker_as_it_is_created(imported: Any) -> None:
+    """The settings that `artemis create` writes are read; what is not about redelivery makes no note."""
+    rest = "<redelivery-delay>0</redelivery-delay><max-size-bytes>-1</max-size-bytes>"
+    dead = "<dead-letter-address>DLQ</dead-letter-address>"
+    found = imported(settings(("activemq.management#", dead + rest), ("#", dead + rest)))
+    assert found.policies == RedeliveryPolicyMap.from_artemis_settings(
+        {"#": ArtemisRedeliveryPolicy(), "activemq.management.#": ArtemisRedeliveryPolicy()},
+        ArtemisRedeliveryPolicy(),
+    )
+    assert (found.dead_letters, found.notes) == ({"redelivery.deadLetterDestination": "queue://DLQ"}, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "what", "why"),
+    [
+        (
+            CORE.format("<persist-delivery-count-before-delivery>true</persist-delivery-count-before-delivery>"),
+            2, "persist-delivery-count-before-delivery=true", "redelivery.ledger",
+        ),
+        (
+            settings(("a", "<max-delivery-attempts>3</max-delivery-attempts>")),
+            3, "match=a", "without a dead-letter-address Artemis drops",
+        ),
+        (
+            settings(("a", "<expiry-address>E</expiry-address>")),
+            3, "expiry-address=E of a", "processExpired",
+        ),
+        (
+            settings(("a", "<redelivery-dealy>5</redelivery-dealy>")),
+            3, "redelivery-dealy of a", "did you mean 'redelivery-delay'?",
+        ),
+        (settings(("a*b.#", "")), 3, "match=a*b.#", "* only as a whole word"),
+        (
+            settings(("a", ""), ("a", "")),
+            3, "match=a", "line 4",
+        ),
+        (
+            settings(("a", "<max-delivery-attempts>${n:4}</max-delivery-attempts>")),
+            3, "max-delivery-attempts=${n:4}", "'4'",
+        ),
+        (
+            settings(("(a.#)", ""), before="<literal-match-markers>()</literal-match-markers>"),
+            3, "match=a.#", "literal",
+        ),
+        (
+            CORE.format('<x:include xmlns:x="http://www.w3.org/2001/XInclude" href="a.xml"/>'),
+            2, "include a.xml", "other files",
+        ),
+        (
+            settings(
+                ("#", "<dead-letter-address>DLQ</dead-letter-address>"),
+                ("a", "<dead-letter-address>DLA</dead-letter-address>"),
+            ),
+            4, "dead letters of a", "queue://DLA",
+        ),
+    ],
+)  # fmt: skip
+def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None:
+    """What is not carried over is named with its line and the reason."""
+    notes = [note for note in imported(text).notes if note.what == what and why in note.why]
+    assert [note.line for note in notes] == [line]
+
+
+def test_dead_letters(imported: Any) -> None:
+    """A multicast dead-letter address is a topic; a queue for each address is the individual strategy."""
+    address = '<addresses><address name="DLA"><multicast/></address></addresses>'
+    dla = "<dead-letter-address>DLA</dead-letter-address>"
+    found = imported(settings(("#", dla), before=address))
+    assert found.dead_letters == {"redelivery.deadLetterDestination": "topic://DLA"}
+    created = "<auto-create-dead-letter-resources>true</auto-create-dead-letter-resources>"
+    suffix = "<dead-letter-queue-prefix/><dead-letter-queue-suffix>.DLQ</dead-letter-queue-suffix>"
+    found = imported(settings(("#", dla + created + suffix)))
+    said = " ".join([*map("=".join, found.dead_letters.items()), *(note.what for note in found.notes)])
+    assert "redelivery.deadLetterStrategy=individual" in said
+    assert "redelivery.queueSuffix=.DLQ" in said
+    assert "queuePrefix" not in said
+
+
+def test_wildcards_of_ones_own(imported: Any) -> None:
+    """The configured characters are the map's own; three that are not different are refused."""
+    characters = "<wildcard-addresses><delimiter>/</delimiter><any-words>{}</any-words></wildcard-addresses>"
+    found = imported(
+        settings(
+            ("a/&gt;", "<max-delivery-attempts>1</max-delivery-attempts>"), before=characters.format("&gt;")
+        )
+    )
+    assert found.policies.wildcards == ArtemisWildcards("/", "*", ">")
+    assert [found.policies.pattern_for(name) for name in ("a", "a/b/c", "a.b")] == ["a/>", "a/>", None]
+    with pytest.raises(ConfigurationError, match=r"^f:2: .* three different characters"):
+        imported(settings(before=characters.format("/")))
+
+
+@pytest.mark.parametrize(
+    ("elements", "error"),
+    [
+        ("<redelivery-delay>-1</redelivery-delay>", "f:3: redelivery-delay must be a whole number"),
+        ("<redelivery-delay>1s</redelivery-delay>", "f:3: redelivery-delay must be"),
+        (
+            "\n<redelivery-collision-avoidance-factor>2</redelivery-collision-avoidance-factor>",
+            "f:4: redelivery-collision-avoidance-factor must be a number from 0 to 1, not 2.0",
+        ),
+        (
+            "<dead-letter-address>a.*</dead-letter-address>",
+            "f:3: redelivery.deadLetterDestination must be one",
+        ),
+    ],
+)
+def test_mistakes(imported: Any, elements: str, error: str) -> None:
+    """A value out of range is an error with its option and its line."""
+    with pytest.raises(ConfigurationError) as caught:
+        imported(settings(("#", elements)))
+    assert str(caught.value).startswith(error)
+
+
+def test_overlaps_are_bounded(monkeypatch: pytest.MonkeyPatch, imported: Any) -> None:
+    """Matches that overlap in too many ways are named in a note, and still all there."""
+    monkeypatch.setattr(overlaps, "MOST", 5)
+    attempts = "<max-delivery-attempts>3</max-delivery-attempts>"
+    entries = [(f"{'*.' * n}x{'.*' * (5 - n)}", attempts) for n in range(6)]
+    found = imported(settings(*entries))
+    assert any("overlap in more than" in note.why for note in found.notes)
+    assert {match for match, _ in entries} <= dict(found.policies.entries).keys()
+
+
+def test_what_two_matches_cover() -> None:
+    """The overlap of two matches covers an address exactly if both do, and is included in both."""
+    texts = ["#", "a.#", "*.#", "a.*", "*.b", "a.b", "*.*.#", "a", "*", "b.*.c", "*.b.#"]
+    names = ["a", "b", "a.b", "b.b", "a.c", "a.b.c", "b.b.c", "x.y.z.w"]
+    for one in map(AddressMatch, texts):
+        for other in map(AddressMatch, texts):
+            both = one.overlap(other)
+            for name in names:
+                words = name.split(".")
+                covered = one.covers(words) and other.covers(words)
+                assert covered is (both is not None and both.covers(words)), (one.text, other.text, name)
+            assert both is None or (one.includes(both) and other.includes(both))
+            if one.includes(other):
+                assert both is not None
+                assert both.text == other.text

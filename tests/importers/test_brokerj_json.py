@@ -1,0 +1,109 @@
+"""Qpid Broker-J's JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+
+
+def at_once(deliveries: int) -> RedeliveryPolicy:
+    """Return what Broker-J does: so many deliveries, without delay."""
+    return RedeliveryPolicy(
+        maximum_redeliveries=deliveries - 1, initial_redelivery_delay=0, redelivery_delay=0
+    )
+
+
+QUEUES = [
+    {"name": "orders", "type": "standard", "maximumDeliveryAttempts": 3,
+     "alternateBinding": {"destination": "DLQ", "attributes": {}}},
+    {"name": "DLQ", "type": "standard"},
+]  # fmt: skip
+HOST = {"type": "BDB", "queues": QUEUES}
+DOCUMENTS: list[Any] = [
+    QUEUES,
+    HOST,
+    {"name": "probe", "modelVersion": "9.0", "virtualhostnodes": [
+        {"name": "default", "type": "JSON", "virtualHostInitialConfiguration": json.dumps(HOST)}]},
+    {"name": "probe", "virtualhostnodes": [{"name": "default", "virtualhosts": [HOST]}]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=["rest", "host", "inside a text", "broker"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_queues(imported: Any, document: Any, indent: int | None) -> None:
+    """Three delivery attempts are two redeliveries at once, wherever in a configuration the queue stands."""
+    found = imported(json.dumps(document, indent=indent))
+    assert found.kind == "Broker-J JSON"
+    assert found.policies == RedeliveryPolicyMap({"orders": at_once(3)})
+    assert found.dead_letters == {"redelivery.deadLetterDestination": "queue://DLQ"}
+    assert [note.what for note in found.notes] == ["DLQ: no maximumDeliveryAttempts"]
+
+
+def test_queues_that_are_made_when_needed(imported: Any) -> None:
+    """The policy for every name is the default; one for a name is an entry; other expressions are notes."""
+    nodes = [
+        {"pattern": "DLQ", "nodeType": "queue", "attributes": {"maximumDeliveryAttempts": 0}},
+        {"pattern": "a\\..*", "nodeType": "queue", "attributes": {"maximumDeliveryAttempts": 4}},
+        {"pattern": "t\\..*", "nodeType": "exchange", "attributes": {"type": "topic"}},
+        {"pattern": ".*", "nodeType": "queue",
+         "attributes": {"maximumDeliveryAttempts": 10, "alternateBinding": {"destination": "DLQ"}}},
+    ]  # fmt: skip
+    found = imported(json.dumps({"nodeAutoCreationPolicies": nodes}, indent=1))
+    assert found.policies == RedeliveryPolicyMap({"DLQ": at_once(0)}, default=at_once(10))
+    assert found.dead_letters == {"redelivery.deadLetterDestination": "queue://DLQ"}
+    assert [note.what for note in found.notes] == ["DLQ: maximumDeliveryAttempts=0", "pattern a\\..*"]
+
+
+def test_the_context(imported: Any) -> None:
+    """The limit that a context sets for its queues is theirs."""
+    queue = {"name": "a", "type": "standard", "alternateBinding": {"destination": "D"}}
+    found = imported(json.dumps({"context": {"queue.maximumDeliveryAttempts": "5"}, "queues": [queue]}))
+    assert (found.policies, found.notes) == (RedeliveryPolicyMap({"a": at_once(5)}), ())
+
+
+def test_notes(imported: Any) -> None:
+    """What is discarded there, names that are patterns here, and different alternates are named by line."""
+    lines = [
+        '{"queues": [',
+        '{"name": "a", "maximumDeliveryAttempts": 2},',
+        '{"name": "b.*", "maximumDeliveryAttempts": 2},',
+        '{"name": "c", "maximumDeliveryAttempts": 2, "alternateBinding": {"destination": "x"}},',
+        '{"name": "d", "maximumDeliveryAttempts": "${n}", "alternateBinding": {"destination": "y"}}',
+        '], "virtualhostnodes": [{"virtualHostInitialConfiguration": "host.json"}]}',
+    ]
+    found = imported("\n".join(lines))
+    assert [(note.line, note.what) for note in found.notes] == [
+        (2, "a: no alternateBinding"),
+        (3, "queue b.*"),
+        (4, "dead letters of c"),
+        (5, "maximumDeliveryAttempts=${n}"),
+        (5, "d: no maximumDeliveryAttempts"),
+        (5, "dead letters of d"),
+        (6, "virtualHostInitialConfiguration=host.json"),
+    ]
+    assert found.dead_letters == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ('{"queues": [\n{"name": "a",\n "maximumDeliveryAttempts": -1}]}', "f:3: maximumDeliveryAttempts must be"),
+        ('{"queues": [\n{"name": "a", "maximumDeliveryAttempts": true}]}', "f:2: maximumDeliveryAttempts must be"),
+        ('{"queues": [\n{"name": a}]}', "f:2:10: the JSON is not well-formed: Expecting value"),
+        ('{"virtualHostInitialConfiguration":\n "{,}"}', "f:1: the JSON is not well-formed"),
+        ('{"a": 1}', "f: the JSON is not Broker-J's"),
+        ("[]", "f: the JSON is not Broker-J's"),
+        ('{"rabbit_version": "3.10", "queues": []}', "f: the JSON is not Broker-J's"),
+        ('{"queues": ' + "[" * 100_000 + "]" * 100_000 + "}", "f: the JSON is too deep"),
+        ('{"queues": ' + "9" * 5000 + "}", "f: the JSON is too deep, or has too long a number"),
+    ],
+)  # fmt: skip
+def test_mistakes(imported: Any, text: str, error: str) -> None:
+    """What is no configuration of Broker-J, or out of range, is one sentence with the line where it is known."""
+    with pytest.raises(ConfigurationError) as caught:
+        imported(text)
+    assert str(caught.value).startswith(error)

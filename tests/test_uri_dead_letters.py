@@ -1,0 +1,105 @@
+"""What a connection URI says of dead letters, and which of it contradicts itself."""
+
+from __future__ import annotations
+
+import pytest
+
+import redelivery
+from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.core.name_patterns import NamePatterns
+from redelivery.core.strategies import Discarding, Individual
+from redelivery.uri import parse_uri
+
+PRE = "redelivery."
+INDIVIDUAL = "deadLetterStrategy=individual"
+DISCARDING = "deadLetterStrategy=discarding"
+
+
+def read(options: str, scheme: str = "stomp://h") -> redelivery.Settings:
+    """Parse options; those without a prefix of their own are `redelivery.` ones."""
+    each = [part if part.startswith("jms.") else PRE + part for part in options.split("&")]
+    return parse_uri(f"{scheme}?{'&'.join(each)}")
+
+
+def test_strategies_are_read() -> None:
+    """Each option has its place; what is not given is the broker's own, or Classic's default."""
+    assert read("deadLetter=auto").individual is None
+    assert read(INDIVIDUAL).individual == Individual()
+    given = read(
+        f"{INDIVIDUAL}&queuePrefix=D.&queueSuffix=.q&topicPrefix=T.&topicSuffix=.t&useQueueForQueueMessages=false&"
+        "useQueueForTopicMessages=false&destinationPerDurableSubscriber=true&jms.clientID=c"
+    )
+    expected = Individual("D.", ".q", "T.", ".t", False, False, True)
+    assert (given.individual, given.dead_letter_strategy) == (expected, "individual")
+    assert read(DISCARDING).discarding == Discarding()
+    given = read(f"{DISCARDING}&discard=A%20B.[0-9]*&dropTemporaryTopics=true&reportInterval=5")
+    assert given.discarding == Discarding(NamePatterns(("A", "B.[0-9]*")), temporary_topics=True)
+    assert (given.report_interval, given.send_exhausted, given.fallback) == (5, True, True)
+    given = read("sendToDlqIfMaxRetriesExceeded=false&fallbackToDeadLetter=false")
+    assert (given.send_exhausted, given.fallback) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (f"{INDIVIDUAL}&deadLetter=ack", "contradicts redelivery.deadLetter=ack: the broker's own"),
+        (f"{INDIVIDUAL}&deadLetter=discard", "contradicts redelivery.deadLetter=discard"),
+        (f"{INDIVIDUAL}&jms.redeliveryPolicy.outcome=REJECTED", "contradicts redelivery.deadLetter=ack"),
+        (f"{INDIVIDUAL}&deadLetterDestination=D", "deadLetterDestination contradicts .*individual"),
+        (f"{INDIVIDUAL}&discard=A", "redelivery.discard needs .*=discarding, and it is individual"),
+        (f"{INDIVIDUAL}&queuePrefix=", "must not be empty"),
+        (f"{INDIVIDUAL}&queuePrefix=D.%3E.", "queuePrefix must make the name of one destination"),
+        (f"{INDIVIDUAL}&topicSuffix=,A", "topicSuffix must make the name of one destination"),
+        (f"{INDIVIDUAL}&queueSuffix=%3Fa=b", "queueSuffix must make the name of one destination"),
+        (f"{INDIVIDUAL}&queuePrefix=a%0Ab", "control character"),
+        (f"{INDIVIDUAL}&destinationPerDurableSubscriber=true", "needs jms.clientID"),
+        ("queuePrefix=D.", "redelivery.queuePrefix needs redelivery.deadLetterStrategy=individual, and it is shared"),
+        ("useQueueForTopicMessages=true", "needs redelivery.deadLetterStrategy=individual"),
+        ("discard=A", "redelivery.discard needs redelivery.deadLetterStrategy=discarding"),
+        ("reportInterval=4", "redelivery.reportInterval needs"),
+        (f"{DISCARDING}&deadLetter=forward", "redelivery.deadLetter=forward contradicts"),
+        (f"{DISCARDING}&discard=A&deadLetter=discard", "redelivery.deadLetter=discard contradicts"),
+        (f"{DISCARDING}&deadLetterDestination=D", "is for forwarded copies, and .*=discarding makes none"),
+        (f"{DISCARDING}&deadLetterExpiration=5", "is for forwarded copies"),
+        (f"{DISCARDING}&dropTemporaryQueues=false", "false has no effect: without redelivery.discard everything"),
+        (f"{DISCARDING}&sendToDlqIfMaxRetriesExceeded=false", "no effect: .*discarding keeps no dead letter"),
+        (f"{DISCARDING}&discard=(a%2B)%2B", "could take for ever"),
+        (f"{DISCARDING}&discard=LOG.%3E", "regular expressions here"),
+        (f"{DISCARDING}&discard=%5B", "is no regular expression"),
+        (f"{DISCARDING}&reportInterval=-1", "whole number from 0"),
+        ("deadLetter=discard&fallbackToDeadLetter=true", "no effect: redelivery.deadLetter=discard keeps"),
+        ("deadLetter=ack&deadLetterExpiration=5", "is for forwarded copies, and redelivery.deadLetter=ack makes none"),
+        ("deadLetterStrategy=individuel", "shared, individual, discarding"),
+        ("quePrefix=D.", "did you mean 'redelivery.queuePrefix'"),
+    ],
+)  # fmt: skip
+def test_contradictions(options: str, message: str) -> None:
+    """Each is refused in one sentence, before anything is opened."""
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        read(options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_in_a_pattern_is_not_shown() -> None:
+    """In a URI that was cut wrongly at its password, no value is repeated."""
+    with pytest.raises(ConfigurationError) as caught:
+        parse_uri(f"stomp://u:p?hunter2@h?{PRE}{DISCARDING}&{PRE}discard=hunter(")
+    assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "policies", "message"),
+    [
+        ("fallbackToDeadLetter=false", None, "no policy is given; if you mean that, say redelivery.deadLetter=discard"),
+        ("fallbackToDeadLetter=false&jms.redeliveryPolicy.maximumRedeliveries=2", None, "a default policy is given"),
+        ("fallbackToDeadLetter=false", RedeliveryPolicyMap({"A": RedeliveryPolicy()}, RedeliveryPolicy()), "a default"),
+        ("sendToDlqIfMaxRetriesExceeded=false&jms.redeliveryPolicy.maximumRedeliveries=-1", None, "no policy has"),
+    ],
+)  # fmt: skip
+def test_what_the_policies_make_no_sense_of(
+    options: str, policies: RedeliveryPolicyMap | None, message: str
+) -> None:
+    """Dropping what no policy serves, or what has used up a maximum, needs policies that leave something to drop."""
+    each = [part if part.startswith("jms.") else PRE + part for part in options.split("&")]
+    with pytest.raises(ConfigurationError, match=message):
+        redelivery.connect(f"memory://x?{'&'.join(each)}", policies=policies)
