@@ -132,7 +132,7 @@ def _explained(
         options=_options(policy),
         defaults=_options(type(policy)()) if isinstance(policy, RedeliveryPolicy) else {},
         rows=_rows(policy, count),
-        then=_then(settings, parsed),
+        then=_then(settings, None if destination is None else Destination.parse(destination)),
         notes=(*notes, *_idle_options(policy)),
     )
 
@@ -184,7 +184,7 @@ def _options(policy: Policy) -> dict[str, str]:
     return dict(to_options()) if to_options is not None else {"policy": repr(policy)}
 
 
-def _then(settings: Settings, destination: Destination) -> str:
+def _then(settings: Settings, destination: Destination | None) -> str:
     """Return what becomes of a message that has used up its redeliveries."""
     named = settings.dead_letter_destination
     if _dropped(settings, destination):
@@ -202,10 +202,14 @@ def _then(settings: Settings, destination: Destination) -> str:
             return "it goes to the dead-letter queue (ActiveMQ.DLQ on ActiveMQ Classic, else DLQ)"
 
 
-def _dropped(settings: Settings, destination: Destination) -> bool:
+def _dropped(settings: Settings, destination: Destination | None) -> bool:
+    """Whether it is accepted and dropped; `destination` None: what no pattern matches."""
+    if settings.dead_letter == "discard" or not settings.send_exhausted:
+        return True
+    if destination is None:
+        return not settings.fallback
     unserved = not settings.fallback and settings.policies.pattern_for(destination) is None
-    discarded = settings.discarding is not None and settings.discarding.drops(destination)
-    return settings.dead_letter == "discard" or not settings.send_exhausted or unserved or discarded
+    return unserved or (settings.discarding is not None and settings.discarding.drops(destination))
 
 
 def _idle_options(policy: Policy) -> list[str]:

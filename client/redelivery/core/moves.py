@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_letter import DeadLetters
     from redelivery.core.events import Connected, ConnectionLost
-    from redelivery.core.redrive import Redrive
+    from redelivery.core.redrive import Ways
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Moves"]
@@ -38,7 +37,7 @@ class Moves:
         self,
         consumer: int,
         *,
-        dead_letters: DeadLetters | Redrive,
+        dead_letters: Ways,
         credit: int,
         max_parked: int,
         ordering: Ordering,

@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_letter import Route
+    from redelivery.core.dead_letter import DeadLetters, Route
     from redelivery.core.delivery import Delivery, Record
     from redelivery.errors import RedeliveryError
 
-__all__ = ["REDRIVES", "REDRIVE_HEADERS", "REDRIVE_RUN", "Redrive", "origin_of", "redriven", "redrives_of"]
+__all__ = [
+    "REDRIVES",
+    "REDRIVE_HEADERS",
+    "REDRIVE_RUN",
+    "Redrive",
+    "origin_of",
+    "redriven",
+    "redrives_of",
+]
 
 REDRIVES = "redeliveryRedrives"
 """The property that counts how often a message has been redriven; it stays with the message."""
@@ -131,3 +139,7 @@ class Redrive:
             return Stop(AdapterError(f"dead letter {delivery.message_id} cannot be sent to {target}{why}"))
         copy = redriven(delivery, target, self.run)
         return Forward(delivery, copy, record.cause or Cause("redriven"), record.count, redrive=True)
+
+
+if TYPE_CHECKING:
+    Ways = DeadLetters | Redrive  # what an engine asks how a poisoned message leaves

@@ -40,9 +40,7 @@ def planned(
     transacted: bool = False,
     redrive: Redrive | None = None,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer.
-
-    `transacted`: it belongs to such a session; `redrive`: its dead letters go back.
+    """Return the subscription and the engine of a new consumer; `redrive`: of dead letters that go back.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
@@ -71,9 +69,7 @@ def planned(
     )
     copies = dead_letters.may_forward(capabilities)
     if settings.individual is not None and destination.is_temporary:
-        copies = (
-            False  # checking makes the queue, on most brokers, and each reply queue would leave one behind
-        )
+        copies = False  # checking makes the queue on most brokers: each reply queue would leave one behind
     subscribe = Subscribe(
         consumer=number,
         destination=str(destination),
