@@ -32,6 +32,7 @@ class Memory(BrokerUnderTest):
     """`memory://` on a clock that moves by itself; reached otherwise through the seam."""
 
     capabilities = Capabilities(
+        browse=True,
         broker="memory",
         poison_persistent=True,
         poison_non_persistent=True,

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery.adapter import Sent, Subscribed
+from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -185,6 +186,9 @@ class AmqpAdapter:
             else:
                 inlet.answer(error)
 
+        if command.browse and not link.profile.capabilities.browse:
+            answer(AdapterError(cannot_browse(link.profile.capabilities)))
+            return
         inlet = link.links.add(command, answer)
         if command.dead_letter is None:
             link.links.attach(inlet)

@@ -157,6 +157,22 @@ class AmqpDelivery(Delivery):
         return source.profile.qualified(to, source.kind) if to else source.destination
 
     @property
+    def origin(self) -> str | None:
+        # Artemis' own; the others tell nothing over AMQP.
+        told = self.annotations()
+        address, queue = told.get("x-opt-ORIG-ADDRESS"), told.get("x-opt-ORIG-QUEUE")
+        if not isinstance(address, str) or not address:
+            return None
+        return self.source.profile.qualified(address, "queue" if queue in (None, address) else "topic")
+
+    @property
+    def died_of(self) -> str | None:
+        if "x-opt-ACTUAL-EXPIRY" in self.annotations():
+            return "expired"
+        cause = self.headers.get("dlqDeliveryFailureCause")  # of ActiveMQ Classic
+        return ("expired" if "Message Expired" in cause else cause) if isinstance(cause, str) else None
+
+    @property
     def redelivered(self) -> bool:
         return bool(self.broker_count) or self.source.profile.redelivered(self.header(FIRST_ACQUIRER))
 

@@ -45,7 +45,9 @@ class Inlet:
         self.kind, _, name = command.destination.partition("://")
         # Only then can two messages of it differ in their destination. A dead letter may still name the old one.
         self.many = self.kind == "native" or any(token in ("*", ">", "#") for token in name.split("."))
-        self.credit = 0  # given before there is a link
+        self.credit = 0  # given before there is a link; of a browse: asked for and not used up yet
+        self.came = 0  # of a browse: since it was last asked for
+        self.leaving = False  # a browse that nobody looks at any more, until its drain is answered
         self.ended = False
         self.attached = False
         self.handle: Handle | None = None
@@ -54,6 +56,11 @@ class Inlet:
         self._tell = answer
         self._told = False
         self._receiver: Any = None
+
+    @property
+    def browsing(self) -> bool:
+        """Whether it shows a queue, and its link stands."""
+        return self.command.browse and self.attached and not self.ended
 
     def attach(self, connection: proton.Connection, name: str) -> None:
         """Ask the broker for the link."""
@@ -74,6 +81,8 @@ class Inlet:
     def describe(self, source: proton.Terminus) -> None:
         """Say where the messages are to come from."""
         source.address = self.profile.pattern(self.destination)
+        if self.command.browse:
+            source.distribution_mode = proton.Terminus.DIST_MODE_COPY
         if self.profile.capability and self.kind != "native":
             source.capabilities.put_object(proton.symbol(self.kind.removeprefix("temp-")))
         if self.profile.durable_terminus and self.kind == "queue":

@@ -178,6 +178,8 @@ class Link:
             self._stream.end()
         if readable and self._standing and not self.over:
             self.links.take(readable, self.wall_clock())
+        if self._standing and not self.over:
+            self.links.browse_on()
         actions, self._actions = self._actions, []
         return actions
 

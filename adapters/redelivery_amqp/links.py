@@ -10,10 +10,12 @@ import itertools
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived
 from redelivery.errors import AdapterError
 from redelivery_amqp.barrier import Barrier
 from redelivery_amqp.blame import Blame, end_of
+from redelivery_amqp.browsing import Browses
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.inlet import GONE, Inlet, refusal
 from redelivery_amqp.outlet import COORDINATOR, Outlet
@@ -67,6 +69,7 @@ class Links:
         self._barriers = itertools.count(1)
         self._blame = Blame()
         self._ending: list[Inlet | Outlet] = []
+        self._browses = Browses(wire, begins_anew=profile.begins_anew)
 
     # What the adapter asks for.
 
@@ -77,6 +80,8 @@ class Links:
     def add(self, command: Subscribe, answer: Answer) -> Inlet:
         """Know a consumer, to be attached later."""
         inlet = self._inlets[command.consumer] = Inlet(command, self._epoch, self._profile, answer)
+        if command.browse:
+            self._browses.add(inlet)
         return inlet
 
     def attach(self, inlet: Inlet) -> None:
@@ -88,7 +93,10 @@ class Links:
         elif not inlet.ended:
             inlet.attach(self._wire.connection, name)
             self._named[name] = self._by_handle[inlet.handle] = inlet
-            self._wire.flow(inlet.handle, inlet.credit)
+            if inlet.command.browse:
+                self._browses.ask(inlet)
+            else:
+                self._wire.flow(inlet.handle, inlet.credit)
 
     def flow(self, consumer: int, credit: int) -> None:
         """Change a consumer's credit."""
@@ -97,15 +105,32 @@ class Links:
             return
         if inlet.handle is None:
             inlet.credit = max(0, inlet.credit + credit)
+        elif inlet.command.browse:
+            inlet.credit += credit
+            self._browses.ask(inlet)
         else:
             self._wire.flow(inlet.handle, credit)
+
+    def browse_on(self) -> None:
+        """Tell which browses are over, and end those that nobody looks at any more."""
+        ended, leaving = self._browses.over()
+        for inlet in ended:
+            self._later(_told(self._sink, Browsed(inlet.consumer)))
+        for inlet in leaving:
+            self._leave(inlet)
 
     def detach(self, consumer: int) -> None:
         """End a consumer's link."""
         inlet = self._inlets.pop(consumer, None)
-        if inlet is not None:
-            self._give_back(inlet)
-            inlet.detach()
+        if inlet is not None and self._browses.busy(inlet):
+            inlet.leaving = True
+        elif inlet is not None:
+            self._leave(inlet)
+
+    def _leave(self, inlet: Inlet) -> None:
+        self._browses.remove(inlet)
+        self._give_back(inlet)
+        inlet.detach()
 
     def end(self) -> None:
         """End every consumer's link, before the connection is closed.
@@ -171,9 +196,15 @@ class Links:
             deliveries = [
                 AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
             ]
-            inlet.unsettled.update(deliveries)
+            if inlet.command.browse:
+                deliveries = self._browses.shown(inlet, deliveries)
+                if not deliveries:
+                    continue
+            else:
+                inlet.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])
-            self._later(_told(self._sink, Arrived(inlet.consumer, deliveries)))
+            if not inlet.leaving:
+                self._later(_told(self._sink, Arrived(inlet.consumer, deliveries)))
 
     def on_session_closed(self, event: proton.Event) -> None:
         """A session has ended, and its link with it."""
@@ -259,5 +290,5 @@ class Links:
                 one.fail(error)
 
 
-def _told(sink: Sink, event: Arrived) -> Callable[[], None]:
+def _told(sink: Sink, event: Arrived | Browsed) -> Callable[[], None]:
     return lambda: sink(event)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.core.dead_letter import OWN_HEADERS
+from redelivery.core.redrive import REDRIVE_HEADERS
 from redelivery_amqp import codec
 from redelivery_amqp.values import plain_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from redelivery.core.commands import Forward
     from redelivery.core.outgoing import Outgoing
     from redelivery_amqp.delivery import AmqpDelivery
@@ -22,6 +25,7 @@ _JMS_KINDS = {"queue": 0, "topic": 1, "temp-queue": 2, "temp-topic": 3}
 # Properties that a broker would act on: the copy would be dropped as a duplicate, scheduled, or taken for another one's
 # dead letter. Artemis drops the second message with an id that it knows and confirms it: a dead letter put back too.
 NEVER_COPIED = ("_AMQ_DUPL_ID", "_AMQ_ORIG_", "AMQ_SCHEDULED_", "scheduledJobId", "redeliveryDelay")
+OURS = OWN_HEADERS | REDRIVE_HEADERS  # never what the original had under these names
 JMS_TYPE = proton.symbol("x-opt-jms-msg-type")
 JMS_REPLY = proton.symbol("x-opt-jms-reply-to")
 JMS_DESTINATION = proton.symbol("x-opt-jms-dest")
@@ -88,11 +92,11 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: Profile, now: floa
     typed = original.properties or {}
     out.properties = {
         **{
-            name: typed.get(name, value)
+            name: value if name in OURS else typed.get(name, value)
             for name, value in copy.headers.items()
             if not name.startswith(NEVER_COPIED)
         },
-        **dict(profile.copy_properties(command)),
+        **dict(_own_properties(command, profile)),
     }
     body = b"".join(
         delivery.raw[begin - 3 : end] for code, begin, end in delivery.places if code in codec.BODIES
@@ -100,15 +104,21 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: Profile, now: floa
     return bytes(out.encode()) + body
 
 
+def _own_properties(command: Forward, profile: Profile) -> Iterable[tuple[str, str]]:
+    return () if command.redrive else profile.copy_properties(command)
+
+
 def _own_annotations(command: Forward, profile: Profile) -> dict[Any, Any]:
+    if command.redrive:
+        return {}
     return {proton.symbol(name): value for name, value in profile.copy_annotations(command)}
 
 
 def _whole(out: proton.Message, command: Forward, delivery: AmqpDelivery, profile: Profile) -> bytes:
     """Return a copy of what cannot be decoded: all its bytes are the body."""
     out.annotations = _own_annotations(command, profile)
-    told = {name: value for name, value in command.copy.headers.items() if name in OWN_HEADERS}
-    out.properties = {**told, **dict(profile.copy_properties(command))}
+    told = {name: value for name, value in command.copy.headers.items() if name in OURS}
+    out.properties = {**told, **dict(_own_properties(command, profile))}
     out.content_type = "application/octet-stream"
     out.inferred = True
     out.body = delivery.raw

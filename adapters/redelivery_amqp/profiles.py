@@ -31,6 +31,8 @@ class Profile(ABC):
     """Whether a queue is only declared durable if the terminus says so."""
     tells_count: ClassVar[bool] = True
     """Whether the header's `delivery-count` means anything."""
+    begins_anew: ClassVar[bool] = False
+    """Whether each drain of a browse shows the queue from its head again."""
     delay: ClassVar[str | None] = None
     """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
 
@@ -77,9 +79,12 @@ class Classic(Profile):
         counts=True,
         max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
         dead_letter_destination="queue://ActiveMQ.DLQ",
+        browse=True,
+        browse_limit=400,  # maxBrowsePageSize
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
     )
     delay = "x-opt-delivery-delay"
+    begins_anew = True
     rest = ">"
 
     def address(self, destination: str) -> str:
@@ -101,6 +106,7 @@ class Artemis(Profile):
         release=True,
         counts=True,
         dead_letter_destination="queue://DLQ",
+        browse=True,
     )
     capability = True
     delay = "x-opt-delivery-delay"
@@ -132,6 +138,7 @@ class BrokerJ(Profile):
         counts=True,
         queue_wildcards=False,
         dead_letter_destination="queue://DLQ",
+        browse=True,
     )
     delay = "x-opt-delivery-time"
 

@@ -173,5 +173,13 @@ class Wire:
         """Give a receiving link so much credit more, or take so much back as it has left."""
         lib.pn_link_flow(link, max(credit, -lib.pn_link_credit(link)))
 
+    def drain(self, link: Handle, credit: int) -> None:
+        """Ask for so many messages, and to be told when there are no more."""
+        lib.pn_link_drain(link, credit)
+
+    def drained(self, link: Handle) -> bool:
+        """Whether all that was asked for has come, or will not come."""
+        return bool(lib.pn_link_credit(link) <= 0)
+
 
 TRANSACTIONAL = 0x34

@@ -31,6 +31,7 @@ CAPABILITIES = Capabilities(
     transactions=True,
     dead_letter_destination=DEAD_LETTERS,
     batch=False,
+    browse=True,
 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.adapter import Sent, Subscribed
+from redelivery.adapter import Browsed, Sent, Subscribed
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -22,10 +22,11 @@ from redelivery.core.commands import (
     Unsubscribe,
     outdated,
 )
-from redelivery.core.events import Confirmed, ConnectionLost
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 from redelivery.errors import RedeliveryError, TransportError
 from redelivery_memory.link import Consumer, Link, drain
 from redelivery_memory.store import Store
+from redelivery_memory.stored import MemoryDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
-    from redelivery_memory.stored import MemoryDelivery
 
 __all__ = ["Hub"]
 
@@ -97,7 +97,9 @@ class Hub(Store):
                     self._accept(link, delivery)
             case Credit():
                 consumer = link.consumers.get(command.consumer)
-                if consumer is not None:
+                if consumer is not None and consumer.browses:
+                    self._show(consumer, command.messages)
+                elif consumer is not None:
                     # Withdrawing may come too late for what is on its way: that was credit well spent.
                     consumer.credit = max(0, consumer.credit + command.messages)
                     for queue in consumer.queues:
@@ -194,7 +196,7 @@ class Hub(Store):
     def _subscribe(self, link: Link, command: Subscribe) -> None:
         if command.consumer in link.consumers:
             return  # a second one would outlive its end
-        consumer = Consumer(link, command.consumer)
+        consumer = Consumer(link, command.consumer, browses=command.browse)
         try:
             self.routes.join(consumer, command)
         except RedeliveryError as error:
@@ -202,6 +204,18 @@ class Hub(Store):
             return
         link.consumers[command.consumer] = consumer
         self._post(link, Subscribed(command.consumer))
+
+    def _show(self, consumer: Consumer, messages: int) -> None:
+        """Show a consumer that browses so many messages more, and tell it when there are none."""
+        after = consumer.shown
+        waiting = [(s.number, s, queue) for queue in consumer.queues for s in queue if s.number > after]
+        found = sorted(waiting, key=lambda one: one[0])[:messages]
+        if found:
+            consumer.shown = found[-1][0]
+            shown = [MemoryDelivery(consumer, queue, stored) for _, stored, queue in found]
+            self._post(consumer.link, Arrived(consumer.number, shown))
+        if len(found) < messages:
+            self._post(consumer.link, Browsed(consumer.number))
 
     def _unsettled(self, link: Link, delivery: Delivery) -> MemoryDelivery | None:
         consumer = link.consumers.get(delivery.consumer)

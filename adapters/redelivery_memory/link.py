@@ -20,9 +20,13 @@ __all__ = ["Consumer", "Link", "drain"]
 class Consumer:
     """One subscription of one connection. All of it is guarded by the broker's lock."""
 
-    __slots__ = ("batch", "credit", "epoch", "link", "matches", "number", "queues", "unsettled")
+    __slots__ = (
+        "batch", "browses", "credit", "epoch", "link", "matches", "number", "queues", "shown", "unsettled",
+    )  # fmt: skip
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: Link, number: int, *, browses: bool = False) -> None:
+        self.browses = browses
+        self.shown = 0  # the last message that it was shown
         self.link = link
         self.number = number
         self.epoch = link.epoch

@@ -121,7 +121,7 @@ class Routes:
         if queue not in consumer.queues:
             consumer.queues.append(queue)
             queue.consumers.add(consumer)
-            if consumer.credit > 0:
+            if consumer.credit > 0:  # never, if it browses
                 queue.hungry(consumer)
 
     def _subscribe(self, consumer: Consumer, destination: Destination, subscription: str | None) -> Queue:

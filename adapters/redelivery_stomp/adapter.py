@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from redelivery.adapter import Sent, Subscribed
+from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -154,12 +155,12 @@ class StompAdapter:
         copy = copy_of(link.profile, command)
         answer = self._confirmation(link, delivery)
         if link.profile.capabilities.forward == "confirmed":
-            headers = list(send_headers(link.profile, copy, dead_letter=True))
+            headers = list(send_headers(link.profile, copy, dead_letter=not command.redrive))
             receipt = link.receipt(answer, address=link.profile.address(copy.destination))
             link.write(frame(b"SEND", [*headers, receipt], copy.body))
             return
         name = self._transaction(link)
-        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=True)
+        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=not command.redrive)
 
     def _transaction(self, link: Link) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
@@ -283,6 +284,8 @@ def _own(link: Link, delivery: Delivery) -> StompDelivery | None:
 def _wrong(link: Link, command: Subscribe) -> str | None:
     """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
     wrong = link.profile.problem(command.destination)
+    if command.browse and not link.profile.capabilities.browse:
+        return cannot_browse(link.profile.capabilities)
     if wrong is None and command.dead_letter is not None:
         wrong = link.profile.cannot_keep(command.dead_letter)
     return wrong

@@ -123,6 +123,14 @@ class StompDelivery(Delivery):
         return self.source.profile.qualified(self.raw.get("destination") or "", self.source.kind)
 
     @property
+    def origin(self) -> str | None:
+        return self.source.profile.origin(self.raw)
+
+    @property
+    def died_of(self) -> str | None:
+        return self.source.profile.died_of(self.raw)
+
+    @property
     def redelivered(self) -> bool:
         return self.field(b"\nredelivered:") == b"true"
 

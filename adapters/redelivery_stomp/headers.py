@@ -23,7 +23,11 @@ def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tup
     command, profile = subscription.command, subscription.profile
     yield "id", identity
     yield "destination", profile.pattern(command.destination)
-    yield "ack", "client-individual"
+    yield (
+        "ack",
+        "auto" if command.browse else "client-individual",
+    )  # of what is only shown nothing is acknowledged
+    yield "browser", "true" if command.browse else None
     yield "selector", command.selector
     yield from profile.subscribe_headers(command)
 
@@ -57,7 +61,8 @@ def cannot_send(profile: Profile, message: Outgoing) -> str | None:
 
 def copy_of(profile: Profile, command: Forward) -> Outgoing:
     """Return the copy to send: with what this broker's tools expect, without what it would act on."""
-    own = [(name, value) for name, value in profile.copy_headers(command) if value is not None]
+    told = profile.redrive_headers(command) if command.redrive else profile.copy_headers(command)
+    own = [(name, value) for name, value in told if value is not None]
     hidden = NEVER_COPIED.union(name for name, _ in own)
     kept = {
         name: value

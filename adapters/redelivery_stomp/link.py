@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from stomp.exception import StompException
 from stomp.listener import HeartbeatListener
 
+from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_stomp.answers import REQUEST, Answers
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Link"]
 
 BROKEN = (OSError, StompException, AttributeError, ValueError)  # what a write meets when the link is gone
+ENDS = b"\nbrowser:end"  # the frame behind the last one of a browse
 RECENT = (
     256  # batches of acknowledgements whose fate may still come: what a broker says of one comes with a delay
 )
@@ -173,7 +175,7 @@ class Link:
 
     def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
         only = self.subscriptions.only
-        if only is not None:
+        if only is not None and not only.command.browse:
             make = only.make
             deliveries = [make(only, head, body) for head, body in frames]
             if only.custody is not None and not only.custody.take(deliveries):
@@ -182,9 +184,12 @@ class Link:
             self._sink(Arrived(only.consumer, deliveries))
             return
         by_subscription: dict[str, list[StompDelivery]] = {}
+        ended: list[int] = []
         for head, body in frames:
             subscription = self.subscriptions.of(head)
-            if subscription is not None:
+            if subscription is not None and subscription.command.browse and ENDS in head:
+                ended.append(subscription.consumer)
+            elif subscription is not None:
                 delivery = subscription.make(subscription, head, body)
                 by_subscription.setdefault(subscription.identity, []).append(delivery)
         for deliveries in by_subscription.values():
@@ -195,6 +200,8 @@ class Link:
             self._sink(
                 Arrived(deliveries[0].consumer, deliveries)
             )  # its subscription may have ended meanwhile
+        for consumer in ended:
+            self._sink(Browsed(consumer))
 
     def on_connected(self, received: Frame) -> None:
         """Logged in."""

@@ -139,3 +139,18 @@ class Profile(ABC):
     @abstractmethod
     def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         """Yield the headers that this broker's own tools expect on a dead letter."""
+
+    def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
+        """Yield the headers of this broker's own on a dead letter that goes back."""
+        del command
+        yield from ()
+
+    def origin(self, headers: RawHeaders) -> str | None:
+        """Return where a dead letter came from, qualified, if this broker has told."""
+        del headers
+        return None
+
+    def died_of(self, headers: RawHeaders) -> str | None:
+        """Return why it is a dead letter, if this broker has told."""
+        del headers
+        return None

@@ -36,6 +36,8 @@ class Classic(Profile):
         transactions=True,
         max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
         dead_letter_destination="queue://ActiveMQ.DLQ",
+        browse=True,
+        browse_limit=400,  # maxBrowsePageSize
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
     )
     handle = b"\nack:"
@@ -88,6 +90,16 @@ class Classic(Profile):
 
     def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         yield "dlqDeliveryFailureCause", command.cause.text
+
+    def origin(self, headers: RawHeaders) -> str | None:
+        address = headers.get("original-destination")
+        if not address:
+            return None
+        return address if "://" in address else self.qualified(address, "queue")
+
+    def died_of(self, headers: RawHeaders) -> str | None:
+        cause = headers.get("dlqDeliveryFailureCause")
+        return "expired" if cause and "Message Expired" in cause else cause
 
 
 class Artemis(Profile):
@@ -157,12 +169,26 @@ class Artemis(Profile):
         address = self.address(command.delivery.destination)
         yield "_AMQ_ORIG_ADDRESS", address
         yield "_AMQ_ORIG_QUEUE", address
+        yield from self.redrive_headers(command)
+
+    def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         key = command.delivery.key
         if isinstance(key, tuple):
             # A try that was confirmed but not acknowledged must not leave a second copy. Never an application's id:
             # Artemis confirms the second message with an id that it knows, and drops it.
             # A topic's message is poison for each of its subscribers by itself.
             yield "_AMQ_DUPL_ID", f"redelivery:{key[0]}:{key[1]}{_subscriber(command.delivery)}"
+
+    def origin(self, headers: RawHeaders) -> str | None:
+        address, queue = headers.get("_AMQ_ORIG_ADDRESS"), headers.get("_AMQ_ORIG_QUEUE")
+        routing = headers.get("_AMQ_ORIG_ROUTING_TYPE")
+        if not address:
+            return None
+        multicast = routing == "0" or (routing is None and queue not in (None, address))
+        return self.qualified(address, "topic" if multicast else "queue")
+
+    def died_of(self, headers: RawHeaders) -> str | None:
+        return "expired" if headers.get("_AMQ_ACTUAL_EXPIRY") else None
 
 
 def _subscriber(delivery: Delivery) -> str:

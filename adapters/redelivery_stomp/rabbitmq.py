@@ -178,6 +178,17 @@ class RabbitMQ(Profile):
     def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         yield "amqp-message-id", command.delivery.message_id
 
+    def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
+        yield from self.copy_headers(command)
+
+    def origin(self, headers: RawHeaders) -> str | None:
+        queue = headers.get("x-first-death-queue")
+        return f"queue://{queue}" if queue else None
+
+    def died_of(self, headers: RawHeaders) -> str | None:
+        reason = headers.get("x-first-death-reason")
+        return None if reason == "rejected" else reason  # why it was rejected nobody has told
+
     def problem(self, destination: str) -> str | None:
         if destination.startswith("temp-"):
             return f"{destination}: RabbitMQ has no temporary queues or topics over STOMP"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         RedeliveryError,
         TransportError,
     )
+    from redelivery.letters.letter import DeadLetter
+    from redelivery.letters.queue import DeadLetterQueue, dead_letters
     from redelivery.message import Message
     from redelivery.session import Session
     from redelivery.settings import Settings
@@ -45,6 +47,8 @@ _HOMES = {
     "AsyncSession": "async_session",
     "Classifier": "classifier",
     "ConfigurationError": "errors",
+    "DeadLetter": "letters.letter",
+    "DeadLetterQueue": "letters.queue",
     "Connection": "connection",
     "Consumer": "consumer",
     "Defer": "steer",
@@ -62,6 +66,7 @@ _HOMES = {
     "TransportError": "errors",
     "connect": "connection",
     "connect_async": "aio",
+    "dead_letters": "letters.queue",
     "parse_uri": "uri",
 }
 
@@ -76,6 +81,8 @@ __all__ = [
     "ConfigurationError",
     "Connection",
     "Consumer",
+    "DeadLetter",
+    "DeadLetterQueue",
     "Defer",
     "Destination",
     "Discard",
@@ -91,6 +98,7 @@ __all__ = [
     "TransportError",
     "connect",
     "connect_async",
+    "dead_letters",
     "parse_uri",
 ]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery.settings import Endpoint, Settings
 
-__all__ = ["Adapter", "AdapterEvent", "AdapterFactory", "Opening", "Sent", "Sink", "Subscribed"]
+__all__ = ["Adapter", "AdapterEvent", "AdapterFactory", "Browsed", "Opening", "Sent", "Sink", "Subscribed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,14 @@ class Subscribed:
     error: RedeliveryError | None = None
 
 
-AdapterEvent = Arrived | Confirmed | ConnectionLost | Sent | Subscribed
+@dataclass(frozen=True, slots=True)
+class Browsed:
+    """All that was on the queue has been shown to this consumer, which browses."""
+
+    consumer: int
+
+
+AdapterEvent = Arrived | Browsed | Confirmed | ConnectionLost | Sent | Subscribed
 
 
 class Sink(Protocol):
@@ -78,9 +85,9 @@ class Adapter(Protocol):
         Never waits for the broker, neither for an answer nor until it reads: what its socket does not take is written
         behind the caller. Locks are held around this, and calls with a deadline are made of it.
 
-        Answers come through the sink: `Sent` (also of a `Commit`), `Subscribed`, `Confirmed`. What cannot be written is
-        dropped, because `ConnectionLost` follows. A command for a delivery whose epoch is not the open connection's is
-        dropped too; a `Commit` with one is answered with a TransportError, and nothing of it is done.
+        Answers come through the sink: `Sent` (also of a `Commit`), `Subscribed`, `Confirmed`, `Browsed`. What cannot be
+        written is dropped, because `ConnectionLost` follows. A command for a delivery whose epoch is not the open
+        connection's is dropped too; a `Commit` with one is answered with a TransportError, and nothing of it is done.
         """
 
     def close(self, timeout: float, /) -> None:

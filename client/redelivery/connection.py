@@ -140,6 +140,11 @@ class Connection(ConnectionBase[Worker]):
     ) -> Channel:
         """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
         channel = self._channel(destination, options, holdings)
+        self._await_subscription(channel)
+        return channel
+
+    def _await_subscription(self, channel: Channel) -> None:
+        """Start a consumer and wait for the broker, as above."""
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
             answer_by(deadline, self._keeper.subscribe(channel), self._clock)
@@ -148,7 +153,6 @@ class Connection(ConnectionBase[Worker]):
             if isinstance(error, TimeoutError):
                 raise not_subscribed(channel) from None
             raise
-        return channel
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...

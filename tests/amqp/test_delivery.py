@@ -206,3 +206,29 @@ def test_delays(profile: Profile, annotation: str, value: int) -> None:
     """Broker-J takes a time, the others a delay; all of them a plain number."""
     sent = encoded(Outgoing("queue://q", b"", delay=1.5), profile, AT)
     assert delivery(sent, profile=profile).annotations()[annotation] == value
+
+
+def test_a_copy_tells_its_own_story() -> None:
+    """Of a dead letter that dies again, or is redriven, the copy has what is true now, not what the original had."""
+    raw = message(b"x", properties={"redeliveryCause": "old", "redeliveryRedrives": "1", "nr": 7})
+    dead = delivery(raw)
+    headers = {"redeliveryCause": "new", "redeliveryRedrives": "2", "nr": "7"}
+    for redrive, told in ((False, {"_AMQ_ORIG_ADDRESS": "orders", "_AMQ_ORIG_QUEUE": "orders"}), (True, {})):
+        command = Forward(
+            dead, Outgoing("queue://a", b"x", headers=headers), Cause("new"), 1, redrive=redrive
+        )
+        again = delivery(copied(command, dead, Artemis(), AT))
+        assert again.headers == {"redeliveryCause": "new", "redeliveryRedrives": "2", "nr": 7, **told}
+
+
+def test_where_artemis_says_that_a_dead_letter_came_from() -> None:
+    """By annotations; a queue of another name than its address is a topic's subscription."""
+    for queue, origin in (("orders", "queue://orders"), ("a.subscription", "topic://orders")):
+        told = {proton.symbol("x-opt-ORIG-ADDRESS"): "orders", proton.symbol("x-opt-ORIG-QUEUE"): queue}
+        assert delivery(message(annotations=told)).origin == origin
+    assert delivery(message()).origin is None
+    expired = {proton.symbol("x-opt-ACTUAL-EXPIRY"): 5}
+    assert delivery(message(annotations=expired)).died_of == "expired"
+    assert (
+        delivery(message(properties={"dlqDeliveryFailureCause": "x: Message Expired"})).died_of == "expired"
+    )

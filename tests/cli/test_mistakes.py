@@ -94,7 +94,6 @@ MEMORY = "memory://mistakes"
             "no such directory",
         ),
         (["policy", "explain", MEMORY, "--destination", "queu://a"], 78, "queue://"),
-        (["dlq", "list", "--limit", "3"], 78, "dlq list is not supported yet"),
     ],
 )
 def test_mistake(cli: Any, args: list[str], code: int, named: str) -> None:

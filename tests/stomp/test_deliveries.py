@@ -178,3 +178,19 @@ def test_other_brokers_are_refused(server: str) -> None:
     """Nobody has measured what they do with a poison acknowledgement."""
     with pytest.raises(ConfigurationError, match="not supported yet"):
         profile_for(server)
+
+
+def test_where_a_broker_says_that_a_dead_letter_came_from() -> None:
+    """Each in headers of its own; of why it died they tell only what they did themselves."""
+    multicast = ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_ROUTING_TYPE:0"]
+    for profile, lines, origin, died_of in (
+        (Classic(), ["original-destination:/queue/a"], "queue://a", None),
+        (Classic(), ["original-destination:/topic/a", "dlqDeliveryFailureCause:x"], "topic://a", "x"),
+        (Classic(), ["dlqDeliveryFailureCause:java.lang.Throwable\\c Message Expired 7"], None, "expired"),
+        (Artemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders"], "queue://orders", None),
+        (Artemis(), [*multicast, "_AMQ_ACTUAL_EXPIRY:5"], "topic://orders", "expired"),
+        (RabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:rejected"], "queue://a", None),
+        (RabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:expired"], "queue://a", "expired"),
+    ):
+        seen = delivery(profile, ["subscription:1", *lines])
+        assert (seen.origin, seen.died_of) == (origin, died_of), lines

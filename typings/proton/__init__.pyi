@@ -23,9 +23,11 @@ class Data:
 class Terminus:
     COORDINATOR: ClassVar[int]
     DELIVERIES: ClassVar[int]
+    DIST_MODE_COPY: ClassVar[int]
     EXPIRE_NEVER: ClassVar[int]
     type: int
     address: str | None
+    distribution_mode: int
     durability: int
     expiry_policy: int
     @property

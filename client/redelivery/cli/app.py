@@ -23,7 +23,7 @@ _HOMES = {
     "consume": "consume:consume",
     "send": "send:send",
     "policy": "policy:policy",
-    "dlq": "later:dlq",
+    "dlq": "dlq:dlq",
 }
 _EXTRAS = {"click": "cli", "rich": "cli", "matplotlib": "plot"}
 

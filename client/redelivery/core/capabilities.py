@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["HOLDABLE", "Capabilities"]
+__all__ = ["HOLDABLE", "Capabilities", "cannot_browse"]
 
 HOLDABLE = 0.8  # share of a broker's limits that holding may use up; the rest is for prefetch and handlers
 
@@ -26,6 +26,8 @@ class Capabilities:
     a policy that would hold one longer is refused at start-up.
     `groups`: deliveries tell their message group. `selectors`: the broker filters by a selector.
     `subscriptions`: it has durable topic subscriptions. `queue_wildcards`: a consumer may name many queues.
+    `browse`: it shows what is on a queue without taking it; `browse_limit`: so many messages at most, and a consumer
+    with a selector finds what it wants among so many only.
     `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
     `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
@@ -50,9 +52,19 @@ class Capabilities:
     selectors: bool = True
     subscriptions: bool = True
     queue_wildcards: bool = True
+    browse: bool = False
+    browse_limit: int | None = None
     transactions: bool = False
 
     @property
     def most_delay(self) -> float | None:
         """Seconds that the delays of one delivery may have together, or None. Handlers and prefetch need the rest."""
         return None if self.max_hold is None else self.max_hold * HOLDABLE
+
+
+def cannot_browse(capabilities: Capabilities) -> str:
+    """Return the sentence that refuses a browse."""
+    return (
+        f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
+        "take=True (--take) receives them and gives them back, or use a protocol that can"
+    )

@@ -85,12 +85,15 @@ class Forward:
 
     Where the capabilities say that forwarding is atomic, the original is accepted in the same transaction. Elsewhere
     the adapter leaves it alone: the engine accepts it once the copy is confirmed.
+
+    `redrive`: the delivery is a dead letter that goes back: the copy gets none of what marks a dead letter.
     """
 
     delivery: Delivery
     copy: Outgoing
     cause: Cause
     count: int
+    redrive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,9 @@ class Subscribe:
     `epoch`: the connection that it is made for (0: any). On another one it is dropped, with what follows it in the
     same call: that connection has a `Subscribe` of its own.
 
+    `browse`: show what is on the queue and take nothing: what arrives is never settled. `Credit` asks for so many more,
+    where there is flow; `Browsed` tells the end. Refused where the capabilities have no `browse`.
+
     `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
     """
 
@@ -148,6 +154,7 @@ class Subscribe:
     subscription: str | None = None
     dead_letter: str | None = None
     epoch: int = 0
+    browse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

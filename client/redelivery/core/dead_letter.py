@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.strategies import Discarding, Individual
 
-__all__ = ["DeadLetters", "Route", "dead_letter_headers"]
+__all__ = ["OWN_HEADERS", "DeadLetters", "Route", "arrived_whole", "dead_letter_headers"]
 
 Route = Literal["auto", "ack", "forward", "discard"]
 
@@ -119,8 +119,7 @@ class DeadLetters:
         if self._dropped(delivery, record):
             return Accept((delivery,))
         kept = capabilities.poison_persistent if delivery.persistent else capabilities.poison_non_persistent
-        body_kind = delivery.body_kind
-        partial = body_kind == "partial" or (body_kind == "unknown" and not self.empty_is_whole)
+        partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         # A destination of the user's choice is reached by a copy only: the broker's own acknowledgement knows its own.
         own = (kept and self.route == "auto" and not self.copies_always()) or (
             self.route == "ack" and (kept or capabilities.poison_on_request)
@@ -129,7 +128,7 @@ class DeadLetters:
             return Poison(delivery, cause, record.count)
         destination = self.destination_for(delivery.destination, capabilities)
         if partial:
-            return Stop(_cannot_copy(delivery, body_kind, destination))
+            return Stop(_cannot_copy(delivery, delivery.body_kind, destination))
         if self._consumes(destination):
             return Stop(_own_dead_letter(delivery, destination))
         copy = self._copy(destination, delivery, record, cause, wall_offset, now)
@@ -198,6 +197,12 @@ def _own_dead_letter(delivery: Delivery, destination: str) -> AdapterError:
     )
 
 
+def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:
+    """Whether the body is all that was sent, so that it can be copied; `empty_is_whole`: empty ones are vouched for."""
+    kind = delivery.body_kind
+    return kind != "partial" and (kind != "unknown" or empty_is_whole)
+
+
 def dead_letter_headers(
     headers: Mapping[str, Any],
     *,
@@ -214,8 +219,10 @@ def dead_letter_headers(
     told["redeliveryCause"] = cause.text
     told["redeliveryCount"] = str(count)
     told["redeliveryOriginalDestination"] = destination
-    if message_id is not None:
-        told["redeliveryOriginalId"] = message_id
+    # A message that was redriven keeps the id that it had when it was first poison: by it people follow it.
+    first = headers.get("redeliveryOriginalId") if "redeliveryRedrives" in headers else None
+    if first is not None or message_id is not None:
+        told["redeliveryOriginalId"] = first or message_id
     told["redeliveryOriginalDeliveryMode"] = "PERSISTENT" if persistent else "NON_PERSISTENT"
     if record is not None:
         for name, at in (("First", record.first_failure), ("Last", record.last_failure)):

@@ -129,6 +129,16 @@ class Delivery:
         raise NotImplementedError
 
     @property
+    def origin(self) -> str | None:
+        """Where a dead letter came from, qualified, if the broker says so in a way of its own."""
+        return None
+
+    @property
+    def died_of(self) -> str | None:
+        """Why it is a dead letter, if the broker says so in a way of its own."""
+        return None
+
+    @property
     def redelivered(self) -> bool:
         """The broker's own mark."""
         return False

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from redelivery.core.dead_letter import DeadLetters
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.redrive import Ways
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Engine"]
@@ -57,7 +57,7 @@ class Engine(Moves):
         consumer: int,
         *,
         policies: RedeliveryPolicyMap,
-        dead_letters: DeadLetters,
+        dead_letters: Ways,
         credit: int = 1000,
         max_parked: int = 1000,
         ordering: Ordering = "non_blocking",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_letter import DeadLetters
     from redelivery.core.events import Connected, ConnectionLost
+    from redelivery.core.redrive import Ways
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Moves"]
@@ -34,7 +34,13 @@ class Moves:
     """What one consumer holds, and the moves between: finish, accept, charge, hold, condemn, give back."""
 
     def __init__(
-        self, consumer: int, *, dead_letters: DeadLetters, credit: int, max_parked: int, ordering: Ordering
+        self,
+        consumer: int,
+        *,
+        dead_letters: Ways,
+        credit: int,
+        max_parked: int,
+        ordering: Ordering,
     ) -> None:
         self.counts = Counts()
         self.epoch = -1  # no connection yet

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_letter import DeadLetters
     from redelivery.core.delivery import Delivery, Record
     from redelivery.core.flow import Flow
     from redelivery.core.recall import Recall
+    from redelivery.core.redrive import Ways
     from redelivery.core.report import Counts
     from redelivery.errors import RedeliveryError
 
@@ -35,7 +35,7 @@ FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds between tries: doubled from the f
 class Poisoning:
     """Deliveries that are poison, until the broker confirms that their dead letter is safe."""
 
-    def __init__(self, dead_letters: DeadLetters, recall: Recall, counts: Counts, flow: Flow) -> None:
+    def __init__(self, dead_letters: Ways, recall: Recall, counts: Counts, flow: Flow) -> None:
         self._dead_letters = dead_letters
         self._recall = recall
         self._counts = counts

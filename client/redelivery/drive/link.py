@@ -12,10 +12,11 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed
+from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
 from redelivery.core.commands import Commit, Send, Unsubscribe
 from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
 from redelivery.core.suspects import Suspects
+from redelivery.drive.browser import Browsers
 from redelivery.drive.legacy import Legacy
 from redelivery.drive.log import Drops
 from redelivery.drive.sends import Sends, end
@@ -51,6 +52,7 @@ class Link:
     def __init__(self, settings: Settings, adapter: Adapter, clock: Clock) -> None:
         self.capabilities: Capabilities | None = None
         self.channels: dict[int, Channel] = {}
+        self.browsers = Browsers()
         self.totals = Totals()
         self.legacy = Legacy()
         self.suspects = Suspects()
@@ -220,6 +222,10 @@ class Link:
                 channel = self.channels.get(event.consumer)
                 if channel is not None:
                     channel.feed(event)
+                else:
+                    self.browsers.feed(event)
+            case Browsed():
+                self.browsers.feed(event)
             case Confirmed():
                 channel = self.channels.get(event.delivery.consumer)
                 if channel is not None:
@@ -234,6 +240,7 @@ class Link:
     def _subscribed(self, event: Subscribed) -> None:
         if isinstance(event.error, TransportError):
             return  # the connection was lost: the next one subscribes again
+        self.browsers.subscribed(event)
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
             channel = self.channels.get(event.consumer)
@@ -251,6 +258,7 @@ class Link:
             event.stop = self.suspects.accuse(event.suspect, event.error, self._clock.monotonic())
         if not self._closing:
             logger.warning("connection lost: %s", event.error)
+        self.browsers.lost(event.error)
         for channel in channels:
             channel.feed(event)
             if (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.redrive import Redrive
     from redelivery.core.schedule import Ordering
     from redelivery.drive.arguments import ConsumerOptions
     from redelivery.settings import Settings
@@ -37,13 +38,14 @@ def planned(
     capabilities: Capabilities,
     *,
     transacted: bool = False,
+    redrive: Redrive | None = None,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer; `transacted`: it belongs to such a session.
+    """Return the subscription and the engine of a new consumer; `redrive`: of dead letters that go back.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = _dead_letters(settings, destination, options.get("subscription"))
+    dead_letters = redrive or _dead_letters(settings, destination, options.get("subscription"))
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
@@ -67,9 +69,7 @@ def planned(
     )
     copies = dead_letters.may_forward(capabilities)
     if settings.individual is not None and destination.is_temporary:
-        copies = (
-            False  # checking makes the queue, on most brokers, and each reply queue would leave one behind
-        )
+        copies = False  # checking makes the queue on most brokers: each reply queue would leave one behind
     subscribe = Subscribe(
         consumer=number,
         destination=str(destination),
@@ -99,7 +99,10 @@ def _dead_letters(settings: Settings, destination: Destination, subscription: st
 
 
 def _refuse(
-    destination: Destination, ordering: Ordering, dead_letters: DeadLetters, capabilities: Capabilities
+    destination: Destination,
+    ordering: Ordering,
+    dead_letters: DeadLetters | Redrive,
+    capabilities: Capabilities,
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
         raise ConfigurationError(
@@ -113,7 +116,8 @@ def _refuse(
             "that keeps the message; use auto or forward",
             option="redelivery.deadLetter",
         )
-    _refuse_own_dead_letters(destination, dead_letters, capabilities)
+    if isinstance(dead_letters, DeadLetters):
+        _refuse_own_dead_letters(destination, dead_letters, capabilities)
 
 
 def _refuse_own_dead_letters(

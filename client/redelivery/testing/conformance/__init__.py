@@ -25,6 +25,7 @@ from redelivery.testing.conformance.broker import (
     Found,
     Kind,
 )
+from redelivery.testing.conformance.browsing import Browsing
 from redelivery.testing.conformance.counts import Counts
 from redelivery.testing.conformance.destinations import Destinations
 from redelivery.testing.conformance.draining import Draining
@@ -49,6 +50,7 @@ __all__ = [
     "Bench",
     "Bodies",
     "BrokerUnderTest",
+    "Browsing",
     "Conformance",
     "Counts",
     "DeadLetters",
@@ -80,6 +82,7 @@ class Conformance(
     DeadLetters,
     Expiry,
     Bodies,
+    Browsing,
     Destinations,
     Steering,
     Sending,

@@ -1,0 +1,293 @@
+"""`redelivery dlq`: look after dead letters."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import click
+
+import redelivery
+from redelivery.cli.exits import PARTLY, Failure
+from redelivery.cli.kinds import number, one_of, seconds
+from redelivery.cli.letters import details, print_groups, print_letters
+from redelivery.cli.mistakes import Group
+from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
+from redelivery.cli.show import console, note, to_json
+from redelivery.letters.queue import IDLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from contextlib import AbstractContextManager
+
+    from redelivery.letters.queue import DeadLetterQueue
+    from redelivery.letters.report import Purged, Redriven
+
+__all__ = ["dlq"]
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+@click.group(
+    cls=Group,
+    invoke_without_command=True,
+    short_help="Look after dead letters: count, show, put back, drop, export.",
+    epilog="""\b
+Examples:
+  export REDELIVERY_URL=amqp://localhost:5672
+  redelivery dlq summary
+  redelivery dlq list --cause ValueError --younger-than 3600
+  redelivery dlq redrive --cause ValueError --rate 500 --dry-run
+
+\b
+Exit codes: 0 ok, 1 failed, 2 usage, 3 some of what was meant was left,
+69 broker unreachable, 78 bad configuration.""",
+)
+@click.pass_context
+def dlq(ctx: click.Context) -> None:
+    """Look after dead letters: count, show, put back, drop, export."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def _common(command: Command) -> Command:
+    """Add the options of every command; the queue and how it is read."""
+    for option in (
+        click.option(
+            "--take", is_flag=True,
+            help="Read by receiving and giving back, where the broker cannot show a queue without taking.",
+        ),
+        click.option(
+            "--idle", type=seconds(positive=True), default=IDLE, show_default=True, metavar="SECONDS",
+            help="The queue is at its end when nothing has come for so long, where the broker does not tell.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _filters(command: Command) -> Command:
+    """Add the options that say which dead letters are meant."""
+    age = seconds()
+    for option in (
+        click.option("--younger-than", type=age, metavar="SECONDS", help="Died at most so long ago."),
+        click.option("--older-than", type=age, metavar="SECONDS", help="Died at least so long ago."),
+        click.option("--id", multiple=True, metavar="ID", help="Message id, now or before; repeatable."),
+        click.option("--destination", multiple=True, metavar="DEST", help="Where from; may have *; repeatable."),
+        click.option("--cause", multiple=True, metavar="CAUSE", help="Exception type, or cause with *; repeatable."),
+    ):  # fmt: skip
+        command = option(command)
+    return _common(command)
+
+
+@contextmanager
+def _opened(words: tuple[str, ...], *, take: bool, idle: float) -> Generator[DeadLetterQueue]:
+    uri, rest = uri_and_rest(words)
+    if len(rest) > 1:
+        raise click.UsageError("give at most one dead-letter queue, after the URI if there is one")
+    tools = redelivery.dead_letters(uri, rest[0] if rest else None, take=take, idle=idle)
+    with tools:
+        yield tools
+        if tools.limit is not None:
+            note(tools.limit)
+
+
+def _meant(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the filters that were given."""
+    names = ("cause", "destination", "id", "older_than", "younger_than")
+    return {name: given[name] for name in names if given.get(name) not in (None, ())}
+
+
+@dlq.command(short_help="Count dead letters by origin, cause and day.")
+@click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
+@_filters
+@output_option
+@verbose_option
+def summary(words: tuple[str, ...], take: bool, idle: float, output: str, **given: Any) -> None:
+    """Count dead letters by where they came from, the type of their cause, and the day they died on (UTC).
+
+    QUEUE is the broker's own dead-letter queue if it is not given.
+    """
+    with _opened(words, take=take, idle=idle) as tools:
+        groups = tools.summary(**_meant(given))
+        print_groups(groups, tools.queue, output)
+
+
+@dlq.command("list", short_help="List dead letters.")
+@click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
+@_filters
+@click.option("--limit", type=number(1), metavar="N", help="List so many at most.")
+@output_option
+@verbose_option
+def list_letters(
+    words: tuple[str, ...], take: bool, idle: float, limit: int | None, output: str, **given: Any
+) -> None:
+    """List dead letters, in the broker's order. They stay where they are."""
+    with _opened(words, take=take, idle=idle) as tools:
+        print_letters(tools.list(**_meant(given)), limit, output)
+
+
+@dlq.command(short_help="Show one dead letter, with its body.")
+@click.argument("words", nargs=-1, required=True, metavar="[URI] [QUEUE] ID")
+@_common
+@output_option
+@verbose_option
+def show(words: tuple[str, ...], take: bool, idle: float, output: str) -> None:
+    """Show the dead letter with this id, now or before it died: cause, headers, and a preview of its body."""
+    *others, identity = words
+    if "://" in identity:
+        raise click.UsageError("give the id of a dead letter as the last argument; dlq list shows them")
+    with _opened(tuple(others), take=take, idle=idle) as tools:
+        details(tools.show(identity), output)
+
+
+@dlq.command(
+    short_help="Put dead letters back where they came from.",
+    epilog="""\b
+A dead letter leaves only after the broker has confirmed its copy. Stopped or
+killed in the middle, the same command goes on where it was; at most one
+message is then there twice. Exit code 3: some of what was meant was left.""",
+)
+@click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
+@_filters
+@click.option("--to", metavar="DEST", help="Where they all go instead.")
+@click.option("--rate", type=seconds(positive=True), metavar="N", help="Messages a second at most.")
+@click.option("--quarantine", metavar="QUEUE", help="Where those go that were put back --max-redrives times.")
+@click.option(
+    "--max-redrives", type=number(1), default=3, show_default=True, metavar="N", help="See --quarantine."
+)
+@click.option("--dry-run", is_flag=True, help="Send nothing; say what would be done.")
+@click.option("--yes", is_flag=True, help="Also put back what came from topics: every subscriber gets it.")
+@output_option
+@verbose_option
+def redrive(
+    words: tuple[str, ...], take: bool, idle: float, output: str, max_redrives: int, yes: bool, **given: Any
+) -> None:
+    """Put dead letters back where they came from, or where --to says."""
+    to: str | None = given["to"]
+    if to is not None and to.startswith(("topic://", "temp-topic://")) and not yes:
+        raise click.UsageError(
+            f"--to {to} is a topic: every subscriber gets each message; add --yes if that is meant"
+        )
+    options: dict[str, Any] = {name: given[name] for name in ("to", "rate", "quarantine", "dry_run")}
+    with _opened(words, take=take, idle=idle) as tools, _stopping("redriven") as told:
+        options |= {"maximum_redrives": max_redrives, "topics": yes, "told": told}
+        done = tools.redrive(**options, **_meant(given))
+    _report_redrive(done, output)
+
+
+@dlq.command(short_help="Drop dead letters for ever.")
+@click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
+@_filters
+@click.option("--dry-run", is_flag=True, help="Drop nothing; say what would be.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@output_option
+@verbose_option
+def purge(
+    words: tuple[str, ...], take: bool, idle: float, output: str, dry_run: bool, yes: bool, **given: Any
+) -> None:
+    """Drop dead letters for ever. Asks before, unless --yes is given."""
+    with _opened(words, take=take, idle=idle) as tools, _stopping("purged") as told:
+        if not (yes or dry_run):
+            if not sys.stdin.isatty():
+                raise click.UsageError(
+                    "purge drops messages for ever: add --yes, or --dry-run to see what it would"
+                )
+            what = "those that the filters mean" if _meant(given) else "ALL dead letters"
+            click.confirm(f"Drop {what} in {tools.queue} for ever?", abort=True, err=True)
+        done = tools.purge(dry_run=dry_run, told=told, **_meant(given))
+    verb = "would be dropped" if done.dry_run else "dropped"
+    _report(done, output, [f"{done.purged} {verb}"], {"left: not meant": done.skipped})
+
+
+@dlq.command(short_help="Write dead letters to a file.")
+@click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
+@_filters
+@click.option(
+    "--file", "target", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Default: stdout."
+)
+@click.option(
+    "--format", "form", type=one_of("jsonl", "parquet"), default="jsonl", show_default=True,
+    metavar="jsonl|parquet", help="JSON Lines, or Parquet (needs pyarrow).",
+)  # fmt: skip
+@verbose_option
+def export(words: tuple[str, ...], take: bool, idle: float, target: Any, form: str, **given: Any) -> None:
+    """Write dead letters with their bodies as JSON Lines or Parquet. They stay where they are."""
+    if form == "parquet" and getattr(target, "name", "-") in ("-", "<stdout>"):
+        raise click.UsageError("--format parquet needs --file")
+    with _opened(words, take=take, idle=idle) as tools, _progress("exported", quiet=False) as told:
+        count = tools.export(target, form, told=told, **_meant(given))
+    note(f"{count} exported")
+
+
+def _report_redrive(done: Redriven, output: str) -> None:
+    verb = "would be redriven" if done.dry_run else "redriven"
+    lines = [
+        f"{done.redriven} {verb}",
+        *(f"  {count} to {where}" for where, count in done.destinations.items()),
+    ]
+    left = {
+        "left: not meant": done.skipped,
+        "left: dead again after this redrive": done.again,
+        "left: nobody knows where they came from (give --to)": done.without_origin,
+        "left: their bodies do not arrive whole over this protocol (use AMQP)": done.partial,
+        "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
+    }
+    _report(done, output, lines, left)
+
+
+def _report(done: Redriven | Purged, output: str, lines: list[str], left: dict[str, int]) -> None:
+    if output == "table":
+        for line in lines:
+            click.echo(line)
+        for why, count in left.items():
+            if count:
+                note(f"{count} {why}")
+    else:
+        click.echo(to_json(asdict(done), indent=2 if output == "json" else None))
+    if not done.complete:
+        why = done.incomplete or "some of what was meant was left"
+        raise Failure(why, PARTLY)
+
+
+@contextmanager
+def _stopping(verb: str) -> Generator[Callable[[int], None]]:
+    """Show progress; an error after some were done is a failure in part."""
+    count = 0
+    with _progress(verb, quiet=False) as told:
+
+        def counted(done: int) -> None:
+            nonlocal count
+            count = done
+            told(done)
+
+        try:
+            yield counted
+        except redelivery.ConfigurationError:
+            raise
+        except redelivery.RedeliveryError as error:
+            if not count:
+                raise
+            raise Failure(f"{count} {verb}, then: {error}", PARTLY) from error
+
+
+def _progress(verb: str, *, quiet: bool) -> AbstractContextManager[Callable[[int], None]]:
+    if quiet or not sys.stderr.isatty():
+        return nullcontext(_nothing)
+    return _counter(verb)
+
+
+def _nothing(done: int) -> None:
+    del done
+
+
+@contextmanager
+def _counter(verb: str) -> Generator[Callable[[int], None]]:
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = (SpinnerColumn(), TextColumn("{task.completed} " + verb), TimeElapsedColumn())
+    with Progress(*columns, console=console(err=True), redirect_stdout=False, transient=True) as progress:
+        task = progress.add_task(verb, total=None)
+        yield lambda done: progress.update(task, completed=cast("float", done))

@@ -1,0 +1,116 @@
+"""Looking at a queue: what is on it comes one by one, and stays there. No engine: nothing is decided or settled."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Credit, Subscribe, Unsubscribe
+from redelivery.core.events import Arrived
+from redelivery.errors import TransportError, another
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from redelivery.adapter import Browsed, Subscribed
+    from redelivery.clock import Clock
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["Browser", "Browsers"]
+
+WINDOW = 1000  # messages asked for at a time: what is looked at need not fit into memory
+SILENCE = 60.0  # seconds without a message, or the end, before that is an error
+
+
+class Browser:
+    """One look at one queue, from its head to its end. Iterate once."""
+
+    def __init__(
+        self, subscribe: Subscribe, execute: Callable[[Sequence[AdapterCommand]], None], clock: Clock
+    ) -> None:
+        self.subscribe = subscribe
+        self._execute = execute
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._waiting: deque[Delivery] = deque()
+        self._owed = 0  # messages that were asked for and have not come
+        self._over = False
+        self._error: RedeliveryError | None = None
+
+    def feed(self, event: Arrived | Browsed) -> None:
+        """Take what came, on any thread."""
+        with self._changed:
+            if isinstance(event, Arrived):
+                self._waiting += event.deliveries
+                self._owed -= len(event.deliveries)
+            else:
+                self._over = True
+            self._clock.notify(self._changed)
+
+    def fail(self, error: RedeliveryError) -> None:
+        """Hear that no more will come."""
+        with self._changed:
+            self._error = self._error or error
+            self._clock.notify(self._changed)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Go through the messages.
+
+        Raises:
+            AdapterError: the broker refused to show the queue.
+            TransportError: the connection was lost, or the broker does not go on.
+        """
+        number = self.subscribe.consumer
+        self._owed = WINDOW
+        self._execute((self.subscribe, Credit(number, WINDOW)))
+        try:
+            while (delivery := self._next()) is not None:
+                yield delivery
+        finally:
+            self._execute((Unsubscribe(number),))
+
+    def _next(self) -> Delivery | None:
+        deadline = self._clock.monotonic() + SILENCE
+        while True:
+            with self._changed:
+                if self._waiting:
+                    return self._waiting.popleft()
+                if self._error is not None:
+                    raise another(self._error)
+                if self._over:
+                    return None
+                more = self._owed <= 0
+                if more:
+                    self._owed += WINDOW
+                elif (left := deadline - self._clock.monotonic()) <= 0:
+                    raise TransportError(
+                        f"the broker has shown nothing more of {self.subscribe.destination} for {SILENCE:g} s"
+                    )
+                else:
+                    self._clock.wait(self._changed, left)
+            if more:  # without the lock: memory:// answers at once
+                self._execute((Credit(self.subscribe.consumer, WINDOW),))
+
+
+class Browsers(dict[int, Browser]):
+    """Those of one connection, by consumer. A lost connection ends them: nobody could say where they were."""
+
+    def feed(self, event: Arrived | Browsed) -> None:
+        """Give an event to whom it is for."""
+        browser = self.get(event.consumer)
+        if browser is not None:
+            browser.feed(event)
+
+    def subscribed(self, event: Subscribed) -> None:
+        """Hear what the broker says to a subscription."""
+        browser = self.get(event.consumer)
+        if browser is not None and event.error is not None:
+            browser.fail(event.error)
+
+    def lost(self, error: RedeliveryError) -> None:
+        """Hear that the connection is gone."""
+        for browser in list(self.values()):
+            browser.fail(error)

@@ -1,0 +1,74 @@
+"""A consumer of dead letters that go back: the engine, its retries and its confirmations, with another end."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
+from redelivery.drive.channel import Channel
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Arrived, Event
+    from redelivery.core.redrive import Redrive
+    from redelivery.drive import log
+
+__all__ = ["HELD", "Taker"]
+
+HELD = 60_000  # dead letters that may be held here at once: RabbitMQ's prefetch ends at 65,535
+LONG = 7 * 86400.0  # seconds: until after the end, when what is held is given back
+_KEEP, _SEND, _DROP = Cause("kept"), Cause("redriven"), Cause("purged")
+
+
+class Taker(Channel):
+    """Takes dead letters one by one; each is kept here until the end, sent on, or dropped."""
+
+    redrive: Redrive
+
+    def _now(self) -> float:
+        now = super()._now()
+        # None is expired to the engine, whatever its headers say: a dead letter that was asked for is looked at.
+        self.engine.wall_offset = -inf
+        return now
+
+    def _result(self, event: Event, now: float) -> log.Line | None:
+        super()._result(event, now)
+        return None  # the log has no line for each: whoever redrives is told how many
+
+    def _claim(self, event: Arrived, now: float) -> None:
+        """Take over nothing: what another run held, this one may send."""
+
+    def _leave_behind(self) -> None:
+        """Leave nothing to others: a dead letter that was held here waits for nothing."""
+
+    def feed(self, event: Event) -> None:
+        """Feed an event; keep what the broker says against a copy."""
+        if isinstance(event, Confirmed) and event.error is not None:
+            self.redrive.refusal = event.error
+        super().feed(event)
+
+    def keep(self, delivery: Delivery) -> None:
+        """Hold it until the consumer closes, which gives it back."""
+        self.settle(delivery, Deferred(delivery, LONG, _KEEP))
+
+    def send_on(self, delivery: Delivery) -> bool:
+        """Send it where it belongs. False if the connection was lost before: it comes again."""
+        return self.settle(delivery, Poisoned(delivery, _SEND)) != "stale"
+
+    def drop(self, delivery: Delivery) -> bool:
+        """Accept it. False if the connection was lost before: it comes again."""
+        return self.settle(delivery, Discarded(delivery, _DROP)) != "stale"
+
+    def wait_below(self, pending: int) -> None:
+        """Wait until fewer than so many copies are unconfirmed, or the consumer has ended.
+
+        Raises:
+            RedeliveryError: what ended it.
+        """
+        with self._lock:
+            while self.engine.unconfirmed >= pending and self.error is None:
+                self._wait(1.0)
+        if self.error is not None:
+            raise self.error

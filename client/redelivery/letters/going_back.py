@@ -1,0 +1,180 @@
+"""One run over a dead-letter queue that takes things away from it: a redrive or a purge."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from redelivery.core.redrive import REDRIVE_RUN, Redrive
+from redelivery.errors import AdapterError
+from redelivery.letters.channel import HELD
+from redelivery.letters.report import Purged, Redriven
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.letters.channel import Taker
+    from redelivery.letters.letter import DeadLetter
+    from redelivery.letters.reading import Reading
+    from redelivery.letters.selection import Selection
+
+__all__ = ["Plan", "Run"]
+
+IN_FLIGHT = 64
+"""Copies on their way at once where forwarding is atomic. Elsewhere one: what a kill may leave twice is what was sent
+and not accepted yet."""
+Verdict = str
+
+
+class Plan:
+    """What is to become of each dead letter. Counts what it decides."""
+
+    def __init__(self, queue: str, selection: Selection, redrive: Redrive | None, *, topics: bool) -> None:
+        self.queue = queue
+        self.selection = selection
+        self.redrive = redrive
+        self._topics = topics
+        self.left: Counter[str] = Counter()
+        self.destinations: Counter[str] = Counter()
+        self.quarantined = 0
+
+    def judge(self, letter: DeadLetter, delivery: Delivery, now: float) -> Verdict:
+        """Return `go`, or why it stays."""
+        if not self.selection.matches(letter, now):
+            return "skipped"
+        return "go" if self.redrive is None else self._judge_redrive(self.redrive, letter, delivery)
+
+    def _judge_redrive(self, redrive: Redrive, letter: DeadLetter, delivery: Delivery) -> Verdict:
+        if letter.headers.get(REDRIVE_RUN) == redrive.run:
+            return "again"
+        target = redrive.target(delivery)
+        if target is None or target == self.queue:
+            return "without_origin"
+        if not letter.whole:
+            return "partial"
+        if target.startswith(("topic://", "temp-topic://")) and not self._topics:
+            return "topics"
+        return "go"
+
+    def gone(self, delivery: Delivery) -> None:
+        """Count one that goes."""
+        redrive = self.redrive
+        target = self.queue if redrive is None else redrive.target(delivery)
+        self.destinations[target or ""] += 1
+        self.quarantined += redrive is not None and target is not None and target == redrive.quarantine
+
+    def report(self, incomplete: str | None, *, dry_run: bool = False) -> Redriven | Purged:
+        """Return the counts."""
+        done, left = self.destinations.total(), self.left
+        if self.redrive is None:
+            return Purged(done, left["skipped"], incomplete, dry_run)
+        return Redriven(
+            redriven=done,
+            destinations=dict(self.destinations.most_common()),
+            quarantined=self.quarantined,
+            skipped=left["skipped"],
+            again=left["again"],
+            without_origin=left["without_origin"],
+            partial=left["partial"],
+            topics=left["topics"],
+            incomplete=incomplete,
+            dry_run=dry_run,
+        )
+
+
+class Run:
+    """A plan carried out: dead letters are taken one by one, and leave only when their copies are confirmed."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        plan: Plan,
+        read: Callable[[Delivery], DeadLetter],
+        *,
+        rate: float | None,
+        idle: float,
+        told: Callable[[int], None] | None,
+    ) -> None:
+        self._reading = reading
+        self._plan = plan
+        self._read = read
+        self._rate = rate
+        self._idle = idle
+        self._told = told
+        self._done = 0
+
+    def carry_out(self) -> str | None:
+        """Do it; return why more may be left that is meant, or None.
+
+        Raises:
+            RedeliveryError: the broker refused copies, or the connection was given up.
+        """
+        able, plan = self._reading.capabilities, self._plan
+        selector = plan.selection.selector() if able.selectors else None
+        redrive = plan.redrive or Redrive("")
+        with ExitStack() as stack:
+            taker = self._opened(stack, redrive, selector)
+            held = self._take_all(taker, IN_FLIGHT if able.forward == "atomic" else 1)
+        most = HELD if able.max_unacknowledged is None else min(HELD, able.max_unacknowledged)
+        if held >= most:
+            return (
+                f"{held} dead letters that stay are held here, and {able.broker} hands out no more; "
+                "narrow the filters, or deal with the others first"
+            )
+        limit = able.browse_limit
+        if limit is not None and not plan.selection.everything:
+            left = sum(1 for _ in self._reading.shown(plan.queue))
+            if left >= limit:
+                return (
+                    f"{able.broker} looks for what is meant among the first {limit} dead letters only; "
+                    "deal with the others first, or raise its maxBrowsePageSize and maxPageSize"
+                )
+        return None
+
+    def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> Taker:
+        """Begin to consume; without the selector, which only saves work, where it is refused."""
+        reading, queue = self._reading, self._plan.queue
+        try:
+            return stack.enter_context(reading.taker(queue, redrive, selector))
+        except AdapterError:
+            if selector is None:
+                raise
+            return stack.enter_context(reading.taker(queue, redrive))
+
+    def _take_all(self, taker: Taker, in_flight: int) -> int:
+        clock, plan = self._reading.clock, self._plan
+        held, began = 0, clock.monotonic()
+        while True:
+            delivery = taker.take(None, self._idle)
+            if delivery is None:
+                if not taker.engine.unconfirmed:
+                    break
+                taker.wait_below(1)
+                continue
+            verdict = plan.judge(self._read(delivery), delivery, clock.time())
+            if verdict != "go":
+                held += 1
+                plan.left[verdict] += 1
+                taker.keep(delivery)
+                continue
+            if self._rate is not None:
+                self._reading.pause(began + self._done / self._rate - clock.monotonic())
+            self._go(taker, delivery)
+            taker.wait_below(in_flight)
+            if self._told is not None:
+                self._told(self._done)
+        return held
+
+    def _go(self, taker: Taker, delivery: Delivery) -> None:
+        purge = self._plan.redrive is None
+        if taker.drop(delivery) if purge else taker.send_on(delivery):
+            self._plan.gone(delivery)
+            self._done += 1
+
+
+def new_run() -> str:
+    """Return a name for a run."""
+    return uuid.uuid4().hex[:16]

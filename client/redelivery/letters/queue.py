@@ -1,0 +1,245 @@
+"""The tools of a dead-letter queue: `redelivery.dead_letters`."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Self, Unpack, cast
+
+from redelivery.core.convert import seconds
+from redelivery.core.redrive import Redrive
+from redelivery.drive.arguments import single
+from redelivery.errors import AdapterError, ConfigurationError
+from redelivery.letters import export
+from redelivery.letters.going_back import Plan, Run, new_run
+from redelivery.letters.letter import DeadLetter, read_letter
+from redelivery.letters.reading import Reading
+from redelivery.letters.report import Group, Purged, Redriven, summarise
+from redelivery.letters.selection import Filters, Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+
+    from redelivery.clock import Clock
+    from redelivery.core.delivery import Delivery
+    from redelivery.letters.letter import CauseOf
+
+    Told = Callable[[int], None]
+
+__all__ = ["DeadLetterQueue", "dead_letters"]
+
+IDLE = (
+    2.0  # seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end
+)
+
+
+def dead_letters(
+    uri: str,
+    queue: str | None = None,
+    *,
+    take: bool = False,
+    idle: float = IDLE,
+    cause_of: CauseOf | None = None,
+    clock: Clock | None = None,
+) -> DeadLetterQueue:
+    """Return the tools of a dead-letter queue. No I/O happens before `with`.
+
+    Args:
+        uri: as for `redelivery.connect`.
+        queue: the dead-letter queue; by default the URI's `redelivery.deadLetterDestination`, or the broker's own.
+        take: read by receiving and giving back, where the broker cannot show a queue without taking from it.
+        idle: seconds (2 by default) after the last message when a queue that is taken from is at its end.
+        cause_of: asked for the cause of what the broker poisoned itself: `cause_of(destination, message_id)`.
+        clock: a `redelivery.testing.ManualClock` in tests.
+
+    Raises:
+        ConfigurationError: an option, or an argument, cannot be honoured.
+    """
+    return DeadLetterQueue(uri, queue, take=take, idle=idle, cause_of=cause_of, clock=clock)
+
+
+class DeadLetterQueue:
+    """A dead-letter queue, looked after over a connection of its own. Use it as a context manager."""
+
+    def __init__(
+        self,
+        uri: str,
+        queue: str | None,
+        *,
+        take: bool,
+        idle: float,
+        cause_of: CauseOf | None,
+        clock: Clock | None,
+    ) -> None:
+        self._reading = Reading(uri, clock=clock)
+        self._given = None if queue is None else str(single(queue))
+        self._take = take
+        self._idle = seconds(idle, "idle")
+        if not self._idle:
+            raise ConfigurationError("idle must be more than 0 seconds", option="idle")
+        self._cause_of = cause_of
+        self._limit: str | None = None
+
+    def __enter__(self) -> Self:
+        """Connect. Raises as `Connection.__enter__` does."""
+        self._reading.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._reading.close()
+
+    @property
+    def queue(self) -> str:
+        """The dead-letter queue, qualified."""
+        own = self._given or self._reading.settings.dead_letter_destination
+        return own or self._reading.capabilities.dead_letter_destination
+
+    @property
+    def limit(self) -> str | None:
+        """Why the last look may not have shown everything, or None."""
+        return self._limit
+
+    # Looking.
+
+    def summary(self, **filters: Unpack[Filters]) -> Sequence[Group]:
+        """Count them by original destination, kind of cause and day; the most first. Arguments and errors as `list`."""
+        return summarise(self.list(**filters))
+
+    def list(self, **filters: Unpack[Filters]) -> Iterator[DeadLetter]:
+        """Go through the dead letters, as the broker orders them. They stay where they are.
+
+        Args:
+            cause, destination, id, older_than, younger_than: which ones; see `redelivery.letters.selection.Filters`.
+
+        Raises:
+            ConfigurationError: the broker takes what it shows, and `take` was not given; or a filter makes no sense.
+            AdapterError: the broker refuses the queue.
+            TransportError: the connection was lost.
+        """
+        selection = Selection.of(filters)
+        return (letter for _, letter in self._seen(selection))
+
+    def __iter__(self) -> Iterator[DeadLetter]:
+        """Go through all dead letters."""
+        return self.list()
+
+    def show(self, message_id: str) -> DeadLetter:
+        """Return the dead letter with this id, its own or the one it had before.
+
+        Raises:
+            AdapterError: there is none; and as `list`.
+        """
+        for letter in self.list(id=message_id):
+            return letter
+        raise AdapterError(f"there is no dead letter {message_id!r} in {self.queue}")
+
+    def export(
+        self, target: IO[bytes], form: str = "jsonl", *, told: Told | None = None, **filters: Unpack[Filters]
+    ) -> int:
+        """Write them to a binary file as `jsonl` or `parquet` (needs pyarrow); return how many.
+
+        `told` is called with the number written so far. Other arguments and errors as `list`.
+        """
+        if form not in export.FORMATS:
+            raise ConfigurationError(f"format must be jsonl or parquet, not {form!r}", option="format")
+        return export.write(self.list(**filters), target, form, told)
+
+    def _seen(self, selection: Selection) -> Iterator[tuple[Delivery, DeadLetter]]:
+        reading, queue, now = self._reading, self.queue, self._reading.clock.time()
+        self._limit, count = None, 0
+        browses = reading.capabilities.browse and not self._take
+        shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
+        for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last count is looked at
+            letter = self._read(delivery)
+            if selection.matches(letter, now):
+                yield delivery, letter
+        self._note_limit(count, browses=browses)
+
+    def _note_limit(self, count: int, *, browses: bool) -> None:
+        able = self._reading.capabilities
+        most = able.browse_limit if browses else able.max_unacknowledged
+        if most is not None and count >= most:
+            self._limit = (
+                f"{able.broker} shows no more than {most} dead letters at a time, so there may be more of them; "
+                "what goes makes room for the next"
+            )
+
+    def _read(self, delivery: Delivery) -> DeadLetter:
+        vouched = self._reading.settings.empty_body == "forward"
+        return read_letter(delivery, self.queue, self._cause_of, empty_is_whole=vouched)
+
+    # Taking away.
+
+    def redrive(
+        self,
+        *,
+        to: str | None = None,
+        rate: float | None = None,
+        quarantine: str | None = None,
+        maximum_redrives: int = 3,
+        topics: bool = False,
+        dry_run: bool = False,
+        told: Told | None = None,
+        **filters: Unpack[Filters],
+    ) -> Redriven:
+        """Put dead letters back where they came from. Each leaves only after the broker has confirmed its copy.
+
+        Killed in the middle, it is simply started again: what went is gone from here, and at most one is there twice.
+
+        Args:
+            to: where they all go instead.
+            rate: messages a second at most; as fast as it goes by default.
+            quarantine: where those go that have been redriven `maximum_redrives` times (3 by default) and died again.
+            maximum_redrives: see `quarantine`.
+            topics: also put back what came from a topic, though each of its subscribers gets it.
+            dry_run: send nothing, and report what would be done.
+            told: called with the number of messages sent so far.
+            cause, destination, id, older_than, younger_than: which ones; see `redelivery.letters.selection.Filters`.
+
+        Raises:
+            ConfigurationError: an argument makes no sense.
+            AdapterError: the broker refuses the queue, or where a message should go; nothing of it is lost.
+            TransportError: the connection was lost, and reconnecting was given up.
+        """
+        selection = Selection.of(filters)
+        redrive = Redrive(
+            new_run(), self._other("to", to), self._other("quarantine", quarantine), maximum_redrives
+        )
+        if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
+            raise ConfigurationError(
+                f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
+            )
+        plan = Plan(self.queue, selection, redrive, topics=topics or to is not None)
+        return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run))
+
+    def purge(self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]) -> Purged:
+        """Drop dead letters for ever. Arguments and errors as `redrive`."""
+        plan = Plan(self.queue, Selection.of(filters), None, topics=True)
+        return cast("Purged", self._done(plan, None, told, dry_run=dry_run))
+
+    def _done(self, plan: Plan, rate: float | None, told: Told | None, *, dry_run: bool) -> Redriven | Purged:
+        if rate is not None and not seconds(rate, "rate"):
+            raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
+        if not dry_run:
+            run = Run(self._reading, plan, self._read, rate=rate, idle=self._idle, told=told)
+            return plan.report(run.carry_out())
+        now = self._reading.clock.time()
+        for delivery, letter in self._seen(Selection()):
+            verdict = plan.judge(letter, delivery, now)
+            if verdict == "go":
+                plan.gone(delivery)
+            else:
+                plan.left[verdict] += 1
+        return plan.report(self._limit, dry_run=True)
+
+    def _other(self, option: str, destination: str | None) -> str | None:
+        """Return a place for dead letters that is not this queue itself. Raises ConfigurationError."""
+        if destination is None:
+            return None
+        parsed = str(single(destination))
+        if parsed == self.queue:
+            raise ConfigurationError(
+                f"{option}={destination} is the dead-letter queue itself: name another queue", option=option
+            )
+        return parsed

@@ -1,0 +1,81 @@
+"""Many dead letters of seven causes: counted in seconds; one cause put back by a process that is killed on its way.
+
+REDELIVERY_DEAD_LETTERS says how many; 2,100 by default.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.dead_letter_fill import CAUSES, fill, with_cause
+from integration.eventually import eventually
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+
+COUNT = int(os.environ.get("REDELIVERY_DEAD_LETTERS", "2100"))
+RATE = 500
+CHOSEN = "TypeError"
+KILLS = [("artemis", "amqp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
+
+
+def started(uri: str, queue: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """The command line in a process of its own."""
+    command = [sys.executable, "-m", "redelivery.cli", "dlq", *arguments]
+    environment = {**os.environ, "REDELIVERY_URL": uri, "NO_COLOR": "1"}
+    return subprocess.Popen([*command, queue], env=environment, stdout=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("peer", KILLS, ids="-".join, indirect=True)
+def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """None is missing at its origin, at most one is there twice, with the same first id; the others have stayed."""
+    broker, protocol = peer
+    browses = (broker.name, protocol) == ("artemis", "amqp")
+    uri, dead = broker.uri(protocol=protocol), f"{unique_queue}.dead"
+    fill(broker, protocol, dead, unique_queue, COUNT)
+    expected = with_cause(CHOSEN, COUNT)
+    with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
+        began = time.monotonic()
+        groups = Counter({group.cause: group.count for group in tools.summary()})
+        print(f"\n{broker.name}-{protocol}: summary of {COUNT} in {time.monotonic() - began:.2f} s")
+    assert set(groups) == set(CAUSES)
+    assert groups.total() == COUNT
+    with redelivery.connect(uri + "&redelivery.deadLetterDestination=unused") as connection:
+        consumer = connection.consumer(unique_queue)
+        found: Counter[str] = Counter()
+
+        def arrived(enough: int) -> bool:
+            while (message := consumer.receive(timeout=0)) is not None:
+                found[str(message.headers["redeliveryOriginalId"])] += 1
+                message.accept()
+            return found.total() >= enough
+
+        first = started(uri, dead, "redrive", "--cause", CHOSEN, "--rate", str(RATE))
+        began = time.monotonic()
+        eventually(lambda: arrived(len(expected) // 2), 60, 0.01, "half of them are back")
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+        print(f"killed after {found.total()} of {len(expected)} in {time.monotonic() - began:.2f} s")
+        again = ("--cause", CHOSEN, "--rate", str(RATE), "--output", "json", "--idle", "3")
+        second = started(uri, dead, "redrive", *again)
+        out, _ = second.communicate(timeout=300)
+        report = json.loads(out)
+        eventually(lambda: arrived(len(expected)), 30, message="all are back")
+        arrived(COUNT)
+        print(f"resumed: {report['redriven']}, {found.total() - len(expected)} twice")
+    assert second.returncode == 0
+    assert set(found) == expected
+    assert found.total() - len(expected) <= 1, "at most one for one kill"
+    with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
+        left = Counter({group.cause: group.count for group in tools.summary()})
+    assert left == Counter({cause: count for cause, count in groups.items() if cause != CHOSEN})

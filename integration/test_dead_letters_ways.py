@@ -1,0 +1,143 @@
+"""The tools of a dead-letter queue where a broker has its own ways: native poison, refusals, partial bodies, pages."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.dead_letter_fill import fill, with_cause
+from integration.eventually import eventually
+from integration.test_dead_letters import NO_RETRY, address, pairs, poison, received, tools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+
+__all__ = ["address"]  # the fixture
+
+NATIVE = [
+    ("activemq", "stomp"),
+    ("activemq", "amqp"),
+    ("artemis", "amqp"),
+    ("rabbitmq", "stomp"),
+    ("rabbitmq", "amqp"),
+]
+TELLS = {("activemq", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp")}
+
+
+@pytest.mark.parametrize("peer", NATIVE, ids="-".join, indirect=True)
+def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Its cause is unknown; where the broker tells its origin it goes back, elsewhere it stays unless `to` is given."""
+    broker, protocol = peer
+    queue = f"dlx.{unique_queue}" if broker.name == "rabbitmq" else unique_queue
+    uri = broker.uri(protocol=protocol)
+    uri += f"{'&' if '?' in uri else '?'}redelivery.deadLetter=ack"
+    run = uuid.uuid4().hex
+    with redelivery.connect(uri, policies=NO_RETRY) as connection:
+        connection.send(queue, "bad", headers={"run": run})
+        consumer = connection.consumer(queue)
+        message = consumer.receive(timeout=20)
+        assert message is not None
+        identity = message.message_id
+        message.fail("who knows")
+        eventually(lambda: connection.report().poisoned == 1, 20)
+        consumer.close()
+        with tools(uri, peer) as dead:
+            (letter,) = [one for one in dead if one.headers.get("run") == run]
+            assert letter.cause == "unknown"
+            tells = (broker.name, protocol) in TELLS
+            assert letter.original_destination == (f"queue://{queue}" if tells else None)
+            name = str(letter.message_id)
+            if not tells:
+                done = dead.redrive(id=name)
+                assert (done.redriven, done.without_origin) == (0, 1)
+                assert not done.complete
+            done = dead.redrive(id=name, to=None if tells else queue)
+            assert done.redriven == 1
+        (back,) = received(connection, queue, 1)
+        assert back.text == "bad"
+        assert back.headers["redeliveryOriginalId"] == (
+            letter.original_id if broker.name == "artemis" else identity
+        )
+
+
+@pairs
+def test_where_it_cannot_go(
+    peer: tuple[Broker, str], address: str, unique_queue: str, new_queue: Callable[[], str]
+) -> None:
+    """A queue that refuses is named in one sentence, and the dead letter stays; so is a dead-letter queue that does."""
+    with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
+        poison(connection, unique_queue, 1)
+    with tools(address, peer) as dead:
+        with pytest.raises(redelivery.RedeliveryError) as caught:
+            dead.redrive(to="denied.a")
+        assert "denied.a" in str(caught.value)
+    with tools(address, peer) as dead:
+        assert len(list(dead)) == 1
+    with redelivery.dead_letters(address, "denied.b", take=True) as dead:
+        with pytest.raises(redelivery.RedeliveryError) as caught:
+            dead.summary()
+        assert "denied.b" in str(caught.value)
+
+
+@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("artemis", "stomp")], ids="-".join, indirect=True)
+def test_a_body_that_does_not_arrive_whole(
+    peer: tuple[Broker, str], unique_queue: str, client_for: Callable[[Broker, str], Any]
+) -> None:
+    """A JMS Map is left where it is and counted, and is still whole; a text beside it goes back."""
+    broker, protocol = peer
+    dead = f"{unique_queue}.dead"
+    java = client_for(broker, protocol)
+    origin = {"redeliveryOriginalDestination": f"queue://{unique_queue}"}
+    java.send(dead, b"map", kind="map", properties=origin)
+    java.send(dead, b"text", kind="text", properties=origin)
+    with redelivery.dead_letters(broker.uri(protocol=protocol), dead, idle=1.0) as tools:
+        done = tools.redrive()
+    assert (done.redriven, done.partial, done.complete) == (1, 1, False)
+    (left,) = java.drain(dead)
+    assert left.kind == "map"
+    assert left.value
+    (back,) = java.drain(unique_queue)
+    assert back.body == b"text"
+
+
+MARKS = {("activemq", "stomp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")}  # what was taken and given back
+
+
+@pairs
+def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
+    """Taken and given back, all are there, once; the marks are those of docs/dead-letters.md."""
+    broker, protocol = peer
+    with redelivery.connect(address + "&redelivery.deadLetter=forward", policies=NO_RETRY) as connection:
+        poison(connection, unique_queue, 3)
+    with redelivery.dead_letters(address, take=True, idle=1.0) as dead:
+        assert len(list(dead)) == 3
+        assert len(list(dead)) == 3
+    other = f"{address.removesuffix('.dead')}.other"
+    with redelivery.connect(other, policies=NO_RETRY) as connection:
+        seen = received(connection, f"{unique_queue}.dead", 3)
+    assert len(seen) == 3
+    assert {message.redelivered for message in seen} == {(broker.name, protocol) in MARKS}
+    assert not any(message.broker_count for message in seen)
+
+
+@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
+def test_a_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """It shows 400, and the tools say that there may be more; put back without a filter, all of them go."""
+    broker, protocol = peer
+    dead, count = f"{unique_queue}.dead", 1000
+    fill(broker, protocol, dead, unique_queue, count)
+    with redelivery.dead_letters(broker.uri(protocol=protocol), dead) as tools:
+        assert sum(group.count for group in tools.summary()) == 400
+        assert "no more than 400" in str(tools.limit)
+        some = tools.redrive(cause="KeyError")
+        assert 0 < some.redriven < len(with_cause("KeyError", count))
+        assert "among the first 400" in str(some.incomplete)
+        done = tools.redrive()
+        assert (some.redriven + done.redriven, done.complete) == (count, True)
+        assert tools.summary() == []
+        assert tools.limit is None

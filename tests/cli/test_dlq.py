@@ -1,0 +1,125 @@
+"""`redelivery dlq`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery_memory import MemoryBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+URI = "memory://morgue"
+FAST = ("--idle", "0.05")
+
+
+@pytest.fixture(autouse=True)
+def morgue() -> Iterator[MemoryBroker]:
+    """The broker with three dead letters."""
+    with MemoryBroker("morgue") as broker:
+        for number, cause in enumerate(("ValueError: 1", "ValueError: \x1b[2J", "crash")):
+            headers = {"redeliveryCause": cause, "redeliveryOriginalDestination": "queue://orders"}
+            headers |= {
+                "redeliveryOriginalId": f"id-{number}",
+                "redeliveryLastFailure": "2026-11-22T10:00:00Z",
+            }
+            broker.send(
+                "DLQ", json.dumps({"order": number}), headers=headers, content_type="application/json"
+            )
+        yield broker
+
+
+def test_summary(cli: Any) -> None:
+    """A table for people, JSON for programs; the total on stderr."""
+    ended = cli("dlq", "summary", URI)
+    assert ended.code == 0
+    assert [line.split() for line in ended.out.splitlines()] == [
+        ["count", "from", "cause", "day"],
+        ["2", "queue://orders", "ValueError", "2026-11-22"],
+        ["1", "queue://orders", "crash", "2026-11-22"],
+    ]
+    assert ended.error == "3 dead letters in queue://DLQ"
+    assert json.loads(cli("dlq", "summary", URI, "--output", "json").out)["count"] == 3
+    assert cli("dlq", "summary", URI, "empty").error == "no dead letters in queue://empty"
+
+
+def test_list_and_show(cli: Any, morgue: MemoryBroker) -> None:
+    """No control character reaches the terminal; a JSON body is indented; nothing is taken."""
+    ended = cli("dlq", "list", URI, "--limit", "2")
+    assert ended.out.count("\n") == 3
+    assert "\x1b" not in ended.out
+    lines = cli("dlq", "list", URI, "--output", "jsonl", "--cause", "crash").out.splitlines()
+    rows = [json.loads(line) for line in lines]
+    assert [row["original_id"] for row in rows] == ["id-2"]
+    shown = cli("dlq", "show", URI, "id-2").out
+    assert "cause: crash\n" in shown
+    assert '  "order": 2\n' in shown
+    assert json.loads(cli("dlq", "show", URI, "id-2", "--output", "json").out)["body"] == '{"order": 2}'
+    assert morgue.depth("DLQ") == 3
+
+
+def test_a_body_that_is_no_text(cli: Any, morgue: MemoryBroker) -> None:
+    """In hexadecimal, cut."""
+    morgue.send("DLQ", b"\x00\xff" * 300, headers={"redeliveryOriginalId": "raw"})
+    shown = cli("dlq", "show", URI, "raw").out
+    assert "000000  00 ff 00 ff" in shown
+    assert shown.endswith("…\n")
+
+
+def test_redrive(cli: Any, morgue: MemoryBroker) -> None:
+    """First dry, then in earnest; what is not meant stays."""
+    dry = cli("dlq", "redrive", URI, "--cause", "ValueError", "--dry-run")
+    assert (dry.code, dry.out) == (0, "2 would be redriven\n  2 to queue://orders\n")
+    ended = cli("dlq", "redrive", URI, "--cause", "ValueError", "--output", "json", *FAST)
+    assert (ended.code, json.loads(ended.out)["redriven"]) == (0, 2)
+    assert (morgue.depth("orders"), morgue.depth("DLQ")) == (2, 1)
+
+
+def test_partly(cli: Any, morgue: MemoryBroker) -> None:
+    """What was meant and had to stay makes exit code 3; so does an error after some were done."""
+    morgue.send("DLQ", "lost")
+    ended = cli("dlq", "redrive", URI, *FAST)
+    assert (ended.code, ended.out.splitlines()[0]) == (3, "3 redriven")
+    assert "nobody knows where they came from" in ended.err
+    morgue.send("DLQ", "a", headers={"redeliveryOriginalDestination": "queue://a"})
+    morgue.send("DLQ", "b", headers={"redeliveryOriginalDestination": "queue://b.>"})
+    morgue.send("DLQ", "topic", headers={"redeliveryOriginalDestination": "topic://t"})
+    assert "from a topic" in cli("dlq", "redrive", URI, "--destination", "topic://t", *FAST).err
+
+
+def test_purge_and_export(cli: Any, morgue: MemoryBroker, tmp_path: Any) -> None:
+    """A purge wants --yes where nobody can be asked; an export leaves everything where it is."""
+    ended = cli("dlq", "export", URI, "--file", "out.jsonl")
+    assert (ended.code, ended.error) == (0, "3 exported")
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 3
+    assert cli("dlq", "export", URI).out.count("\n") == 3
+    refused = cli("dlq", "purge", URI, stdin=b"")
+    assert (refused.code, "--yes" in refused.error) == (2, True)
+    assert cli("dlq", "purge", URI, "--dry-run").out == "3 would be dropped\n"
+    assert morgue.depth("DLQ") == 3
+    assert cli("dlq", "purge", URI, "--yes", *FAST).out == "3 dropped\n"
+    assert morgue.depth("DLQ") == 0
+
+
+def test_mistakes(cli: Any) -> None:
+    """One sentence each, and the exit code of its kind."""
+    for arguments, code, text in (
+        (["list", URI, "--reason", "x"], 2, "no option '--reason'"),
+        (["list", URI, "--caus", "x"], 2, "did you mean '--cause'"),
+        (["redirve", URI], 2, "did you mean 'redrive'"),
+        (["redrive", URI, "--to", "DLQ"], 78, "to=DLQ is the dead-letter queue itself"),
+        (["redrive", URI, "--to", "topic://t"], 2, "every subscriber"),
+        (["redrive", URI, "--rate", "0"], 2, "--rate must be"),
+        (["list", URI, "--older-than", "x"], 2, "--older-than must be a number of seconds"),
+        (["list", URI, "a", "b"], 2, "at most one dead-letter queue"),
+        (["show", URI], 2, "id of a dead letter"),
+        (["show", URI, "none"], 1, "there is no dead letter 'none' in queue://DLQ"),
+        (["export", URI, "--format", "parquet"], 2, "--format parquet needs --file"),
+        (["summary", "stomp://127.0.0.1:1"], 69, "127.0.0.1:1"),
+        (["summary", "memory://x?redelivery.nonsense=1"], 78, "redelivery.nonsense"),
+    ):
+        ended = cli("dlq", *arguments)
+        assert (ended.code, text in ended.error) == (code, True), ended.err

@@ -1,0 +1,151 @@
+"""Dead letters that go back, or go: redrive and purge, on memory and in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from redelivery.core.redrive import REDRIVE_RUN
+from redelivery.letters.report import Redriven
+
+if TYPE_CHECKING:
+    from redelivery import DeadLetterQueue
+    from redelivery.testing import MemoryBroker
+
+DLQ = "queue://DLQ"
+
+
+def test_back_to_where_they_came_from(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """As they were, with their first id; each told how many; the others stay, uncounted."""
+    bury("a", origin="queue://orders", cause="ValueError: 1", first="A", nr=1, redeliveryCount="6")
+    own = bury("b", origin="queue://bills", cause="ValueError: 2")
+    bury("c", origin="queue://bills", cause="KeyError")
+    told: list[int] = []
+    expected = {"queue://orders": 1, "queue://bills": 1}
+    planned = tools.redrive(cause="ValueError", dry_run=True)
+    assert planned == Redriven(2, expected, skipped=1, dry_run=True)
+    assert broker.depth("DLQ") == 3
+    assert tools.redrive(cause="ValueError", told=told.append) == Redriven(2, expected, skipped=1)
+    assert told == [1, 2]
+    (order,), (bill,), (left,) = broker.messages("orders"), broker.messages("bills"), broker.dead_letters()
+    run = order.headers[REDRIVE_RUN]
+    assert order.headers == {
+        "nr": 1,
+        "redeliveryOriginalId": "A",
+        "redeliveryRedrives": "1",
+        REDRIVE_RUN: run,
+    }
+    assert (order.text, order.persistent, bill.headers["redeliveryOriginalId"]) == ("a", True, own)
+    assert left.text == "c"
+
+
+def test_dead_again(broker: MemoryBroker, tools: DeadLetterQueue) -> None:
+    """A message that dies again keeps its first id and its number of redrives; the third time it goes to quarantine."""
+    policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
+    identity = broker.send("orders", "bad")
+    with redelivery.connect(broker.uri, policies=policies) as connection:
+        consumer = connection.consumer("orders")
+        for times in range(3):
+            message = consumer.receive(timeout=5)
+            assert message is not None
+            message.fail("no")
+            (letter,) = tools
+            assert (letter.original_id, letter.redrives) == (identity, times)
+            done = tools.redrive(quarantine="quarantine", maximum_redrives=2)
+            assert (done.redriven, done.quarantined) == (1, times == 2)
+    (held,) = broker.messages("quarantine")
+    assert held.headers["redeliveryOriginalId"] == identity
+
+
+def test_a_consumer_that_fails_at_once_does_not_make_it_circle(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any
+) -> None:
+    """What dies again while the redrive runs is left for the next one."""
+    policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
+    bury(origin="queue://orders")
+    with redelivery.connect(broker.uri, policies=policies) as connection:
+
+        @connection.listen("orders")
+        def handle(message: redelivery.Message) -> None:
+            raise ValueError("never")
+
+        connection.start()
+        done = tools.redrive()
+    assert (done.redriven, done.again, done.complete) == (1, 1, True)
+    assert broker.depth("DLQ") == 1
+
+
+def test_what_is_left(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """Without an origin, from a topic, or from this queue itself: left, and counted, unless told otherwise."""
+    bury("nowhere")
+    bury("topic", origin="topic://prices")
+    bury("circle", origin=DLQ)
+    done = tools.redrive()
+    assert (done.redriven, done.without_origin, done.topics, done.complete) == (0, 2, 1, False)
+    assert tools.redrive(topics=True).destinations == {"topic://prices": 1}
+    assert tools.redrive(to="other").destinations == {"queue://other": 2}
+    assert broker.depth("DLQ") == 0
+
+
+def test_never_back_to_itself(tools: DeadLetterQueue) -> None:
+    """Neither `to` nor the quarantine may be the dead-letter queue; other nonsense is refused likewise."""
+    wrong: Any
+    for wrong, text in (
+        ({"to": "DLQ"}, "to=DLQ is the dead-letter queue itself"),
+        ({"quarantine": "queue://DLQ"}, "quarantine=queue://DLQ is the dead-letter queue itself"),
+        ({"rate": 0}, "rate must be more than 0"),
+        ({"maximum_redrives": 0}, "maximum_redrives must be 1 or more"),
+    ):
+        with pytest.raises(redelivery.ConfigurationError, match=text):
+            tools.redrive(**wrong)
+
+
+def test_the_rate(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """Ten at 5 a second take 1.8 s, and 2 s of silence at the end."""
+    for _ in range(10):
+        bury(origin="queue://orders")
+    began = broker._hub.clock.monotonic()
+    assert tools.redrive(rate=5).redriven == 10
+    assert broker._hub.clock.monotonic() - began == pytest.approx(3.8, abs=0.01)
+
+
+def test_a_refused_copy(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """After three tries it ends with what the broker said; nothing is lost."""
+    bury(origin="queue://orders.>")
+    with pytest.raises(
+        redelivery.AdapterError, match=r"cannot be sent to queue://orders\.>: memory:// cannot send"
+    ):
+        tools.redrive()
+    assert broker.depth("DLQ") == 1
+
+
+def test_a_lost_connection(broker: MemoryBroker, bury: Any) -> None:
+    """It goes on over the next one: nothing is missing, nothing twice."""
+    for number in range(50):
+        bury(str(number), origin="queue://orders")
+    cuts = iter([10, 25, 40])
+    at = next(cuts)
+
+    def told(done: int) -> None:
+        nonlocal at
+        if done == at:
+            broker.cut()
+            at = next(cuts, -1)
+
+    with redelivery.dead_letters(broker.uri) as tools:
+        tools.redrive(told=told)
+    assert sorted(int(held.text) for held in broker.messages("orders")) == list(range(50))
+    assert broker.depth("DLQ") == 0
+
+
+def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """What is meant is gone, the rest is there."""
+    bury(cause="ValueError")
+    bury(cause="KeyError")
+    assert (tools.purge(cause="KeyError", dry_run=True).purged, broker.depth("DLQ")) == (1, 2)
+    done = tools.purge(cause="KeyError")
+    assert (done.purged, done.skipped, done.complete) == (1, 1, True)
+    assert [held.cause for held in broker.dead_letters()] == ["ValueError"]
+    assert tools.purge().purged == 1

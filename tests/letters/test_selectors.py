@@ -1,0 +1,33 @@
+"""What of a filter a broker evaluates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redelivery.letters.selection import Selection
+
+
+def test_a_selector_lets_through_what_is_meant() -> None:
+    """Causes and origins without a pattern; quotes are doubled; wildcards of LIKE let more pass, never less."""
+    given: Any
+    for given, selector in (
+        ({}, None),
+        ({"cause": "Value*"}, None),
+        ({"id": "x", "older_than": 5}, None),
+        (
+            {"cause": "it's"},
+            "(redeliveryCause IS NULL OR redeliveryCause = 'it''s' OR redeliveryCause LIKE 'it''s:%')",
+        ),
+        (
+            {"cause": "my_error"},
+            "(redeliveryCause IS NULL OR redeliveryCause = 'my_error' OR redeliveryCause LIKE 'my%')",
+        ),
+        (
+            {"destination": "a"},
+            "(redeliveryOriginalDestination IS NULL OR redeliveryOriginalDestination = 'queue://a')",
+        ),
+    ):
+        assert Selection.of(given).selector() == selector
+    both = Selection.of({"cause": "a", "destination": "b"}).selector()
+    assert both is not None
+    assert ") AND (" in both
