@@ -23,10 +23,13 @@ if TYPE_CHECKING:
         AdapterError,
         AlreadySettled,
         ConfigurationError,
+        HandlerTimeout,
         LedgerError,
         RedeliveryError,
         TransportError,
     )
+    from redelivery.ledger import Ledger
+    from redelivery.ledger.sqlite import SqliteLedger
     from redelivery.message import Message
     from redelivery.session import Session
     from redelivery.settings import Settings
@@ -49,6 +52,8 @@ _HOMES = {
     "Defer": "steer",
     "Destination": "core.destination",
     "Discard": "steer",
+    "HandlerTimeout": "errors",
+    "Ledger": "ledger",
     "LedgerError": "errors",
     "Message": "message",
     "Poison": "steer",
@@ -58,6 +63,7 @@ _HOMES = {
     "Report": "core.report",
     "Session": "session",
     "Settings": "settings",
+    "SqliteLedger": "ledger.sqlite",
     "TransportError": "errors",
     "connect": "connection",
     "connect_async": "aio",
@@ -78,6 +84,8 @@ __all__ = [
     "Defer",
     "Destination",
     "Discard",
+    "HandlerTimeout",
+    "Ledger",
     "LedgerError",
     "Message",
     "Poison",
@@ -87,6 +95,7 @@ __all__ = [
     "Report",
     "Session",
     "Settings",
+    "SqliteLedger",
     "TransportError",
     "connect",
     "connect_async",

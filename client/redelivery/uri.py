@@ -19,6 +19,7 @@ from redelivery.uri_read import (
     Reader,
     dead_letters,
     failover,
+    ledger,
     ordering,
     queue_arguments,
     tls,
@@ -74,6 +75,7 @@ def parse_uri(text: str) -> Settings:
         queue_arguments=queue_arguments(read, "redelivery.queueArguments"),
         dead_letter_arguments=queue_arguments(read, "redelivery.deadLetterArguments"),
         maximum_deferrals=read.whole("redelivery.maximumDeferrals", 100),
+        ledger=ledger(read),
         inapplicable=inapplicable,
         **dead_letters(read),
     )

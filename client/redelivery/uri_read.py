@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict, cast
 from redelivery.core import convert
 from redelivery.core.destination import Destination
 from redelivery.errors import ConfigurationError
+from redelivery.ledger import check_url
 from redelivery.options import OPTIONS
 from redelivery.settings import (
     QUEUE_ARGUMENTS,
@@ -29,6 +30,7 @@ __all__ = [
     "Reader",
     "dead_letters",
     "failover",
+    "ledger",
     "ordering",
     "queue_arguments",
     "tls",
@@ -222,6 +224,14 @@ def dead_letters(read: Reader) -> DeadLetterFields:
         "process_expired": read.flag("redelivery.processExpired", True),  # noqa: FBT003
         "process_non_persistent": read.flag("redelivery.processNonPersistent", True),  # noqa: FBT003
     }
+
+
+def ledger(read: Reader) -> str | None:
+    """Return the URL of the ledger."""
+    url = read.text("redelivery.ledger")
+    if url is not None:
+        check_url(url, "redelivery.ledger")
+    return url
 
 
 def _route(read: Reader) -> DeadLetterRoute:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.schedule import Ordering
+    from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ListenOptions",
     "check_handler",
     "checked_consumer",
+    "checked_ledger",
     "checked_listener",
     "checked_policies",
     "known",
@@ -43,8 +45,8 @@ class ConnectOptions(TypedDict, total=False):
     """Instead of policies in the URI."""
     errors: object | None
     """Not supported yet."""
-    ledger: object | None
-    """Not supported yet."""
+    ledger: Ledger | str | None
+    """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
     observer: Callable[[Subscribe, Command], None] | None
     """Called with each command of each consumer."""
     clock: Clock | None
@@ -91,7 +93,7 @@ class ListenOptions(ConsumerOptions, total=False):
     workers: int
     """How many messages are handled at a time; 1 by default."""
     timeout: float | None
-    """Not supported yet."""
+    """Seconds that a handler may take; no limit by default."""
 
 
 def known(options: Mapping[str, object], kind: type) -> None:
@@ -124,6 +126,26 @@ def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMa
         if "://" in pattern:  # Artemis' matches have no kind
             check_wildcards(Destination.parse(pattern))
     return policies
+
+
+def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
+    """Return the ledger to use, if any: the URI's, or the `ledger=` that was given. Raises ConfigurationError."""
+    from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have none
+
+    if ledger is None:
+        return None if settings.ledger is None else ledger_at(settings.ledger, "redelivery.ledger")
+    if settings.ledger is not None:
+        raise ConfigurationError(
+            "ledger= and redelivery.ledger in the URI: give one of them", option="ledger"
+        )
+    if isinstance(ledger, str):
+        return ledger_at(ledger, "ledger")
+    if not isinstance(ledger, Ledger):
+        raise ConfigurationError(
+            f"ledger= must be a ledger such as redelivery.SqliteLedger(path), not {type(ledger).__name__}",
+            option="ledger",
+        )
+    return ledger
 
 
 def single(destination: str) -> Destination:
@@ -175,8 +197,6 @@ def checked_listener(
 ) -> ConsumerOptions:
     """Return the consumer's part of the options if the arguments of a listener make sense together."""
     known(options, ListenOptions)
-    if options.get("timeout") is not None:
-        raise ConfigurationError("timeout= of a handler is not supported yet", option="timeout")
     if not callable(handler):
         raise ConfigurationError(
             f"a handler must be callable, not {type(handler).__name__}", option="handler"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
+from redelivery.core.counted import CountedEngine
 from redelivery.core.dead_letter import DeadLetters
 from redelivery.core.engine import Engine
 from redelivery.errors import ConfigurationError
@@ -36,8 +37,11 @@ def planned(
     capabilities: Capabilities,
     *,
     transacted: bool = False,
+    counted: bool = False,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer; `transacted`: it belongs to such a session.
+    """Return the subscription and the engine of a new consumer.
+
+    `transacted`: it belongs to such a session; `counted`: by a ledger.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
@@ -53,7 +57,7 @@ def planned(
     if credit is None:
         topic = settings.topic_credit if subscription is None else settings.durable_topic_credit
         credit = topic if destination.is_topic else settings.credit
-    engine = Engine(
+    engine = (CountedEngine if counted else Engine)(
         number,
         policies=settings.policies,
         dead_letters=dead_letters,
