@@ -1,7 +1,8 @@
-"""One round of this library's consumer: BROKER URI QUEUE N. Prints JSON."""
+"""One round of this library's consumer: BROKER URI QUEUE N [WORKERS]. Prints JSON."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import resource
 import sys
@@ -17,20 +18,20 @@ if TYPE_CHECKING:
 def main() -> None:
     """Consume, and print the rate and the CPU time of this process per message."""
     uri, queue, messages = sys.argv[2], sys.argv[3], int(sys.argv[4])
-    seen, started = 0, 0.0
+    turns, started = itertools.count(1), 0.0  # several workers may count at once
 
     def handle(message: Message) -> None:
-        nonlocal seen, started
-        if not seen:
+        nonlocal started
+        seen = next(turns)
+        if seen == 1:
             started = time.perf_counter()
-        seen += 1
         if len(message.body) != 256 or message.headers["xid"] is None:
             raise ValueError("wrong message")
         if seen == messages:
             connection.stop()
 
     with redelivery.connect(f"{uri}&jms.redeliveryPolicy.maximumRedeliveries=4") as connection:
-        connection.listen(queue, handle)
+        connection.listen(queue, handle, workers=int(sys.argv[5]) if len(sys.argv) > 5 else 1)
         before = resource.getrusage(resource.RUSAGE_SELF)
         report = connection.run()
         connection.close()  # the broker's answer to DISCONNECT: it has read every acknowledgement

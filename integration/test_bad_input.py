@@ -158,7 +158,7 @@ OPTIONS: dict[str, Any] = {
     "redelivery__credit": "many",
     "redelivery__deadLetter": "reject",
     "jms__redeliveryPolicy__maximumRedeliveries": -2,
-    "redelivery__ledger": "sqlite:///x",
+    "redelivery__ledger": "/var/x.db",
 }
 
 

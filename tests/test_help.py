@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ARGUMENTS = {
     "policies": "RedeliveryPolicyMap | None",
     "errors": "Classifier | None",
-    "ledger": "object | None",
+    "ledger": "Ledger | str | None",
     "observer": "Callable[[Subscribe, Command], None] | None",
     "clock": "Clock | None",
 }

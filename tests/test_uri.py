@@ -172,7 +172,6 @@ def test_option_rows_show_each_supported_option() -> None:
     rows = option_rows()
     names = [row[0] for row in rows]
     assert len(names) == len(set(names))
-    assert "redelivery.ledger" not in names
     assert ("redelivery.ordering", "blocking or non_blocking or per_group", "non_blocking") in {
         row[:3] for row in rows
     }

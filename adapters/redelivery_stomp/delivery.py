@@ -34,6 +34,7 @@ class Subscription:
         "epoch",
         "identity",
         "kind",
+        "last",
         "make",
         "profile",
         "version",
@@ -50,6 +51,10 @@ class Subscription:
         self.ended = False
         self.identity = str(command.consumer)
         self.kind = command.destination.partition("://")[0]
+        self.last: tuple[bytes, str] = (
+            b"",
+            "",
+        )  # the last destination that a message of it had, as on the wire and qualified
         size = profile.window_bytes(command)
         self.window = None if size is None else ByteWindow(size)
         self.make = profile.makes or StompDelivery
@@ -115,8 +120,19 @@ class StompDelivery(Delivery):
 
     @property
     def key(self) -> Hashable | None:
-        identity = self.source.profile.identity(self.raw.get("message-id") or "")
-        return (self.destination, identity, self.raw.get("timestamp")) if identity else None
+        head, source = self.head, self.source
+        if b"\\" in head or b"\r" in head:
+            identity = source.profile.identity(self.raw.get("message-id") or "")
+            return (self.destination, identity, self.raw.get("timestamp")) if identity else None
+        # A ledger asks for it once a message: three headers are found faster than all are read.
+        identity = source.profile.identity(self.field(b"\nmessage-id:").decode("utf-8", "replace"))
+        if not identity:
+            return None
+        written = self.field(b"\ndestination:")
+        if written != source.last[0]:
+            source.last = written, self.destination
+        timestamp = self.field(b"\ntimestamp:")
+        return source.last[1], identity, timestamp.decode("utf-8", "replace") if timestamp else None
 
     @property
     def destination(self) -> str:

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
         AdapterError,
         AlreadySettled,
         ConfigurationError,
+        HandlerTimeout,
         LedgerError,
         RedeliveryError,
         TransportError,
     )
+    from redelivery.ledger import Ledger
+    from redelivery.ledger.sqlite import SqliteLedger
     from redelivery.letters.letter import DeadLetter
     from redelivery.letters.queue import DeadLetterQueue, dead_letters
     from redelivery.message import Message
@@ -54,6 +57,8 @@ _HOMES = {
     "Defer": "steer",
     "Destination": "core.destination",
     "Discard": "steer",
+    "HandlerTimeout": "errors",
+    "Ledger": "ledger",
     "LedgerError": "errors",
     "Message": "message",
     "Poison": "steer",
@@ -63,6 +68,7 @@ _HOMES = {
     "Report": "core.report",
     "Session": "session",
     "Settings": "settings",
+    "SqliteLedger": "ledger.sqlite",
     "TransportError": "errors",
     "connect": "connection",
     "connect_async": "aio",
@@ -86,6 +92,8 @@ __all__ = [
     "Defer",
     "Destination",
     "Discard",
+    "HandlerTimeout",
+    "Ledger",
     "LedgerError",
     "Message",
     "Poison",
@@ -95,6 +103,7 @@ __all__ = [
     "Report",
     "Session",
     "Settings",
+    "SqliteLedger",
     "TransportError",
     "connect",
     "connect_async",

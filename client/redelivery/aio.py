@@ -8,7 +8,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
@@ -26,6 +26,7 @@ from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from concurrent.futures import Executor
     from types import TracebackType
 
     from redelivery.core.report import Report
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from redelivery.message import Message
 
     Handler = Callable[[Message], Awaitable[object] | object]
+    from redelivery.drive.base import Listener
+
+    _Listener = Listener[asyncio.Task[None]]
 
 __all__ = ["AsyncConnection", "connect_async"]
 
@@ -124,6 +128,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         """
         self._check_open()
         channel, waiter = await self._awaited(destination, options)
+        channel.pulled = True
         return AsyncConsumer(channel, waiter, self._keeper.unsubscribe)
 
     def session(self, mode: str = "individual") -> AsyncSession:
@@ -166,7 +171,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         Args:
             destination: as for `consumer`.
             handler: called with each `Message`, and awaited if it is `async def`.
-            workers, selector, subscription, credit, ordering, errors, timeout: as for `Connection.listen`.
+            workers, selector, subscription, credit, ordering, errors: as for `Connection.listen`.
+            timeout: as there; `async def` handlers are cancelled.
         """
         if handler is None:
 
@@ -191,7 +197,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                 )
                 pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
                 listener.runners = [
-                    asyncio.create_task(self._work(listener.channel, waiter, listener.handler, pool))
+                    asyncio.create_task(self._work(listener, listener.channel, waiter, pool))
                     for _ in range(listener.workers)
                 ]
 
@@ -206,9 +212,10 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         assert self._stopping is not None, "checked by start"
         handled = self._handle_signals()
         try:
-            while not self._stopping.is_set() and not (idle is not None and idle.over()):
+            interval = self._interval(idle)
+            while not (self._stopping.is_set() or (idle is not None and idle.over()) or self._stuck()):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), None if idle is None else idle.interval)
+                    await asyncio.wait_for(self._stopping.wait(), interval)
         finally:
             self._restore_signals(handled)
         report = await self.drain(drain_timeout)
@@ -259,15 +266,9 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         for number in handled:
             self._loop.remove_signal_handler(number)
 
-    async def _work(
-        self,
-        channel: Channel,
-        waiter: Waiter,
-        handler: Callable[[Message], Any],
-        pool: ThreadPoolExecutor | None,
-    ) -> None:
+    async def _work(self, of: _Listener, channel: Channel, waiter: Waiter, pool: Executor | None) -> None:
         try:
-            await work(channel, waiter, handler, pool)
+            await work(channel, waiter, of.handler, pool, of.overdue)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it

@@ -33,6 +33,7 @@ class AsyncSession(SessionBase):
         """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
         self._check_open()
         channel, waiter = await self._seat.subscribed(destination, options, self._holdings)
+        channel.pulled = True
         self._channels.append(channel)
         return AsyncConsumer(channel, waiter, self._seat.keeper.unsubscribe)
 

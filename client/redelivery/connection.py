@@ -42,7 +42,7 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
         uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…` or `failover:(…)`, with options.
         policies: instead of policies in the URI.
         errors: a `redelivery.Classifier`: what becomes of a message by the type of its exception.
-        ledger: not supported yet.
+        ledger: where attempts are counted durably (`SqliteLedger`), instead of `redelivery.ledger` in the URI.
         observer: called with each command of each consumer, in order; it must not block.
         clock: a `redelivery.testing.ManualClock` in tests.
 
@@ -68,6 +68,7 @@ class Connection(ConnectionBase[Worker]):
         Raises:
             TransportError: no address answered.
             AdapterError: a broker refused the log-in.
+            LedgerError: the ledger cannot count.
         """
         if self._entered:
             raise ConfigurationError(
@@ -116,7 +117,9 @@ class Connection(ConnectionBase[Worker]):
             TransportError: the broker did not confirm it in time.
         """
         self._check_open()
-        return Consumer(self._subscribed(destination, options), self._keeper.unsubscribe)
+        channel = self._subscribed(destination, options)
+        channel.pulled = True
+        return Consumer(channel, self._keeper.unsubscribe)
 
     def session(self, mode: str = "individual") -> Session:
         """Return a session: consumers, listeners and sends that are settled together.
@@ -172,7 +175,8 @@ class Connection(ConnectionBase[Worker]):
             handler: called with each `Message`.
             workers: how many messages are handled at a time; 1 by default.
             selector, subscription, credit, ordering, errors: as for `consumer`.
-            timeout: not supported yet.
+            timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
+                comes to; after twice as long `run` ends with HandlerTimeout, for a thread cannot be stopped.
 
         Raises:
             ConfigurationError: the arguments cannot be honoured, or the handler is `async def`.
@@ -194,7 +198,7 @@ class Connection(ConnectionBase[Worker]):
             if listener.channel is None:
                 listener.channel = self._subscribed(listener.destination, listener.options, listener.holdings)
                 listener.runners = [
-                    Worker(listener.channel, listener.handler, self._clock, self._ended)
+                    Worker(listener.channel, listener.handler, self._clock, self._ended, listener.overdue)
                     for _ in range(listener.workers)
                 ]
 
@@ -211,12 +215,15 @@ class Connection(ConnectionBase[Worker]):
             ConfigurationError: there is no listener.
             AdapterError: the broker ended a consumer.
             TransportError: the connection was lost, and reconnecting was given up.
+            LedgerError: the ledger cannot count.
+            HandlerTimeout: a handler has not ended within twice its timeout.
         """
         idle = self._to_run(drain_timeout, until_idle)
         with Signals(self.stop):
             self.start()
-            while not self._stopping.wait(None if idle is None else idle.interval):
-                if idle is not None and idle.over():
+            interval = self._interval(idle)
+            while not self._stopping.wait(interval):
+                if (idle is not None and idle.over()) or self._stuck():
                     break
         report = self.drain(drain_timeout)
         if self._failure is not None:

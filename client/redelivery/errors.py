@@ -5,6 +5,7 @@ RedeliveryError
 ├── TransportError       the link's: no broker reached, or the link broke; trying again may help
 ├── AdapterError         the broker's: it answered, and refused
 ├── LedgerError          the ledger's: attempts cannot be counted safely, so nothing is dispatched
+├── HandlerTimeout       yours: a handler did not end within its timeout
 ├── AlreadySettled       yours: a message was settled a second time
 └── Poison, Discard, Defer   raised by a handler to steer; see `redelivery.steer`
 """
@@ -22,6 +23,7 @@ __all__ = [
     "AdapterError",
     "AlreadySettled",
     "ConfigurationError",
+    "HandlerTimeout",
     "LedgerError",
     "RedeliveryError",
     "TransportError",
@@ -55,6 +57,10 @@ class AdapterError(RedeliveryError):
 
 class LedgerError(RedeliveryError):
     """The ledger of attempts cannot be read or written; dispatching has stopped."""
+
+
+class HandlerTimeout(RedeliveryError, TimeoutError):
+    """A handler took longer than its `timeout=`: the cause of a failure; after twice as long, the end of `run`."""
 
 
 class AlreadySettled(RedeliveryError):

@@ -90,10 +90,6 @@ def _tls(name: str, kind: Kind, default: str, doc: str) -> Option:
     return Option(f"redelivery.{name}", kind, default, doc, "tls", schemes=_ENCRYPTED)
 
 
-def _later(name: str, kind: Kind, default: str, doc: str) -> Option:
-    return Option(f"redelivery.{name}", kind, default, doc, "later")
-
-
 _TABLE: tuple[Option, ...] = (
     _policy("maximumRedeliveries", "integer", "6", "Redeliveries before poison; -1: no limit.", -1),
     _policy("initialRedeliveryDelay", "milliseconds", "1000", "Delay before the first redelivery."),
@@ -160,6 +156,7 @@ _TABLE: tuple[Option, ...] = (
     _ours("emptyBody", "choice", "stop",
           "A poison message whose body is empty, where a JMS Map or Object may have arrived as nothing.",
           choices=("stop", "forward")),
+    _ours("ledger", "text", "", "Count attempts durably: sqlite:///relative/path or sqlite:////absolute/path."),
     _network("heartbeat", "milliseconds", "10000", "Time between heart-beats; at least 100.", 100),
     _network("connectTimeout", "milliseconds", "10000",
              "Time for one address: TCP, TLS and log-in together; a name's look-up is not cut off.", 1),
@@ -173,7 +170,6 @@ _TABLE: tuple[Option, ...] = (
     _tls("tlsKeyFile", "file", "", "PEM file of its key, if apart."),
     _tls("tlsKeyPassword", "secret", "", "Password of the key; never shown."),
     _tls("tlsVerify", "boolean", "true", "Check the broker's certificate and host name."),
-    _later("ledger", "text", "", "Where attempts are counted durably."),
 )  # fmt: skip
 
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}

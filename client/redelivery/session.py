@@ -36,6 +36,7 @@ class Session(SessionBase):
         """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
         self._check_open()
         channel: Channel = self._seat.subscribed(destination, options, self._holdings)
+        channel.pulled = True
         self._channels.append(channel)
         return Consumer(channel, self._seat.keeper.unsubscribe)
 

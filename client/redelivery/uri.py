@@ -18,6 +18,7 @@ from redelivery.uri_read import (
     Masked,
     Reader,
     failover,
+    ledger,
     ordering,
     queue_arguments,
     tls,
@@ -73,6 +74,7 @@ def parse_uri(text: str) -> Settings:
         queue_arguments=queue_arguments(read, "redelivery.queueArguments"),
         dead_letter_arguments=queue_arguments(read, "redelivery.deadLetterArguments"),
         maximum_deferrals=read.whole("redelivery.maximumDeferrals", 100),
+        ledger=ledger(read),
         inapplicable=inapplicable,
         **dead_letters(read),
     )

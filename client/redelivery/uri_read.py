@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from redelivery.core import convert
 from redelivery.errors import ConfigurationError
+from redelivery.ledger import check_url
 from redelivery.options import OPTIONS
 from redelivery.settings import (
     QUEUE_ARGUMENTS,
@@ -23,6 +24,7 @@ __all__ = [
     "Masked",
     "Reader",
     "failover",
+    "ledger",
     "ordering",
     "queue_arguments",
     "tls",
@@ -175,3 +177,11 @@ def queue_arguments(read: Reader, name: str) -> QueueArguments:
 def _secret(read: Reader, name: str) -> Secret | None:
     text = read.text(name)
     return None if text is None else Secret(text)
+
+
+def ledger(read: Reader) -> str | None:
+    """Return the URL of the ledger."""
+    url = read.text("redelivery.ledger")
+    if url is not None:
+        check_url(url, "redelivery.ledger")
+    return url

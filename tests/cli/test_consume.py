@@ -257,3 +257,18 @@ def test_exit_statuses_that_steer(cli: Any, shop: MemoryBroker, uri: str) -> Non
     }  # fmt: skip
     (letter,) = shop.dead_letters()
     assert (letter.cause, letter.count) == ("Poison: exit status 65: bad", 1)
+
+
+def test_command_that_takes_too_long(cli: Any, shop: MemoryBroker, uri: str) -> None:
+    """It is killed, with its children, and has failed."""
+    script = 'test "$REDELIVERY_HEADER_number" = 2 || exit 0; cat; mkfifo pipe; read -r never < pipe'
+    ended = cli("consume", uri, "orders", "--exec", script, "--count", "3", "--timeout", "0.1")
+    assert ended.code == 0
+    assert [letter.cause for letter in shop.dead_letters()] == [
+        "CommandFailed: killed after 0.1 s (--timeout)"
+    ]
+
+
+def test_a_timeout_needs_something_to_run(cli: Any, uri: str) -> None:
+    """Printing has none."""
+    assert "--timeout needs --handler or --exec" in cli("consume", uri, "orders", "--timeout", "1").error

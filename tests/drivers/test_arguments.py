@@ -28,7 +28,7 @@ LISTENER: list[tuple[dict[str, Any], str]] = [
     ({"workers": 0}, "workers must be"),
     ({"workers": 1.5}, "workers must be"),
     ({"workers": 2, "ordering": "blocking"}, "cannot keep the order"),
-    ({"timeout": 5}, "not supported yet"),
+    ({"timeout": 0}, "timeout must be more than 0 seconds"),
 ]
 SEND: list[tuple[dict[str, Any], str]] = [
     ({"priority": 10}, "priority must be"),
@@ -172,7 +172,8 @@ def test_other_options_go_with_the_argument(twin: Twin) -> None:
     [
         ({"policies": RedeliveryPolicy()}, r"RedeliveryPolicyMap\(default=policy\)"),
         ({"errors": object()}, "errors= must be a redelivery.Classifier, not object"),
-        ({"ledger": "sqlite:///x"}, "ledger= is not supported yet"),
+        ({"ledger": "/var/x"}, "a ledger is sqlite:///relative/path or sqlite:////absolute/path"),
+        ({"ledger": object()}, r"such as redelivery.SqliteLedger\(path\), not object"),
     ],
 )
 def test_arguments_of_connect(twin: Twin, arguments: dict[str, Any], text: str) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Dispatch
+from redelivery.core.counted import CountedEngine
 from redelivery.core.dead_letter import DeadLetters
 from redelivery.core.delivery import Cause
 from redelivery.core.engine import Engine
@@ -36,7 +37,8 @@ class Bench:
             maximum_redeliveries=3, initial_redelivery_delay=60.0, redelivery_delay=60.0
         )
         options.setdefault("dead_letters", DeadLetters())
-        self.engine = Engine(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
+        kind = CountedEngine if options.pop("counted", False) else Engine
+        self.engine = kind(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
         self.engine.wall_offset = WALL_OFFSET
         self.able = able
         self.now = 100.0

@@ -23,6 +23,8 @@ from .world import DEFERRALS, World
 if TYPE_CHECKING:
     from redelivery.core.schedule import Ordering
 
+PATIENCE = 30.0  # seconds for which a broker may read nothing
+
 policies = st.builds(
     RedeliveryPolicy,
     maximum_redeliveries=st.sampled_from([0, 1, 3, -1]),
@@ -168,15 +170,20 @@ class EngineMachine(World, RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 31.0]))
     def pass_time(self, seconds: float) -> None:
-        self.now += seconds
-        self.tick()
+        self.wait_until(self.now + seconds)
 
     @rule()
     def pass_until_due(self) -> None:
         times = [at for at in (self.engine.next_due(), self.engine.next_alarm()) if at is not None]
         if times:
-            self.now = max(self.now, min(times))
-            self.tick()
+            self.wait_until(max(self.now, min(times)))
+
+    def wait_until(self, at: float) -> None:
+        """Let time pass; a broker that reads nothing for so long has missed its heart-beats, and is gone."""
+        if at - self.now > PATIENCE and self.broker.up:
+            self.read(1000)
+        self.now = at
+        self.tick()
 
     @precondition(lambda self: len(self.letters) > self.drain_after and not self.drained)
     @rule()

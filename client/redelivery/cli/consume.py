@@ -48,9 +48,10 @@ _CORRELATION_ID, _REPLY_TO, _CONTENT_TYPE, _PRIORITY, _GROUP, _TIMESTAMP,
 _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
 
 \b
-Exit codes: 0 drained, 1 the broker ended the consumer, 3 handlers were still
-running at the end of --drain-timeout, 69 broker unreachable, 78 bad
-configuration, 130 and 143 interrupted before it was connected.""",
+Exit codes: 0 drained, 1 the broker ended the consumer, the ledger failed, or
+a handler is stuck (--timeout), 3 handlers were still running at the end of
+--drain-timeout, 69 broker unreachable, 78 bad configuration, 130 and 143
+interrupted before it was connected.""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
@@ -74,6 +75,11 @@ configuration, 130 and 143 interrupted before it was connected.""",
 @click.option(
     "--idle", type=seconds(positive=True), metavar="SECONDS",
     help="Stop when nothing came, ran or waited for a redelivery for so long.",
+)  # fmt: skip
+@click.option(
+    "--timeout", type=seconds(positive=True), metavar="SECONDS",
+    help="Time for one message: then a command is killed, an async function cancelled, and it has failed. After twice "
+    "as long, which only a plain function can take, consuming ends with exit code 1.",
 )  # fmt: skip
 @click.option("--selector", help="JMS selector, evaluated by the broker.")
 @click.option("--subscription", help="Durable topic subscription; needs jms.clientID in the URI.")
@@ -119,7 +125,9 @@ def consume(
         given["credit"] = count  # to take no more from the others than is needed
     tally = Tally(count, given.pop("idle"))
     printer = Printer(output, tally.end) if handler is None and command is None else None
-    work, commands = _work(handler, command, printer, output, steered)
+    if printer is not None and given["timeout"] is not None:
+        raise click.UsageError("--timeout needs --handler or --exec")
+    work, commands = _work(handler, command, printer, output, steered, given["timeout"])
     try:
         with _terminated_cleanly():
             report, error = _run(uri, rest[0], work, tally, drain_timeout, _listen_options(given))
@@ -154,6 +162,7 @@ def _listen_options(given: dict[str, Any]) -> ListenOptions:
         "subscription": given["subscription"],
         "credit": given["credit"],
         "ordering": given["ordering"],
+        "timeout": given["timeout"],
     }
 
 
@@ -163,6 +172,7 @@ def _work(
     printer: Printer | None,
     output: str,
     steered: tuple[frozenset[int], frozenset[int]],
+    timeout: float | None,
 ) -> tuple[Callable[[Message], Any], CommandHandler | None]:
     """Return what is done with each message, and the command handler if it is one. No I/O with the broker."""
     if printer is not None:
@@ -171,7 +181,11 @@ def _work(
         from redelivery.cli.execute import CommandHandler  # noqa: PLC0415
 
         commands = CommandHandler(
-            command, own_stdout=output == "table", poison_on=steered[0], discard_on=steered[1]
+            command,
+            own_stdout=output == "table",
+            poison_on=steered[0],
+            discard_on=steered[1],
+            timeout=timeout,
         )
         return commands, commands
     from redelivery.cli.handlers import load_handler  # noqa: PLC0415

@@ -69,12 +69,15 @@ class CommandHandler:
         own_stdout: bool = True,
         poison_on: frozenset[int] = frozenset(),
         discard_on: frozenset[int] = frozenset(),
+        timeout: float | None = None,
     ) -> None:
         """Raise ConfigurationError if the shell does not know the command.
 
         `own_stdout`: it writes to our stdout; otherwise to our stderr, for stdout is for data. `poison_on`,
-        `discard_on`: exit statuses that dead-letter, or drop, the message at once.
+        `discard_on`: exit statuses that dead-letter, or drop, the message at once. `timeout`: seconds after which it is
+        killed.
         """
+        self._timeout = timeout
         self._command = command
         self._steered = dict.fromkeys(poison_on, Poison) | dict.fromkeys(discard_on, Discard)
         self._stdout = None if own_stdout else 2
@@ -84,7 +87,10 @@ class CommandHandler:
         _check(command)
 
     def __call__(self, message: Message) -> None:
-        """Run it. Raises CommandFailed, Poison or Discard, with the end of its stderr, if the status is not 0."""
+        """Run it. Raises CommandFailed, Poison or Discard, with the end of its stderr, if the status is not 0.
+
+        CommandFailed also if it took too long, and was killed.
+        """
         with self._lock:
             if self._stopped:
                 raise CommandFailed("not started: stopping")
@@ -103,14 +109,18 @@ class CommandHandler:
         assert process.stderr is not None
         reader = threading.Thread(target=_tee, args=(process.stderr, tail), daemon=True)
         reader.start()
+        limit = _Limit(process, self._timeout)
         try:
             with suppress(BrokenPipeError), process.stdin as stdin:  # it need not read its input
                 stdin.write(message.body)
             status = process.wait()
             reader.join(1.0)  # a child that it left behind may keep the pipe open
         finally:
+            limit.end()
             with self._lock:
                 self._running.discard(process)
+        if limit.passed:
+            raise CommandFailed(f"killed after {self._timeout:g} s (--timeout)")
         if status:
             raise self._steered.get(status, CommandFailed)(_cause(status, bytes(tail)))
 
@@ -120,8 +130,34 @@ class CommandHandler:
             self._stopped = True
             running = list(self._running)
         for process in running:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
+
+
+class _Limit:
+    """Kills a process, with all its children, when its time is over."""
+
+    def __init__(self, process: subprocess.Popen[bytes], seconds: float | None) -> None:
+        self.passed = False
+        self._process = process
+        self._timer = None if seconds is None else threading.Timer(seconds, self._pass)
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _pass(self) -> None:
+        self.passed = self._process.poll() is None
+        if self.passed:
+            _kill(self._process)
+
+    def end(self) -> None:
+        """It has ended."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _inherited() -> dict[str, str]:

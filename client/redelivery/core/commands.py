@@ -1,7 +1,8 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
-`Dispatch` and `Stop` are for the driver, `Hold`, `Dropped` and `Unanswered` are for its log; the others are for the
-adapter. `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
+`Dispatch` and `Stop` are for the driver, `LookUp`, `Mark`, `Clear` and `Bury` for its ledger if it has one, `Hold`,
+`Dropped` and `Unanswered` for its log; the others are for the adapter.
+`Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.delivery import Cause, Delivery
+    from redelivery.core.ledger import Buried, Entry
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
 
 __all__ = [
     "Accept",
     "AdapterCommand",
+    "Bury",
+    "Clear",
     "Command",
     "Commit",
     "Credit",
@@ -26,6 +30,9 @@ __all__ = [
     "Dropped",
     "Forward",
     "Hold",
+    "LedgerCommand",
+    "LookUp",
+    "Mark",
     "Poison",
     "Release",
     "Send",
@@ -44,6 +51,53 @@ class Dispatch:
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
+
+
+class LookUp:
+    """Ask the ledger what is known of the message, and feed `Known`; until then it counts as running."""
+
+    __slots__ = ("delivery",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+
+
+class Mark:
+    """Note durably that an attempt begins: `count` failures have been charged before. A `Dispatch` follows."""
+
+    __slots__ = ("count", "delivery")
+
+    def __init__(self, delivery: Delivery, count: int) -> None:
+        self.delivery = delivery
+        self.count = count
+
+
+class Clear:
+    """The attempt has ended: `entry` is what to write down of the message, None: forget it.
+
+    `failed`: it has been charged for, so the mark stays until the entry is written. `keep`: leave what is written.
+    """
+
+    __slots__ = ("delivery", "entry", "failed", "keep")
+
+    def __init__(
+        self, delivery: Delivery, entry: Entry | None, *, failed: bool = False, keep: bool = False
+    ) -> None:
+        self.delivery = delivery
+        self.entry = entry
+        self.failed = failed
+        self.keep = keep
+
+
+class Bury:
+    """The dead letter is safe: forget the message of that key. `buried`: the cause, where no copy carries it."""
+
+    __slots__ = ("buried", "delivery", "key")
+
+    def __init__(self, delivery: Delivery, key: bytes, buried: Buried | None) -> None:
+        self.delivery = delivery
+        self.key = key
+        self.buried = buried
 
 
 class Accept:
@@ -191,4 +245,17 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
 
 
 AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send | Commit
-Command = Dispatch | Accept | Hold | Poison | Forward | Dropped | Unanswered | Release | Credit | Stop
+LedgerCommand = LookUp | Mark | Clear | Bury
+Command = (
+    Dispatch
+    | LedgerCommand
+    | Accept
+    | Hold
+    | Poison
+    | Forward
+    | Dropped
+    | Unanswered
+    | Release
+    | Credit
+    | Stop
+)

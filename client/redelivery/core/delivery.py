@@ -105,7 +105,10 @@ class Delivery:
     `seq`, `state`, `outcome` and `record` belong to the engine; it also drops `body` once it is accepted.
     """
 
-    __slots__ = ("body", "consumer", "epoch", "outcome", "record", "seq", "state")
+    __slots__ = ("attempt", "body", "consumer", "epoch", "outcome", "record", "seq", "state")
+
+    attempt: tuple[bytes, int | None]
+    """With a ledger, from its look-up on: its key there, and its mark while it runs."""
 
     def __init__(self, consumer: int, epoch: int, body: bytes) -> None:
         self.consumer = consumer

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from redelivery.core.commands import Command, Dispatch, Hold
-from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
+from redelivery.core.attempts import Attempts
+from redelivery.core.commands import Command, Dispatch, Hold, LookUp
+from redelivery.core.delivery import Cause, Delivery, Record
 from redelivery.core.events import (
+    Alone,
     Arrived,
     Committed,
     Confirmed,
@@ -23,14 +25,15 @@ from redelivery.core.events import (
     Event,
     Failed,
     Inherited,
+    Known,
     Poisoned,
     Released,
     Succeeded,
     Tick,
     Wanted,
 )
-from redelivery.core.moves import NOTHING, Moves
-from redelivery.core.pre_dispatch import exceeded, seed
+from redelivery.core.moves import NOTHING
+from redelivery.core.pre_dispatch import exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 
-class Engine(Moves):
+class Engine(Attempts):
     """Decides for one consumer: dispatch, hold, redeliver at t, accept, poison.
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
@@ -66,14 +69,12 @@ class Engine(Moves):
         random: Random | None = None,
     ) -> None:
         super().__init__(
-            consumer, dead_letters=dead_letters, credit=credit, max_parked=max_parked, ordering=ordering
-        )
-        self._policies = policies
+            consumer, policies=policies, dead_letters=dead_letters, credit=credit, max_parked=max_parked,
+            ordering=ordering, transacted=transacted, random=random,
+        )  # fmt: skip
         self._credit = credit
         self._max_parked = max_parked
         self._maximum_deferrals = maximum_deferrals
-        self._transacted = transacted
-        self._random = random
         self._seq = 0
 
     def next_due(self) -> float | None:
@@ -110,6 +111,10 @@ class Engine(Moves):
                 commands = self._succeeded(event.delivery)
             case Wanted():
                 commands = self._wanted(now)
+            case Known():
+                commands = self._known(event.delivery, event.entry, now)
+            case Alone():
+                commands = self._alone(now)
             case Arrived():
                 commands = self._arrived(event.deliveries, now)
             case Failed():
@@ -125,7 +130,7 @@ class Engine(Moves):
             case Released():
                 commands = self._released(event.delivery)
             case Confirmed():
-                commands = self._poisoning.confirmed(event.delivery, event.error, now)
+                commands = self._confirmed(event, now)
             case Tick():
                 commands = self._poisoning.tick(now)
             case Connected():
@@ -208,37 +213,27 @@ class Engine(Moves):
         record.held = left
         return (Hold(delivery, record.due, left, record.count, record.cause, record.deferred),)
 
-    def _seeded(self, delivery: Delivery) -> Record | None:
-        """Start from the broker's count, as far as it may be believed."""
-        count = delivery.broker_count
-        if not count:
-            return None
-        policy = self._policies.policy_for(delivery.destination)
-        return Record(seed(count, delivery, policy, transacted=self._transacted))
-
     def _has_room(self) -> bool:
         """Whether a fresh message may be dispatched, which may fail and have to be held."""
-        if not (self._schedule.parked or self._held or self._poisoning.pending):
+        if not (self._schedule.parked or self._held or self._poisoning.pending or self._suspects):
             return True  # the common case, without counting
         return self.parked < self._max_parked
 
     def _wanted(self, now: float) -> Sequence[Command]:
-        if self._closed or len(self._running) >= self._credit:
+        if self._closed or len(self._running) >= self._credit or (self._suspects and self._in_order):
             return NOTHING
         delivery = self._schedule.next(now, fresh=self._has_room())
         if delivery is None:
             return NOTHING
         expires = delivery.expires_at
         if expires is not None and expires <= now + self.wall_offset:
-            record = delivery.record = delivery.record or Record()
-            record.cause = EXPIRED
-            return self._poison(delivery, record, now)
+            return self._expired(delivery, now)
         if self._transacted and (over := exceeded(delivery, self._policies)) is not None:
             return self._poison(delivery, over, now)
         delivery.state = "running"
         delivery.outcome = None
         self._running.add(delivery)
-        return (Dispatch(delivery),)
+        return (LookUp(delivery),) if self._ledger else (Dispatch(delivery),)
 
     def _succeeded(self, delivery: Delivery, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Stop
     from redelivery.core.delivery import Cause, Delivery, Record
+    from redelivery.core.ledger import Entry
     from redelivery.core.policy import Policy
     from redelivery.errors import RedeliveryError
 
 __all__ = [
+    "Alone",
     "Arrived",
     "Committed",
     "Confirmed",
@@ -28,8 +30,10 @@ __all__ = [
     "Event",
     "Failed",
     "Inherited",
+    "Known",
     "Poisoned",
     "Released",
+    "Result",
     "Succeeded",
     "Tick",
     "Wanted",
@@ -98,32 +102,50 @@ class Wanted:
     __slots__ = ()
 
 
-class _Result:
+class Alone:
+    """The application has room for one more message, and runs nothing else in this process: a suspect may go."""
+
+    __slots__ = ()
+
+
+class Known:
+    """What the ledger knows of a message that is to be dispatched: the answer to `LookUp`. None: nothing."""
+
+    __slots__ = ("delivery", "entry")
+
+    def __init__(self, delivery: Delivery, entry: Entry | None) -> None:
+        self.delivery = delivery
+        self.entry = entry
+
+
+class Result:
+    """What becomes of a delivery, as whoever has it reports."""
+
     __slots__ = ("delivery",)
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
 
 
-class Succeeded(_Result):
+class Succeeded(Result):
     """A handler finished, or the application accepted."""
 
     __slots__ = ()
 
 
-class Committed(_Result):
+class Committed(Result):
     """Its transaction has been committed, which has settled it at the broker."""
 
     __slots__ = ()
 
 
-class Released(_Result):
+class Released(Result):
     """The application gives the message back, uncounted."""
 
     __slots__ = ()
 
 
-class Failed(_Result):
+class Failed(Result):
     """A handler failed. `policy` overrides the destination's (a classifier's choice)."""
 
     __slots__ = ("cause", "policy")
@@ -134,7 +156,7 @@ class Failed(_Result):
         self.policy = policy
 
 
-class Poisoned(_Result):
+class Poisoned(Result):
     """The application wants the message dead-lettered now."""
 
     __slots__ = ("cause",)
@@ -144,7 +166,7 @@ class Poisoned(_Result):
         self.cause = cause
 
 
-class Discarded(_Result):
+class Discarded(Result):
     """The application wants the message dropped: accepted, and counted as discarded."""
 
     __slots__ = ("cause",)
@@ -154,7 +176,7 @@ class Discarded(_Result):
         self.cause = cause
 
 
-class Deferred(_Result):
+class Deferred(Result):
     """The application wants the message later: `delay` in seconds, uncharged up to the maximum of deferrals.
 
     `counted` is false for what is rolled back beside a message that is charged: both end with that one's redeliveries.
@@ -169,7 +191,7 @@ class Deferred(_Result):
         self.counted = counted
 
 
-class Confirmed(_Result):
+class Confirmed(Result):
     """The broker answered a poison acknowledgement: `error` is None when the dead letter is safe."""
 
     __slots__ = ("error",)
@@ -195,6 +217,8 @@ Event = (
     Succeeded
     | Committed
     | Wanted
+    | Known
+    | Alone
     | Arrived
     | Failed
     | Poisoned

@@ -6,6 +6,7 @@ command that follows. A move for a delivery of an older epoch falls to the copy 
 
 from __future__ import annotations
 
+from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,7 @@ class Moves:
         self._schedule = schedule_for(ordering)
         self._running: set[Delivery] = set()
         self._held: set[Delivery] = set()
+        self._suspects: deque[Delivery] = deque()  # with a ledger: those that wait for a turn alone
         self._recall = Recall(RECALL + credit + max_parked)
         self._flow = Flow(consumer, credit, max_parked)
         self._poisoning = Poisoning(dead_letters, self._recall, self.counts, self._flow)
@@ -58,12 +60,12 @@ class Moves:
     @property
     def parked(self) -> int:
         """How many deliveries are held here for a redelivery, a dead letter in doubt, or until the end."""
-        return self._schedule.parked + len(self._poisoning) + len(self._held)
+        return self._schedule.parked + len(self._poisoning) + len(self._held) + len(self._suspects)
 
     @property
     def waiting(self) -> int:
         """How many deliveries something will still be done with here: all that are parked, but those held for good."""
-        return self._schedule.parked + len(self._poisoning)
+        return self._schedule.parked + len(self._poisoning) + len(self._suspects)
 
     @property
     def unconfirmed(self) -> int:
@@ -229,7 +231,7 @@ class Moves:
             return NOTHING
         self.epoch = -1  # no epoch: results that come before the next connection are stale
         self._flow.restart(active=False)
-        unsettled = [*self._schedule, *self._held, *self._poisoning.lost()]
+        unsettled = [*self._schedule, *self._suspects, *self._held, *self._poisoning.lost()]
         if self._capabilities is not None and self._capabilities.counts:
             for delivery in unsettled:
                 # The broker counts the loss even for what nobody saw; remembered, the message is not charged for it.
@@ -238,6 +240,7 @@ class Moves:
         lost_at = inf if event.closed else now
         self._recall.connection_lost(unsettled, self._running, lost_at)
         self._schedule.clear()
+        self._suspects.clear()
         for delivery in self._running:
             self._schedule.occupy(delivery)
         self._held.clear()
@@ -249,8 +252,9 @@ class Moves:
 
     def _drained(self) -> Sequence[Command]:
         self._closed = True
-        held = list(self._schedule)
+        held = [*self._schedule, *self._suspects]
         self._schedule.clear()
+        self._suspects.clear()
         self.counts.released += len(held)
         commands: list[Command] = [self._flow.withdrawn()] if self._flow.active else []
         for delivery in held:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.schedule import Ordering
+    from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "check_drops",
     "check_handler",
     "checked_consumer",
+    "checked_ledger",
     "checked_listener",
     "checked_policies",
     "known",
@@ -46,8 +48,8 @@ class ConnectOptions(TypedDict, total=False):
     """Instead of policies in the URI."""
     errors: Classifier | None
     """What becomes of a message by the type of its exception; every one follows the policy by default."""
-    ledger: object | None
-    """Not supported yet."""
+    ledger: Ledger | str | None
+    """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
     observer: Callable[[Subscribe, Command], None] | None
     """Called with each command of each consumer."""
     clock: Clock | None
@@ -96,7 +98,7 @@ class ListenOptions(ConsumerOptions, total=False):
     workers: int
     """How many messages are handled at a time; 1 by default."""
     timeout: float | None
-    """Not supported yet."""
+    """Seconds that a handler may take; no limit by default."""
 
 
 def known(options: Mapping[str, object], kind: type) -> None:
@@ -153,6 +155,26 @@ def check_drops(settings: Settings) -> None:
         )
 
 
+def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
+    """Return the ledger to use, if any: the URI's, or the `ledger=` that was given. Raises ConfigurationError."""
+    from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have none
+
+    if ledger is None:
+        return None if settings.ledger is None else ledger_at(settings.ledger, "redelivery.ledger")
+    if settings.ledger is not None:
+        raise ConfigurationError(
+            "ledger= and redelivery.ledger in the URI: give one of them", option="ledger"
+        )
+    if isinstance(ledger, str):
+        return ledger_at(ledger, "ledger")
+    if not isinstance(ledger, Ledger):
+        raise ConfigurationError(
+            f"ledger= must be a ledger such as redelivery.SqliteLedger(path), not {type(ledger).__name__}",
+            option="ledger",
+        )
+    return ledger
+
+
 def single(destination: str) -> Destination:
     """Return one destination. Raises ConfigurationError for several, and for `?options`, which nobody would read."""
     parsed = Destination.parse(destination)
@@ -203,8 +225,6 @@ def checked_listener(
 ) -> ConsumerOptions:
     """Return the consumer's part of the options if the arguments of a listener make sense together."""
     known(options, ListenOptions)
-    if options.get("timeout") is not None:
-        raise ConfigurationError("timeout= of a handler is not supported yet", option="timeout")
     if not callable(handler):
         raise ConfigurationError(
             f"a handler must be callable, not {type(handler).__name__}", option="handler"

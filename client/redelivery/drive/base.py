@@ -16,13 +16,17 @@ from redelivery.drive.arguments import (
     ConsumerOptions,
     check_drops,
     checked_consumer,
+    checked_ledger,
     checked_listener,
     checked_policies,
     known,
 )
 from redelivery.drive.channel import Channel
+from redelivery.drive.counted import CountedChannel
+from redelivery.drive.counting import Counting
 from redelivery.drive.idle import IdleWatch
 from redelivery.drive.keeper import Keeper
+from redelivery.drive.overdue import overdue_for
 from redelivery.drive.planning import planned
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery.registry import adapter_for
@@ -35,7 +39,9 @@ if TYPE_CHECKING:
     from redelivery.core.report import Report
     from redelivery.drive.arguments import ListenOptions
     from redelivery.drive.holdings import Holdings
+    from redelivery.drive.overdue import Overdue
     from redelivery.drive.session_base import SessionBase
+    from redelivery.ledger import Ledger
     from redelivery.message import Message
     from redelivery.settings import Endpoint, Settings
 
@@ -55,6 +61,7 @@ class Listener(Generic[RunnerT]):
     handler: Callable[[Message], Any]
     workers: int
     options: ConsumerOptions
+    overdue: Overdue | None = None
     holdings: Holdings | None = None
     """Of the session that it belongs to."""
     channel: Channel | None = None
@@ -69,8 +76,6 @@ class ConnectionBase(Generic[RunnerT]):
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         known(options, ConnectOptions)
-        if options.get("ledger") is not None:
-            raise ConfigurationError("ledger= is not supported yet", option="ledger")
         self._errors = checked_errors(options.get("errors")) or Classifier()
         parsed = parse_uri(uri)
         policies = checked_policies(options.get("policies"), parsed)
@@ -79,7 +84,8 @@ class ConnectionBase(Generic[RunnerT]):
         adapter = adapter_for(self.settings.scheme)
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = log.guarded(options.get("observer"))
-        self._keeper = Keeper(self.settings, adapter, self._clock)
+        self._counting = _counting(checked_ledger(options.get("ledger"), self.settings))
+        self._keeper = Keeper(self.settings, adapter, self._clock, self._counting)
         self._channels = self._keeper.totals.channels  # of the consumers that are open
         self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
         self._listeners: list[Listener[RunnerT]] = []
@@ -121,6 +127,23 @@ class ConnectionBase(Generic[RunnerT]):
                 f"this connection has been drained; make a new one with redelivery.{self._maker}(...)"
             )
 
+    def _stuck(self) -> bool:
+        """Whether a handler has not ended within twice its timeout: then the run ends, with an error."""
+        for listener in self._listeners:
+            if listener.overdue is not None and listener.channel is not None:
+                error = listener.overdue.stuck(listener.channel)
+                if error is not None:
+                    self._failure = self._failure or error
+                    return True
+        return False
+
+    def _interval(self, idle: IdleWatch | None) -> float | None:
+        """Return the seconds of real time after which a run must look at itself; None: it need not."""
+        looks = [listener.overdue.interval for listener in self._listeners if listener.overdue is not None]
+        if idle is not None:
+            looks.append(idle.interval)
+        return min(looks, default=None)
+
     def _to_run(self, drain_timeout: float, until_idle: float | None) -> IdleWatch | None:
         """Check the arguments of `run`, and that there is something to run; return what watches for idleness."""
         seconds(drain_timeout, "drain_timeout")
@@ -148,7 +171,10 @@ class ConnectionBase(Generic[RunnerT]):
                 f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
                 option="handler",
             )
-        self._listeners.append(Listener(destination, handler, options.get("workers", 1), consumer, holdings))
+        overdue = overdue_for(options.get("timeout"), self._clock)
+        self._listeners.append(
+            Listener(destination, handler, options.get("workers", 1), consumer, overdue, holdings)
+        )
 
     def _roll_back_sessions(self) -> None:
         """Roll back what sessions have not committed, as their closing does."""
@@ -165,6 +191,7 @@ class ConnectionBase(Generic[RunnerT]):
         assert capabilities is not None, "checked by _check_open"
         number = next(self._numbers)
         errors = checked_errors(options.get("errors")) or self._errors
+        counting = self._counting
         transacted = holdings is not None and holdings.mode == "transacted"
         if transacted and options.get("errors") is not None:
             raise ConfigurationError(
@@ -172,15 +199,20 @@ class ConnectionBase(Generic[RunnerT]):
                 option="errors",
             )
         subscribe, engine = planned(
-            number, parsed, {**options, "errors": errors}, self.settings, capabilities, transacted=transacted
-        )
-        policies = self.settings.policies
-        channel = Channel(subscribe, engine, self._keeper, self._clock, policies, self._observer)
+            number, parsed, {**options, "errors": errors}, self.settings, capabilities,
+            transacted=transacted, counted=counting is not None,
+        )  # fmt: skip
+        common = subscribe, engine, self._keeper, self._clock, self.settings.policies, self._observer
+        channel = Channel(*common) if counting is None else CountedChannel(*common, counting)
         channel.holdings = holdings
         channel.errors = errors
         channel.inherit()
         self._keeper.totals.add(channel)
         return channel
+
+
+def _counting(ledger: Ledger | None) -> Counting | None:
+    return None if ledger is None else Counting(ledger)
 
 
 def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:

@@ -126,6 +126,9 @@ class Channel(Locked):
         """Return a time of the connection's clock as a date, in UTC."""
         return datetime.fromtimestamp(at + self._clock.time() - self._clock.monotonic(), UTC)
 
+    def hang(self, delivery: Delivery) -> None:
+        """Learn that a handler will not end. Without a ledger nobody can be told."""
+
     # From the application's threads.
 
     def wait_confirmed(self, deadline: float) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redelivery.adapter import Adapter
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
+    from redelivery.drive.counting import Counting
     from redelivery.settings import Settings
 
 __all__ = ["Keeper"]
@@ -35,8 +36,11 @@ POLLS_IDLE = 25  # looks that find none, before the keeper goes to sleep
 class Keeper(Link):
     """One connection over all its reconnects, and the thread that keeps it."""
 
-    def __init__(self, settings: Settings, adapter: Adapter, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, adapter: Adapter, clock: Clock, counting: Counting | None = None
+    ) -> None:
         super().__init__(settings, adapter, clock)
+        self._counting = counting
         self._addresses = Addresses(settings)
         self._fleeting = 0  # connections in a row that did not stand for long enough
         self._connected_at = 0.0
@@ -53,7 +57,10 @@ class Keeper(Link):
             TransportError: no address answered.
             AdapterError: a broker refused the log-in.
             ConfigurationError: a setting cannot work.
+            LedgerError: the ledger cannot count.
         """
+        if self._counting is not None:
+            self._counting.open(self.expect_alarm)
         self._clock.attach()
         try:
             for attempt in starting(self._settings.failover, self._nap):
@@ -62,6 +69,8 @@ class Keeper(Link):
         except BaseException:
             self._clock.detach()
             self._adapter.close(0)
+            if self._counting is not None:
+                self._counting.close()
             raise
         self._connected_at = self._clock.monotonic()
         self._thread = threading.Thread(target=self._keep, name="redelivery-keeper", daemon=True)
@@ -100,6 +109,8 @@ class Keeper(Link):
             channel.wait_written(written)
         self._adapter.close(max(0.0, deadline - time.monotonic()))
         self._fail_waiting(closed(), for_good=True)
+        if self._counting is not None:
+            self._counting.close()
 
     def _write_the_rest(self) -> None:
         for channel in list(self.channels.values()):

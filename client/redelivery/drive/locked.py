@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 from redelivery.classifier import Classifier
 from redelivery.core.commands import (
     Accept,
+    Bury,
+    Clear,
     Dispatch,
     Dropped,
     Forward,
     Hold,
+    LookUp,
+    Mark,
     Poison,
     Release,
     Stop,
@@ -72,6 +76,7 @@ class Locked:
         self._quiet = threading.Condition(self._lock)  # told when nothing is in doubt, or in hand, any more
         self._in_hand = 0  # threads that have taken commands, and are about to write them
         self._waiting = 0
+        self.pulled = False  # whether the application takes messages itself; else handlers are run
         self._outbox = Outbox()
         self._once = log.Once(subscribe)
         self._tell_holds = False
@@ -182,19 +187,24 @@ class Locked:
         self._route(commands, now)
         return line
 
-    def _route(self, commands: Sequence[Command], now: float) -> None:
+    def _count(self, command: Clear | Bury) -> None:
+        """Tell the ledger, if there is one."""
+
+    def _route(self, commands: Sequence[Command], now: float) -> None:  # noqa: C901, PLR0912 - the table of commands
         for command in commands:
             if self._observer is not None:
                 self._observer(self.subscribe, command)
             match command:
-                case Dispatch() | Unanswered():
-                    pass
                 case Dropped():
                     self._keeper.drops.count()
                 case Accept():
                     # First collect, then expect: the keeper looks the other way round.
                     if self._outbox.collect(command.deliveries, now):
                         self._keeper.expect()
+                case Clear() | Bury():
+                    self._count(command)
+                case Dispatch() | LookUp() | Mark() | Unanswered():
+                    pass
                 case Hold():
                     if self._tell_holds:
                         self._outbox.put(command)

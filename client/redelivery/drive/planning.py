@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
+from redelivery.core.counted import CountedEngine
 from redelivery.core.dead_letter import DeadLetters
 from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
@@ -39,8 +40,11 @@ def planned(
     *,
     transacted: bool = False,
     redrive: Redrive | None = None,
+    counted: bool = False,
 ) -> tuple[Subscribe, Engine]:
-    """Return the subscription and the engine of a new consumer; `redrive`: of dead letters that go back.
+    """Return the subscription and the engine of a new consumer.
+
+    `redrive`: of dead letters that go back; `transacted`: it belongs to such a session; `counted`: by a ledger.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
@@ -52,11 +56,8 @@ def planned(
     _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
     max_parked = _max_parked(settings, capabilities)
     subscription = options.get("subscription")
-    credit = options.get("credit")
-    if credit is None:
-        topic = settings.topic_credit if subscription is None else settings.durable_topic_credit
-        credit = topic if destination.is_topic else settings.credit
-    engine = Engine(
+    credit = _credit(destination, options, settings)
+    engine = (CountedEngine if counted else Engine)(
         number,
         policies=settings.policies,
         dead_letters=dead_letters,
@@ -79,6 +80,15 @@ def planned(
         dead_letter=dead_letters.destination_on(capabilities) if copies else None,
     )
     return subscribe, engine
+
+
+def _credit(destination: Destination, options: ConsumerOptions, settings: Settings) -> int:
+    credit = options.get("credit")
+    if credit is not None:
+        return credit
+    if not destination.is_topic:
+        return settings.credit
+    return settings.topic_credit if options.get("subscription") is None else settings.durable_topic_credit
 
 
 def _dead_letters(settings: Settings, destination: Destination, subscription: str | None) -> DeadLetters:

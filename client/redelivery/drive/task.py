@@ -6,16 +6,18 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from redelivery.drive.waiter import call_later
 from redelivery.drive.worker import is_unrun, unrun
 from redelivery.message import log_failure, message_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor, Future
 
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.drive.channel import Channel
+    from redelivery.drive.overdue import Overdue
     from redelivery.drive.waiter import Waiter
     from redelivery.message import Message
 
@@ -25,13 +27,22 @@ TURN = 64  # deliveries that a handler which never waits may take before others 
 
 
 async def work(
-    channel: Channel, waiter: Waiter, handler: Callable[[Message], Any], pool: Executor | None
+    channel: Channel,
+    waiter: Waiter,
+    handler: Callable[[Message], Any],
+    pool: Executor | None,
+    overdue: Overdue | None = None,
 ) -> None:
     """Run the handler on one delivery after the other: on the loop, or, with a `pool`, in its threads."""
     after: Event | None = None
     taken = 0
     while (delivery := await waiter.take(channel, after)) is not None:
-        after = await _attempt(handler, delivery, channel, pool)
+        if overdue is None:
+            after = await _attempt(handler, delivery, channel, pool)
+        else:
+            overdue.begin(delivery)
+            after = await _attempt(handler, delivery, channel, pool, overdue)
+            after = overdue.end(delivery, after)
         taken += 1
         if taken % TURN == 0:
             try:
@@ -43,14 +54,18 @@ async def work(
 
 
 async def _attempt(
-    handler: Callable[[Message], Any], delivery: Delivery, channel: Channel, pool: Executor | None
+    handler: Callable[[Message], Any],
+    delivery: Delivery,
+    channel: Channel,
+    pool: Executor | None,
+    overdue: Overdue | None = None,
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
     message = message_for(delivery, channel)
     try:
         result = handler(message) if pool is None else await _in_thread(pool, handler, message)
         if inspect.isawaitable(result):  # also of a partial, or a callable object, around an async function
-            result = await result
+            result = await (result if overdue is None else _limited(result, overdue))
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
         return message.result(error)
@@ -74,6 +89,32 @@ async def _attempt(
     if result is not None and is_unrun(result):
         raise unrun(message, result)
     return message.result(None)
+
+
+async def _limited(running: Awaitable[Any], overdue: Overdue) -> Any:
+    """Await a handler; cancel it when its time is over. Raises HandlerTimeout."""
+    task = asyncio.current_task()
+    assert task is not None
+    over = False
+
+    def cancel() -> None:
+        nonlocal over
+        over = True
+        task.cancel()
+
+    undo = call_later(asyncio.get_running_loop(), overdue.clock, overdue.timeout, cancel)
+    try:
+        result = await running
+    except asyncio.CancelledError:
+        if over and task.uncancel() == 0:  # else the worker itself is cancelled, too
+            raise overdue.late() from None
+        raise
+    finally:
+        undo()
+    if over:  # it ended in the meantime, or caught its cancellation
+        task.uncancel()
+        raise overdue.late()
+    return result
 
 
 def _outcome(job: Future[Any], message: Message) -> Event | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.drive.channel import Channel
 
-__all__ = ["Waiter", "answer_on_loop", "in_own_thread"]
+__all__ = ["Waiter", "answer_on_loop", "call_later", "in_own_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -49,7 +49,7 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
     if future.done():
         return future.result()
     answer = asyncio.wrap_future(future)
-    cancel = _call_later(asyncio.get_running_loop(), clock, deadline - clock.monotonic(), answer.cancel)
+    cancel = call_later(asyncio.get_running_loop(), clock, deadline - clock.monotonic(), answer.cancel)
     try:
         await asyncio.wait([answer])
     finally:
@@ -60,7 +60,7 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
     return answer.result()
 
 
-def _call_later(
+def call_later(
     loop: asyncio.AbstractEventLoop, clock: Clock, delay: float, callback: Callable[[], object]
 ) -> Callable[[], object]:
     """Call `callback` on the loop after so many seconds of the clock; return what undoes it."""
@@ -116,7 +116,7 @@ class Waiter:
     async def _sleep(self, delay: float | None) -> None:
         cancel: Callable[[], object] | None = None
         if delay is not None:
-            cancel = _call_later(self._loop, self._clock, delay, self._woken.set)
+            cancel = call_later(self._loop, self._clock, delay, self._woken.set)
         try:
             await self._woken.wait()
         finally:

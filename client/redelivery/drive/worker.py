@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.drive.channel import Channel
+    from redelivery.drive.overdue import Overdue
 
 __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
@@ -65,11 +66,13 @@ class Worker:
         handler: Callable[[Message], object],
         clock: Clock,
         ended: Callable[[BaseException | None], None],
+        overdue: Overdue | None = None,
     ) -> None:
         self._channel = channel
         self._handler = handler
         self._clock = clock
         self._ended = ended
+        self._overdue = overdue
         clock.attach()
         self.thread = threading.Thread(target=self._work, name="redelivery-worker", daemon=True)
         self.thread.start()
@@ -78,9 +81,15 @@ class Worker:
         error: BaseException | None = None
         take, handler, channel = self._channel.take, self._handler, self._channel
         after: Event | None = None
+        overdue = self._overdue
         try:
             while (delivery := take(after)) is not None:
-                after = attempt(handler, delivery, channel)
+                if overdue is None:
+                    after = attempt(handler, delivery, channel)
+                else:
+                    overdue.begin(delivery)
+                    after = attempt(handler, delivery, channel)
+                    after = overdue.end(delivery, after)
         except RedeliveryError as stopped:
             error = stopped
         except BaseException as escaped:  # noqa: BLE001 - SystemExit and its like end the run, from its own thread

@@ -1,0 +1,233 @@
+"""The SQLite file of a ledger: entries by key, causes of dead letters, and which processes have marks."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery.core.ledger import Buried, Entry
+from redelivery.errors import LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+    from pathlib import Path
+
+__all__ = ["Changes", "Database", "explained"]
+
+APPLICATION = 0x52444C56
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS entries (
+    key BLOB PRIMARY KEY, count INTEGER NOT NULL, cause TEXT, first REAL, last REAL,
+    poisoned INTEGER NOT NULL, suspect INTEGER NOT NULL, revision INTEGER NOT NULL, written REAL NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS entries_by_revision ON entries (revision);
+CREATE TABLE IF NOT EXISTS owners (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS dead_letters (
+    number INTEGER PRIMARY KEY, destination TEXT NOT NULL, message_id TEXT, cause TEXT NOT NULL,
+    count INTEGER NOT NULL, at REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS dead_letters_by_message ON dead_letters (destination, message_id);
+INSERT OR IGNORE INTO meta VALUES ('revision', 0), ('pruned', 0);
+"""
+_UPSERT = """
+INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+    count = max(count, excluded.count), cause = excluded.cause, first = coalesce(first, excluded.first),
+    last = excluded.last, poisoned = max(poisoned, excluded.poisoned), suspect = excluded.suspect,
+    revision = excluded.revision, written = excluded.written
+"""
+_FORGET = """
+UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned = 0, suspect = 0,
+    revision = ?, written = ? WHERE key = ?
+"""
+FORGOTTEN = 3600.0  # seconds for which other processes may learn that a message has been forgotten
+
+
+class Changes(NamedTuple):
+    """What has been written since a revision; `whole`: it is everything that there is."""
+
+    revision: int
+    entries: dict[bytes, Entry | None]
+    owners: list[str]
+    whole: bool
+
+
+class Database:
+    """One connection to the file. Its user sees to it that one thread uses it at a time."""
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        """Open it, and make what is missing. Raises sqlite3.Error, LedgerError."""
+        self._path = path
+        self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        try:
+            self._prepare()
+        except BaseException:
+            self._sql.close()
+            raise
+
+    def _prepare(self) -> None:
+        application = self._sql.execute("PRAGMA application_id").fetchone()[0]
+        tables = self._sql.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and application != APPLICATION:
+            raise LedgerError(
+                f"the ledger {self._path} is the database of another program; name another file"
+            )
+        self._sql.execute("PRAGMA journal_mode = WAL")
+        self._sql.execute(
+            "PRAGMA synchronous = NORMAL"
+        )  # a power failure may cost the last writes, no death does
+        self._sql.execute("BEGIN IMMEDIATE")
+        try:
+            for statement in _SCHEMA.split(";\n"):
+                self._sql.execute(statement)
+            self._sql.execute(f"PRAGMA application_id = {APPLICATION}")
+            self._sql.execute("COMMIT")
+        except BaseException:
+            self._rollback()
+            raise
+        found = self._sql.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(f"database disk image is malformed: {found}")
+
+    def _rollback(self) -> None:
+        with suppress(sqlite3.Error):
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+
+    @contextmanager
+    def writing(self) -> Generator[int]:
+        """Write, as the only process that does; inside, the new revision."""
+        self._sql.execute("BEGIN IMMEDIATE")
+        try:
+            revision = self.revision() + 1
+            self._sql.execute("UPDATE meta SET value = ? WHERE name = 'revision'", (revision,))
+            yield revision
+            self._sql.execute("COMMIT")
+        except BaseException:
+            self._rollback()
+            raise
+
+    def revision(self) -> int:
+        """Return the number of the last change."""
+        return self._meta("revision")
+
+    def _meta(self, name: str) -> int:
+        value: int = self._sql.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()[0]
+        return value
+
+    def changes(self, since: int) -> Changes:
+        """Return what is new; everything, if something newer than `since` is no longer told of."""
+        self._sql.execute("BEGIN")
+        try:
+            whole = since < self._meta("pruned")
+            rows = self._sql.execute(
+                "SELECT key, count, cause, first, last, poisoned, suspect FROM entries WHERE revision > ?",
+                (0 if whole else since,),
+            )
+            entries = {key: _entry(values) for key, *values in rows}
+            owners = [name for (name,) in self._sql.execute("SELECT name FROM owners")]
+            return Changes(self.revision(), entries, owners, whole)
+        finally:
+            self._rollback()
+
+    def entries(self, keys: Iterable[bytes]) -> dict[bytes, Entry]:
+        """Return what is known of these messages."""
+        sql = "SELECT count, cause, first, last, poisoned, suspect FROM entries WHERE key = ?"
+        rows = ((key, self._sql.execute(sql, (key,)).fetchone()) for key in keys)
+        return {key: entry for key, row in rows if row and (entry := _entry(row)) is not None}
+
+    # Inside of `writing`.
+
+    def write(self, key: bytes, entry: Entry | None, revision: int) -> None:
+        """Write an entry; None: forget the message."""
+        now = time.time()
+        if entry is None:
+            self._sql.execute(_FORGET, (revision, now, key))
+            return
+        values = (entry.count, entry.cause, entry.first, entry.last, entry.poisoned, entry.suspect)
+        self._sql.execute(_UPSERT, (key, *values, revision, now))
+
+    def bury(self, buried: Buried) -> None:
+        """Keep the cause of a dead letter."""
+        values = (buried.destination, buried.message_id, buried.cause, buried.count, buried.at)
+        self._sql.execute(
+            "INSERT INTO dead_letters (destination, message_id, cause, count, at) VALUES (?, ?, ?, ?, ?)",
+            values,
+        )
+
+    def own(self, name: str) -> None:
+        """Tell of the marks of a process."""
+        self._sql.execute("INSERT INTO owners VALUES (?)", (name,))
+
+    def disown(self, name: str) -> None:
+        """Tell that there are none any more."""
+        self._sql.execute("DELETE FROM owners WHERE name = ?", (name,))
+
+    def owners(self) -> list[str]:
+        """Return the names of all marks."""
+        return [name for (name,) in self._sql.execute("SELECT name FROM owners")]
+
+    def prune(self, keep: float, limit: int) -> int:
+        """Drop what is older than `keep` seconds, and beyond `limit` the oldest; return how many counts that cost."""
+        now = time.time()
+        gone = "count = 0 AND poisoned = 0 AND suspect = 0"
+        aged = f"written < {now - FORGOTTEN} AND {gone}"
+        last = self._sql.execute(f"SELECT max(revision) FROM entries WHERE {aged}").fetchone()[0]  # noqa: S608
+        lost = self._sql.execute("DELETE FROM entries WHERE written < ?", (now - keep,)).rowcount
+        self._sql.execute(f"DELETE FROM entries WHERE {aged}")  # noqa: S608 - numbers of our own
+        cut = self._sql.execute(
+            "DELETE FROM entries WHERE key IN (SELECT key FROM entries ORDER BY written DESC LIMIT -1 OFFSET ?)",
+            (limit,),
+        ).rowcount
+        if last is not None or lost or cut:
+            last = self.revision() if lost or cut else last
+            self._sql.execute("UPDATE meta SET value = max(value, ?) WHERE name = 'pruned'", (last,))
+        self._sql.execute("DELETE FROM dead_letters WHERE at < ?", (now - keep,))
+        self._sql.execute(
+            "DELETE FROM dead_letters WHERE number <= (SELECT max(number) FROM dead_letters) - ?", (limit,)
+        )
+        return cut
+
+    def buried(self, destination: str | None) -> list[Buried]:
+        """Return the causes that are kept, oldest first."""
+        where = "" if destination is None else "WHERE destination = ?"
+        sql = f"SELECT destination, message_id, cause, count, at FROM dead_letters {where} ORDER BY number"  # noqa: S608
+        return [Buried(*row) for row in self._sql.execute(sql, () if destination is None else (destination,))]
+
+    def close(self) -> None:
+        """Close the file."""
+        with suppress(sqlite3.Error):
+            self._sql.close()
+
+
+def _entry(row: Iterable[object]) -> Entry | None:
+    count, cause, first, last, poisoned, suspect = row
+    if not (count or poisoned or suspect):
+        return None
+    return Entry(count, cause, first, last, bool(poisoned), bool(suspect))  # type: ignore[arg-type]  # by the schema
+
+
+def explained(path: Path, error: BaseException, timeout: float) -> LedgerError:
+    """Return what is wrong with the ledger, in one sentence."""
+    if isinstance(error, LedgerError):
+        return error
+    text = str(error)
+    known = {
+        "locked": f"has been locked by another program for {timeout:g} s; end that, or give it another file",
+        "full": "cannot grow: its disk is full",
+        "No space": "cannot grow: its disk is full",
+        "quota": "cannot grow: the quota of its disk is used up",
+        "readonly": "cannot be written: it, or its directory, is read-only",
+        "Read-only": "cannot be written: it, or its directory, is read-only",
+        "Permission": "cannot be written: no permission",
+        "unable to open": "cannot be opened: its directory must exist, and be writable",
+        "No such file": "cannot be opened: its directory must exist, and be writable",
+        "malformed": "is damaged; move it and the files beside it away: counting then begins anew",
+        "not a database": "is no SQLite database; name another file",
+    }
+    for part, sentence in known.items():
+        if part in text:
+            return LedgerError(f"the ledger {path} {sentence}")
+    return LedgerError(f"the ledger {path} fails: {text}")

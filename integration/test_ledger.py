@@ -1,0 +1,208 @@
+"""The ledger on real brokers: messages that kill their process, and processes that are killed over innocent ones."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.peers import PAIRS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.brokers import Broker
+    from integration.conftest import Client
+
+# A pair takes two minutes: one of each protocol, or all with REDELIVERY_LEDGER_PAIRS=all.
+CHOSEN = (
+    PAIRS
+    if os.environ.get("REDELIVERY_LEDGER_PAIRS") == "all"
+    else [("artemis", "stomp"), ("brokerj", "amqp")]
+)
+KILLS = int(os.environ.get("REDELIVERY_LEDGER_KILLS", "6"))
+MAXIMUM = 2
+MESSAGES = 150  # of each 50 one kills
+RANDOM_MAXIMUM = 4
+PATIENCE = 180.0  # seconds for a consumer's process
+
+
+class Program(NamedTuple):
+    """Consumers in processes of their own, with one ledger."""
+
+    uri: str
+    queue: str
+    directory: Path
+    maximum: int
+
+    def log(self, number: int) -> Path:
+        """What a process has written."""
+        return self.directory / f"{number}.log"
+
+    def start(self, number: int, workers: int, seconds: float = 0.0) -> subprocess.Popen[str]:
+        """Start a process."""
+        argv = [sys.executable, "-m", "integration.crashing_client", str(self.log(number)), str(workers)]
+        argv += [str(self.maximum), self.uri, self.queue, str(seconds)]
+        out = (self.directory / f"{number}.out").open("w")
+        with out:
+            return subprocess.Popen(argv, stdout=out, stderr=out, text=True)
+
+    def lines(self, word: str) -> Counter[str]:
+        """How often each message is in the logs with this word."""
+        found: Counter[str] = Counter()
+        for path in self.directory.glob("*.log"):
+            parts = (line.split() for line in path.read_text().splitlines())
+            found.update(part[1] for part in parts if part[0] == word)
+        return found
+
+    def counts(self) -> dict[str, list[int]]:
+        """The redelivery counts with which each message was begun."""
+        found: dict[str, list[int]] = {}
+        for path in self.directory.glob("*.log"):
+            for parts in (line.split() for line in path.read_text().splitlines()):
+                if parts[0] == "start":
+                    found.setdefault(parts[1], []).append(int(parts[2]))
+        return found
+
+    def end(self, number: int) -> str:
+        """The last words of a process."""
+        return (self.directory / f"{number}.out").read_text()[-3000:]
+
+
+def send(uri: str, queue: str, bodies: list[str]) -> None:
+    """Send messages."""
+    with redelivery.connect(uri) as connection:
+        for body in bodies:
+            connection.send(queue, body)
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("peer", CHOSEN, ids="-".join, indirect=True)
+def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
+    peer: tuple[Broker, str],
+    client_for: Callable[[Broker, str], Client],
+    unique_queue: str,
+    tmp_path: Path,
+    workers: int,
+) -> None:
+    """It starts as often as the limit allows, once more with workers; nobody else is charged, and all are handled."""
+    broker, protocol = peer
+    client = client_for(broker, protocol)
+    dead_letters = f"{unique_queue}.dead"
+    plain = broker.uri(protocol=protocol)
+    uri = broker.uri(
+        protocol=protocol,
+        redelivery__deadLetter="forward",
+        redelivery__deadLetterDestination=dead_letters,
+        redelivery__ledger=f"sqlite:///{tmp_path}/ledger.db",
+        redelivery__connectTimeout=60_000,
+    )
+    bodies = [f"{'killer' if i % 50 == 25 else 'good'}-{i}" for i in range(MESSAGES)]
+    killers = [body for body in bodies if body.startswith("killer")]
+    send(plain, unique_queue, bodies)
+    program = Program(uri, unique_queue, tmp_path, MAXIMUM)
+    deaths = 0
+    for number in range(len(killers) * (MAXIMUM + 2) + 2):
+        code = program.start(number, workers).wait(PATIENCE)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, program.end(number)
+        deaths += 1
+    else:
+        pytest.fail("killed more often than the limit allows")
+    started, done = program.lines("start"), program.lines("done")
+    dead = {text_of(message.body): message.properties for message in client.drain(dead_letters)}
+    print(
+        f"\n{broker.name} over {protocol}, {workers} workers: {deaths} deaths, starts {[started[k] for k in killers]}"
+    )
+    assert set(dead) == set(killers), "the killers are dead letters, and nobody else is"
+    assert {properties["redeliveryCause"] for properties in dead.values()} == {"crash"}
+    most = MAXIMUM + 1 + (workers > 1)
+    assert all(MAXIMUM + 1 <= started[killer] <= most for killer in killers), started
+    good = set(bodies) - set(killers)
+    assert set(done) == good, "all others are handled"
+    charged = {body: begun for body, begun in program.counts().items() if body in good and any(begun)}
+    assert not charged, "nobody else is charged"
+    assert client.drain(unique_queue) == [], "the source queue ends empty"
+
+
+@pytest.mark.parametrize("peer", CHOSEN, ids="-".join, indirect=True)
+def test_kills_at_random_instants_poison_nobody(
+    peer: tuple[Broker, str],
+    client_for: Callable[[Broker, str], Client],
+    unique_queue: str,
+    tmp_path: Path,
+) -> None:
+    """Two processes share a ledger, and die at any time: nothing is lost, no limit passed, no innocent poisoned."""
+    broker, protocol = peer
+    client = client_for(broker, protocol)
+    dead_letters = f"{unique_queue}.dead"
+    uri = broker.uri(
+        protocol=protocol,
+        redelivery__deadLetter="forward",
+        redelivery__deadLetterDestination=dead_letters,
+        redelivery__ledger=f"sqlite:///{tmp_path}/ledger.db",
+        redelivery__credit=20,
+        redelivery__connectTimeout=60_000,
+    )
+    plain = broker.uri(protocol=protocol)
+    program = Program(uri, unique_queue, tmp_path, RANDOM_MAXIMUM)
+    began = time.monotonic()
+    bodies = killed_at_random(program, plain, random.Random(11))
+    bad = {body for body in bodies if body.startswith("bad")}
+    letters = client.drain(dead_letters)
+    dead = Counter(text_of(message.body) for message in letters)
+    counts = {message.properties["redeliveryCount"] for message in letters}
+    started, done = program.lines("start"), program.lines("done")
+    most = max(started[body] for body in bad)
+    print(
+        f"\n{broker.name} over {protocol}: {KILLS} kills, {len(bodies)} messages, handled twice "
+        f"{sum(done.values()) - len(done)}, dead letters {sum(dead.values())} of {len(dead)} messages, "
+        f"most starts of a bad one {most}, {time.monotonic() - began:.0f} s"
+    )
+    assert set(done) == set(bodies) - bad, "all innocent ones are handled"
+    assert set(dead) == bad, "the bad ones are dead letters, and nobody else is"
+    # A start that a kill ended beside others is not charged: then the same count is begun twice.
+    above = {body: begun for body, begun in program.counts().items() if max(begun) > RANDOM_MAXIMUM}
+    assert not above, "no limit is passed"
+    assert counts == {str(RANDOM_MAXIMUM + 1)}, "each was charged to its limit"
+
+
+def killed_at_random(program: Program, plain: str, dice: random.Random) -> list[str]:
+    """Kill one of two processes after the other while messages come; let the last ones finish. Return what was sent."""
+    bodies: list[str] = []
+    numbers = iter(range(10_000))
+    processes = [program.start(next(numbers), 4, 0.02), program.start(next(numbers), 1, 0.02)]
+    for kill in range(KILLS):
+        sent = [f"{'bad' if i % 20 == 7 else 'good'}-{kill}-{i}" for i in range(60)]
+        before = sum(program.lines("start").values())
+        send(plain, program.queue, sent)
+        bodies += sent
+        victim = kill % 2
+        eventually(lambda before=before: sum(program.lines("start").values()) > before, 60)  # type: ignore[misc]
+        time.sleep(dice.random() * 0.4)
+        processes[victim].kill()
+        assert processes[victim].wait() == -signal.SIGKILL, "it had ended before"
+        processes[victim] = program.start(next(numbers), 1 if victim else 4, 0.02)
+    for process in processes:
+        process.terminate()
+        assert process.wait(PATIENCE) in (0, -signal.SIGTERM)  # it may not have begun yet
+    number = next(numbers)
+    assert program.start(number, 4).wait(PATIENCE) == 0, program.end(number)  # what the last kill has left
+    return bodies
+
+
+def text_of(body: bytes | None) -> str:
+    """The body as text."""
+    assert body is not None
+    return body.decode()

@@ -1,0 +1,117 @@
+"""Handlers that take longer than they may."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from redelivery import HandlerTimeout, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
+from redelivery.ledger.marks import OtherMarks
+from redelivery.testing import MemoryBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from redelivery import Message
+    from redelivery.testing import ManualClock
+
+POLICIES = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
+
+
+@pytest.fixture
+def real() -> Iterator[MemoryBroker]:
+    """Return a broker in real time: a run looks at its handlers by the machine's clock."""
+    with MemoryBroker() as broker:
+        yield broker
+
+
+def test_a_thread_that_ends_too_late_has_failed(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """Whatever it has come to; in time it is accepted, and its own failure stays its own."""
+    took = {"in time": 4.0, "late": 6.0, "fails": 6.0}
+    for body in took:
+        redelivery_broker.send("orders", body)
+    handled: list[str] = []
+
+    def handle(message: Message) -> None:
+        redelivery_clock.detach()  # as one that waits for something else
+        redelivery_clock.advance(took[message.text])
+        redelivery_clock.attach()
+        handled.append(message.text)
+        if len(handled) == 3:
+            connection.stop()
+        if message.text == "fails":
+            raise ValueError("no")
+
+    connection = redelivery.connect(redelivery_broker.uri, policies=POLICIES, clock=redelivery_clock)
+    with connection:
+        connection.listen("orders", handle, timeout=5.0)
+        report = connection.run()
+    assert (report.accepted, report.poisoned) == (1, 2)
+    causes = {letter.text: letter.cause for letter in redelivery_broker.dead_letters()}
+    assert causes == {"late": "HandlerTimeout: the handler took longer than 5 s", "fails": "ValueError: no"}
+
+
+def test_an_async_handler_is_cancelled_and_charged(real: MemoryBroker) -> None:
+    """So is one that catches its cancellation; a handler in time is not disturbed."""
+    for body in ("hang", "catch", "quick"):
+        real.send("orders", body)
+
+    async def handle(message: Message) -> None:
+        if message.text == "quick":
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if message.text == "hang":
+                raise
+
+    async def main() -> redelivery.Report:
+        async with redelivery.connect_async(real.uri, policies=POLICIES) as connection:
+            connection.listen("orders", handle, timeout=0.02)
+            return await connection.run(until_idle=0.1)
+
+    report = asyncio.run(main())
+    assert (report.accepted, report.poisoned) == (1, 2)
+    causes = {letter.cause for letter in real.dead_letters()}
+    assert causes == {"HandlerTimeout: the handler took longer than 0.02 s"}
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_thread_that_does_not_end_ends_the_run(
+    real: MemoryBroker, tmp_path: Path, asynchronous: bool
+) -> None:
+    """After twice its time, with an error; the ledger's mark says that it hangs, whatever else is open."""
+    real.send("orders", "hang")
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    gate = threading.Event()
+
+    def handle(_: Message) -> None:
+        gate.wait()
+
+    def run() -> None:
+        with redelivery.connect(real.uri, ledger=ledger) as connection:
+            connection.listen("orders", handle, timeout=0.02)
+            connection.run(drain_timeout=0.05)
+
+    async def run_async() -> None:
+        async with redelivery.connect_async(real.uri, ledger=ledger) as connection:
+            connection.listen("orders", handle, timeout=0.02)
+            await connection.run(drain_timeout=0.05)
+
+    try:
+        with pytest.raises(
+            HandlerTimeout, match=r"has not ended within 0.04 s, twice its timeout; its message is"
+        ):
+            asyncio.run(run_async()) if asynchronous else run()
+        (other,) = tmp_path.glob("*-marks-*")
+        assert [attempt.state for attempt in OtherMarks(other).attempts()] == ["hung"]
+    finally:
+        gate.set()
+    assert real.depth("orders") == 1
