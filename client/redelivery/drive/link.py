@@ -21,7 +21,7 @@ from redelivery.drive.legacy import Legacy
 from redelivery.drive.log import Drops
 from redelivery.drive.sends import Sends, end
 from redelivery.drive.totals import Totals
-from redelivery.errors import RedeliveryError, TransportError
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -177,7 +177,11 @@ class Link:
                 refused: Future[None] = Future()
                 end(refused, error)
                 return refused
-        self._adapter.execute((command(token),))
+        try:
+            self._adapter.execute((command(token),))
+        except (ValueError, TypeError, OverflowError) as error:  # a value that the protocol has no room for
+            what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
+            self._sends.answered(token, what)
         return future
 
     def standing(self) -> Future[None]:
