@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Committed, Deferred, Failed, Succeeded
@@ -11,7 +12,7 @@ from redelivery.errors import AdapterError, ConfigurationError, TransportError, 
 from redelivery.session_message import SessionMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
@@ -96,7 +97,7 @@ class Holdings:
     def roll_back(self, cause: Cause, charge: Collection[Message] | None = None) -> None:
         """Have everything come again: charged a redelivery, or only what `charge` names. Raises ConfigurationError."""
         if charge is not None:
-            self._check_held(charge)
+            self._check_held(charge := _listed(charge))
         cause = self.cause or cause
         for message in self.take()[0]:
             charged = charge is None or any(message is one for one in charge)
@@ -143,3 +144,12 @@ def in_doubt(error: RedeliveryError) -> RedeliveryError:
     return TransportError(
         f"{error}; the transaction has been committed as a whole or not at all: what was not committed comes again"
     )
+def _listed(charge: object) -> list[Message]:
+    """Return what `charge=` names, read once: it may be an iterator. Raises ConfigurationError."""
+    if not isinstance(charge, Iterable):
+        raise ConfigurationError(
+            f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
+        )
+    return list(cast("Iterable[Message]", charge))
+
+
