@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery.message import Message
 
-__all__ = ["COMMIT_TIMEOUT", "Holdings", "Mode", "checked_mode", "in_doubt"]
+__all__ = ["COMMIT_TIMEOUT", "KEPT", "Holdings", "Mode", "checked_mode", "in_doubt"]
 
 Mode = Literal["auto", "client", "individual", "transacted", "dups_ok"]
 MODES: tuple[Mode, ...] = ("auto", "client", "individual", "transacted", "dups_ok")
@@ -55,9 +55,10 @@ class Holdings:
     def __init__(self, mode: Mode) -> None:
         self.mode: Mode = mode
         self.cause: Cause | None = None  # why the last handler failed
-        self._lock = threading.Lock()  # the application keeps to one thread; closing comes from another
+        self._lock = threading.RLock()  # the application keeps to one thread; closing comes from another
         self._given: dict[Delivery, SessionMessage] = {}
         self._sends: list[Outgoing] = []
+        self._abandoned = False  # rolled back, and the application has not been told
 
     def message(self, delivery: Delivery, channel: Channel) -> SessionMessage:
         """Return the message for a delivery, and hold it."""
@@ -87,7 +88,27 @@ class Holdings:
             given, self._given = list(self._given.values()), {}
             sends, self._sends = self._sends, []
             self.cause = None
+            self._abandoned = False
         return given, sends
+
+    def take_to_commit(self) -> tuple[list[SessionMessage], list[Outgoing]]:
+        """As `take`. Raises TransportError, and rolls back, if a part of the transaction is rolled back already."""
+        with self._lock:
+            abandoned, taken = self._abandoned, self.take()
+        if abandoned:
+            error = TransportError("the transaction was rolled back when its connection was drained")
+            self.conclude(taken[0], error)
+            raise error
+        return taken
+
+    def abandon(self, cause: Cause) -> None:
+        """Roll back for the application, whose next commit hears of it: it must not take it for done."""
+        with self._lock:
+            anything = self._abandoned or bool(self._given or self._sends)
+            messages = self.take()[0]
+            self._abandoned = anything
+        for message in messages:
+            message.conclude(_failed(message, cause))
 
     def acknowledge(self) -> None:
         """Accept everything that has been given out so far."""
@@ -129,6 +150,15 @@ class Holdings:
                 message.conclude(make(message, Cause.of(error)))
 
 
+def _listed(charge: object) -> list[Message]:
+    """Return what `charge=` names, read once: it may be an iterator. Raises ConfigurationError."""
+    if not isinstance(charge, Iterable):
+        raise ConfigurationError(
+            f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
+        )
+    return list(cast("Iterable[Message]", charge))
+
+
 def _failed(message: SessionMessage, cause: Cause) -> Event:
     return Failed(message.delivery, cause)
 
@@ -144,12 +174,3 @@ def in_doubt(error: RedeliveryError) -> RedeliveryError:
     return TransportError(
         f"{error}; the transaction has been committed as a whole or not at all: what was not committed comes again"
     )
-def _listed(charge: object) -> list[Message]:
-    """Return what `charge=` names, read once: it may be an iterator. Raises ConfigurationError."""
-    if not isinstance(charge, Iterable):
-        raise ConfigurationError(
-            f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
-        )
-    return list(cast("Iterable[Message]", charge))
-
-

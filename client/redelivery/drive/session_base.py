@@ -114,7 +114,7 @@ class SessionBase:
         self._only(("transacted",), "commit")
         limit = seconds(timeout, "timeout")
         deadline = self._seat.clock.monotonic() + limit
-        messages, sends = self._holdings.take()
+        messages, sends = self._holdings.take_to_commit()
         if not messages and not sends:
             return None
         answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
@@ -158,7 +158,7 @@ class SessionBase:
     def abandon(self) -> None:
         """Roll back what is not committed, as closing does."""
         if self.mode == "transacted" and not self._closed:
-            self._holdings.roll_back(Cause("the session was closed before its commit"))
+            self._holdings.abandon(self._holdings.cause or Cause("the session was closed before its commit"))
 
 
 def _error(done: Future[None]) -> RedeliveryError | None:
