@@ -99,6 +99,9 @@ class Session(SessionBase):
         except RedeliveryError as refused:
             error = refused
         self._conclude(attempt, error)
+        except BaseException:  # an interrupt does not take the commit back
+            self._late(attempt)
+            raise
 
     def rollback(self, charge: Collection[Message] | None = None) -> None:
         """Drop what was sent, and have what was received come again.
