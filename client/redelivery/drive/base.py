@@ -57,6 +57,8 @@ class Listener(Generic[RunnerT]):
     options: ConsumerOptions
     holdings: Holdings | None = None
     """Of the session that it belongs to."""
+    ended: bool = False
+    """Its session was closed."""
     channel: Channel | None = None
     runners: list[RunnerT] = field(default_factory=list[RunnerT])
 
@@ -139,7 +141,7 @@ class ConnectionBase(Generic[RunnerT]):
         handler: Callable[[Message], Any],
         options: ListenOptions,
         holdings: Holdings | None = None,
-    ) -> None:
+    ) -> Listener[RunnerT]:
         """Register a handler."""
         self._check_fresh()
         consumer = checked_listener(self.settings, destination, handler, options)
@@ -148,7 +150,14 @@ class ConnectionBase(Generic[RunnerT]):
                 f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
                 option="handler",
             )
-        self._listeners.append(Listener(destination, handler, options.get("workers", 1), consumer, holdings))
+        listener = Listener[RunnerT](destination, handler, options.get("workers", 1), consumer, holdings)
+        self._listeners.append(listener)
+        return listener
+
+    def _began(self, session: SessionBase) -> None:
+        """Keep a new session, and no longer those that are closed."""
+        self._sessions = [each for each in self._sessions if not each.closed]
+        self._sessions.append(session)
 
     def _roll_back_sessions(self) -> None:
         """Roll back what sessions have not committed, as their closing does."""
