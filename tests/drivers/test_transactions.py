@@ -175,6 +175,24 @@ def test_an_answer_that_comes_late_settles(twin: Twin) -> None:
     assert twin.receive(consumer) is None
 
 
+def test_commits_without_an_answer_do_not_fill_the_memory(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they send counts as abandoned until the answer comes: past the limit nothing further is sent."""
+    monkeypatch.setattr("redelivery.drive.sends.MOST_ABANDONED", 100)
+    connection = twin.connect("")
+    session = connection.session("transacted")
+    twin.broker.stall_confirmations()
+    for expected in ("may still carry it out", "may still carry it out", "nothing was sent to queue://out"):
+        twin.call(session.send("out", b"x" * 50))
+        with pytest.raises(TransportError, match=expected):
+            twin.call(session.commit(timeout=1), over=1)
+    twin.broker.resume_confirmations()
+    twin.call(session.send("out", "x"))
+    twin.call(session.commit())
+    assert twin.broker.depth("out") == 3
+
+
 def wait_for(twin: Twin, predicate: Any) -> bool:
     """Give a thread of the library its turns."""
     for _ in range(200):

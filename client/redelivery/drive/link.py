@@ -167,6 +167,10 @@ class Link:
         """Accept and send in one transaction; the future ends as that of `send`."""
         return self._asked(messages, lambda token: Commit(token, deliveries, messages))
 
+    def give_up(self, answer: Future[None]) -> None:
+        """Count what a commit sends, which nobody waits for any longer, as an abandoned send."""
+        self._sends.give_up(answer)
+
     def _asked(self, messages: Sequence[Outgoing], command: Callable[[int], AdapterCommand]) -> Future[None]:
         with self._lock:
             try:

@@ -160,6 +160,7 @@ class SessionBase:
                 daemon=True,
             ).start()
 
+        self._seat.keeper.give_up(attempt.answer)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
             f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
