@@ -193,6 +193,20 @@ def test_commits_without_an_answer_do_not_fill_the_memory(
     assert twin.broker.depth("out") == 3
 
 
+def test_a_transaction_that_breaks_its_connection_each_time_ends(twin: Twin) -> None:
+    """Its messages are uncharged as often as deferrals are; then each loss is a failure, up to poison."""
+    _, session, consumer = seated(twin, "transacted", "1", options="?redelivery.maximumDeferrals=2")
+    for charged in (1, 1, 1, 2, 3):
+        (message,) = pull(twin, consumer, 1)
+        assert message.delivery_count == charged
+        twin.broker.cut()
+        with pytest.raises(TransportError):
+            twin.call(session.commit(), over=1)
+        twin.advance(10)
+    assert twin.receive(consumer) is None
+    assert [letter.body for letter in twin.broker.dead_letters()] == [b"1"]
+
+
 def wait_for(twin: Twin, predicate: Any) -> bool:
     """Give a thread of the library its turns."""
     for _ in range(200):

@@ -138,9 +138,10 @@ class Holdings:
         """Settle what a commit was about, by its answer.
 
         Committed, it is settled at the broker. Refused, it is a failure like a rollback, as in the reference. Lost with
-        the connection, it charges nothing: if it was not committed, it comes again.
+        the connection, it is deferred: if it was not committed, it comes again, and is charged in the end:
+        a transaction that breaks its connection each time must end.
         """
-        make: Callable[[SessionMessage, Cause], Event] = _again
+        make: Callable[[SessionMessage, Cause], Event] = _in_doubt
         if isinstance(error, AdapterError):
             make = _failed
         for message in messages:
@@ -163,8 +164,12 @@ def _failed(message: SessionMessage, cause: Cause) -> Event:
     return Failed(message.delivery, cause)
 
 
-def _again(message: SessionMessage, cause: Cause) -> Event:
-    return Deferred(message.delivery, 0.0, cause, counted=False)
+def _again(message: SessionMessage, cause: Cause, *, counted: bool = False) -> Event:
+    return Deferred(message.delivery, 0.0, cause, counted=counted)
+
+
+def _in_doubt(message: SessionMessage, cause: Cause) -> Event:
+    return _again(message, cause, counted=True)
 
 
 def in_doubt(error: RedeliveryError) -> RedeliveryError:
