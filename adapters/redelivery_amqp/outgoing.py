@@ -26,6 +26,7 @@ _JMS_KINDS = {"queue": 0, "topic": 1, "temp-queue": 2, "temp-topic": 3}
 # dead letter. Artemis drops the second message with an id that it knows and confirms it: a dead letter put back too.
 NEVER_COPIED = ("_AMQ_DUPL_ID", "_AMQ_ORIG_", "AMQ_SCHEDULED_", "scheduledJobId", "redeliveryDelay")
 OURS = OWN_HEADERS | REDRIVE_HEADERS  # never what the original had under these names
+LONGEST_TTL = (2**32 - 1) / 1000  # seconds: the header's field has 32 bits of milliseconds
 JMS_TYPE = proton.symbol("x-opt-jms-msg-type")
 JMS_REPLY = proton.symbol("x-opt-jms-reply-to")
 JMS_DESTINATION = proton.symbol("x-opt-jms-dest")
@@ -132,6 +133,8 @@ def _envelope(message: Outgoing, profile: Profile, now: float) -> proton.Message
     out.address = profile.address(message.destination)
     out.creation_time = int(now * 1000) / 1000
     if message.expires_at is not None:
-        out.ttl = max(0.001, message.expires_at - now)
+        ttl = max(0.001, message.expires_at - now)
+        if ttl <= LONGEST_TTL:  # else the time of its expiry alone tells
+            out.ttl = ttl
         out.expiry_time = message.expires_at
     return out

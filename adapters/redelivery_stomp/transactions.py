@@ -35,6 +35,7 @@ class Transaction:
         self._link = link
         self._within = [("transaction", name)]
         self._answer = answer
+        self._deliveries: Sequence[StompDelivery] = ()
         self._unanswered = 0
         self._error: RedeliveryError | None = None  # the first
 
@@ -46,6 +47,7 @@ class Transaction:
         dead_letter: bool = False,
     ) -> None:
         """Write all but its end; `dead_letter`: the messages are copies."""
+        self._deliveries = deliveries
         link, within = self._link, self._within
         frames = [frame(b"BEGIN", within)]
         self._unanswered = len(messages) + len(deliveries)
@@ -62,10 +64,15 @@ class Transaction:
         self._unanswered -= 1
         if self._unanswered:
             return
-        link, refused = self._link, self._error
-        if refused is None:
-            link.write(frame(b"COMMIT", [*self._within, link.receipt(self._ended)]))
-        elif isinstance(refused, AdapterError):
+        link = self._link
+        if self._error is None:
+            with link.order:  # the end of a subscription does not come between
+                if not any(each.source.ended for each in self._deliveries):
+                    link.write(frame(b"COMMIT", [*self._within, link.receipt(self._ended)]))
+                    return
+            self._error = AdapterError("the consumer has ended")  # its messages are others' already
+        refused = self._error
+        if isinstance(refused, AdapterError):
             link.write(frame(b"ABORT", [*self._within, link.receipt(lambda _: self._answer(refused))]))
         else:
             self._answer(refused)  # the connection is lost, and the transaction with it

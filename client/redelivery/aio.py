@@ -135,7 +135,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         """Return a session. Argument and errors as for `Connection.session`."""
         self._check_open()
         seat = Seat(self._keeper, self._clock, self._check_open, self._awaited, self._listening, self.send)
-        self._sessions.append(session := AsyncSession(seat, mode))
+        self._began(session := AsyncSession(seat, mode))
         return session
 
     async def _awaited(
@@ -191,7 +191,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         if plain and self._pool is None:
             self._pool = ThreadPoolExecutor(plain, thread_name_prefix="redelivery-worker")
         for listener in self._listeners:
-            if listener.channel is None:
+            if listener.channel is None and not listener.ended:
                 listener.channel, waiter = await self._awaited(
                     listener.destination, listener.options, listener.holdings
                 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.async_consumer import AsyncConsumer
+from redelivery.core.convert import seconds
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.session_base import SessionBase
 from redelivery.drive.waiter import answer_on_loop, in_own_thread
@@ -34,7 +35,7 @@ class AsyncSession(SessionBase):
         self._check_open()
         channel, waiter = await self._seat.subscribed(destination, options, self._holdings)
         channel.pulled = True
-        self._channels.append(channel)
+        self._consuming(channel)
         return AsyncConsumer(channel, waiter, self._seat.keeper.unsubscribe)
 
     @overload
@@ -54,7 +55,7 @@ class AsyncSession(SessionBase):
                 return self.listen(destination, function, **options)
 
             return decorate
-        self._seat.listening(destination, handler, options, self._holdings)
+        self._listeners.append(self._seat.listening(destination, handler, options, self._holdings))
         return handler
 
     async def acknowledge(self) -> None:
@@ -94,10 +95,11 @@ class AsyncSession(SessionBase):
         sent: str = await self._seat.send(destination, body, **options)
         return sent
 
-    async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End the session and its consumers, as `Session.close` does."""
-        for channel in self._end():
-            await in_own_thread(self._seat.keeper.unsubscribe, channel, timeout)
+    async def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
+        """End the session, its consumers and listeners, as `Session.close` does."""
+        timeout = seconds(timeout, "timeout")
+        if channels := self._end():  # in one call: a close that is cancelled ends all of them even so
+            await in_own_thread(self._unsubscribe, channels, timeout)
 
     async def __aenter__(self) -> Self:
         return self

@@ -135,7 +135,7 @@ class Connection(ConnectionBase[Worker]):
             Seat(self._keeper, self._clock, self._check_open, self._subscribed, self._listening, self.send),
             mode,
         )
-        self._sessions.append(session)
+        self._began(session)
         return session
 
     def _subscribed(
@@ -195,7 +195,7 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         self._check_fresh()
         for listener in self._listeners:
-            if listener.channel is None:
+            if listener.channel is None and not listener.ended:
                 listener.channel = self._subscribed(listener.destination, listener.options, listener.holdings)
                 listener.runners = [
                     Worker(listener.channel, listener.handler, self._clock, self._ended, listener.overdue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.consumer import Consumer
+from redelivery.core.convert import seconds
 from redelivery.drive.answer import answer_by
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.session_base import SessionBase
@@ -37,7 +38,7 @@ class Session(SessionBase):
         self._check_open()
         channel: Channel = self._seat.subscribed(destination, options, self._holdings)
         channel.pulled = True
-        self._channels.append(channel)
+        self._consuming(channel)
         return Consumer(channel, self._seat.keeper.unsubscribe)
 
     @overload
@@ -61,7 +62,7 @@ class Session(SessionBase):
                 return self.listen(destination, function, **options)
 
             return decorate
-        self._seat.listening(destination, handler, options, self._holdings)
+        self._listeners.append(self._seat.listening(destination, handler, options, self._holdings))
         return handler
 
     # Settling.
@@ -99,6 +100,9 @@ class Session(SessionBase):
             raise self._late(attempt) from None
         except RedeliveryError as refused:
             error = refused
+        except BaseException:  # an interrupt does not take the commit back
+            self._late(attempt)
+            raise
         self._conclude(attempt, error)
 
     def rollback(self, charge: Collection[Message] | None = None) -> None:
@@ -121,10 +125,10 @@ class Session(SessionBase):
 
     # The end.
 
-    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
-        """End the session and its consumers: a transacted one is rolled back, and the broker takes back the rest."""
-        for channel in self._end():
-            self._seat.keeper.unsubscribe(channel, timeout)
+    def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
+        """End the session, its consumers and listeners: a transacted one is rolled back, the rest given back."""
+        timeout = seconds(timeout, "timeout")
+        self._unsubscribe(self._end(), timeout)
 
     def __enter__(self) -> Self:
         return self

@@ -57,6 +57,15 @@ def test_what_was_sent_is_what_is_seen() -> None:
     assert seen.timestamp == datetime.fromtimestamp(AT, UTC)
 
 
+def test_a_time_to_live_of_months_is_sent() -> None:
+    """The header has 32 bits of milliseconds, 49 days: beyond them the time of the expiry alone says it."""
+    for days, ttl in ((49, 49 * 86400.0), (50, 0.0)):
+        sent = Outgoing("queue://orders", b"", "text", {}, expires_at=AT + days * 86400)
+        wire = proton.Message()
+        wire.decode(encoded(sent, Artemis(), AT))
+        assert (wire.ttl, wire.expiry_time) == (ttl, AT + days * 86400)
+
+
 @pytest.mark.parametrize(
     ("body", "inferred", "seen", "kind", "value"),
     [

@@ -175,6 +175,38 @@ def test_an_answer_that_comes_late_settles(twin: Twin) -> None:
     assert twin.receive(consumer) is None
 
 
+def test_commits_without_an_answer_do_not_fill_the_memory(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they send counts as abandoned until the answer comes: past the limit nothing further is sent."""
+    monkeypatch.setattr("redelivery.drive.sends.MOST_ABANDONED", 100)
+    connection = twin.connect("")
+    session = connection.session("transacted")
+    twin.broker.stall_confirmations()
+    for expected in ("may still carry it out", "may still carry it out", "nothing was sent to queue://out"):
+        twin.call(session.send("out", b"x" * 50))
+        with pytest.raises(TransportError, match=expected):
+            twin.call(session.commit(timeout=1), over=1)
+    twin.broker.resume_confirmations()
+    twin.call(session.send("out", "x"))
+    twin.call(session.commit())
+    assert twin.broker.depth("out") == 3
+
+
+def test_a_transaction_that_breaks_its_connection_each_time_ends(twin: Twin) -> None:
+    """Its messages are uncharged as often as deferrals are; then each loss is a failure, up to poison."""
+    _, session, consumer = seated(twin, "transacted", "1", options="?redelivery.maximumDeferrals=2")
+    for charged in (1, 1, 1, 2, 3):
+        (message,) = pull(twin, consumer, 1)
+        assert message.delivery_count == charged
+        twin.broker.cut()
+        with pytest.raises(TransportError):
+            twin.call(session.commit(), over=1)
+        twin.advance(10)
+    assert twin.receive(consumer) is None
+    assert [letter.body for letter in twin.broker.dead_letters()] == [b"1"]
+
+
 def wait_for(twin: Twin, predicate: Any) -> bool:
     """Give a thread of the library its turns."""
     for _ in range(200):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from redelivery.core.commands import Accept
 from redelivery.core.delivery import Cause, Record
+from redelivery.core.events import Committed
 from redelivery.core.recall import Recall
 
+from .bench import NOTHING, Bench
 from .model import Arrival, Letter
 
 
@@ -59,3 +62,16 @@ def test_a_record_apart_has_all_that_was_charged() -> None:
     ):  # fmt: skip
         assert getattr(other, name) == getattr(record, name), name
     assert (other.running, other.copy) == (False, None)
+
+
+def test_a_copy_of_what_was_committed_is_accepted() -> None:
+    """A broker that sends again what it has committed is told so; of what it has not sent again, it knows."""
+    bench = Bench()
+    old = bench.run(Letter(0))
+    assert bench.feed(Committed(bench.run(Letter(1)))) == NOTHING
+    bench.lose()
+    bench.connect()
+    copy = bench.again(Letter(0))
+    (accept,) = bench.feed(Committed(old))
+    assert isinstance(accept, Accept)
+    assert list(accept.deliveries) == [copy]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.importers.classic_policy import PolicyReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -253,6 +254,24 @@ def test_mistakes(imported: Any, text: str, error: str) -> None:
         imported(f"<x {CORE}>\n{text}</x>")
     assert str(caught.value).startswith(error)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_map_that_many_factories_share_is_read_once(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many refer to it: 300 factories and a map of 3000 entries took most of a minute."""
+    read: list[Any] = []
+    once = PolicyReader.entry
+
+    def counted(*given: Any) -> None:
+        read.append(given)
+        once(*given)
+
+    monkeypatch.setattr(PolicyReader, "entry", counted)
+    policy = '<bean class="a.RedeliveryPolicy"><property name="queue" value="A"/></bean>'
+    shared = f'<bean id="m" class="a.RedeliveryPolicyMap"><property name="entries">{policy}</property></bean>'
+    factory = '<bean class="a.ConnectionFactory"><property name="redeliveryPolicyMap" ref="m"/></bean>'
+    found = imported(f"<beans>{shared}{factory * 3}</beans>")
+    assert [place for place, _ in found.policies.entries] == ["queue://A"]
+    assert len(read) == 1
 
 
 def test_the_classmethod_logs_the_notes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -124,7 +124,8 @@ class Engine(Attempts):
             case Discarded():
                 commands = self._succeeded(event.delivery, discarded=True)
             case Committed():
-                commands = self._succeeded(event.delivery)[:0]  # the broker knows
+                # The broker knows, but not of a copy that it has sent again.
+                commands = self._succeeded(event.delivery)[event.delivery.outcome != "stale" :]
             case Deferred():
                 commands = self._deferred(event, now)
             case Released():
@@ -280,8 +281,7 @@ class Engine(Attempts):
         if record.deferrals > self._maximum_deferrals:
             return self._failed(delivery, event.cause, None, now)
         most = None if self._capabilities is None else self._capabilities.most_delay
-        delay = event.delay if most is None else min(event.delay, most)
-        return self._hold(delivery, record, delay, now, deferred=True)
+        return self._hold(delivery, record, min(event.delay, most or event.delay), now, deferred=True)
 
     def _released(self, delivery: Delivery) -> Sequence[Command]:
         if delivery.state != "running":

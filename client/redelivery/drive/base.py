@@ -64,6 +64,8 @@ class Listener(Generic[RunnerT]):
     overdue: Overdue | None = None
     holdings: Holdings | None = None
     """Of the session that it belongs to."""
+    ended: bool = False
+    """Its session was closed."""
     channel: Channel | None = None
     runners: list[RunnerT] = field(default_factory=list[RunnerT])
 
@@ -162,7 +164,7 @@ class ConnectionBase(Generic[RunnerT]):
         handler: Callable[[Message], Any],
         options: ListenOptions,
         holdings: Holdings | None = None,
-    ) -> None:
+    ) -> Listener[RunnerT]:
         """Register a handler."""
         self._check_fresh()
         consumer = checked_listener(self.settings, destination, handler, options)
@@ -172,9 +174,16 @@ class ConnectionBase(Generic[RunnerT]):
                 option="handler",
             )
         overdue = overdue_for(options.get("timeout"), self._clock)
-        self._listeners.append(
-            Listener(destination, handler, options.get("workers", 1), consumer, overdue, holdings)
+        listener = Listener[RunnerT](
+            destination, handler, options.get("workers", 1), consumer, overdue, holdings
         )
+        self._listeners.append(listener)
+        return listener
+
+    def _began(self, session: SessionBase) -> None:
+        """Keep a new session, and no longer those that are closed."""
+        self._sessions = [each for each in self._sessions if not each.closed]
+        self._sessions.append(session)
 
     def _roll_back_sessions(self) -> None:
         """Roll back what sessions have not committed, as their closing does."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Committed, Deferred, Failed, Succeeded
@@ -11,7 +12,7 @@ from redelivery.errors import AdapterError, ConfigurationError, TransportError, 
 from redelivery.session_message import SessionMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery.message import Message
 
-__all__ = ["COMMIT_TIMEOUT", "Holdings", "Mode", "checked_mode", "in_doubt"]
+__all__ = ["COMMIT_TIMEOUT", "KEPT", "Holdings", "Mode", "checked_mode", "in_doubt"]
 
 Mode = Literal["auto", "client", "individual", "transacted", "dups_ok"]
 MODES: tuple[Mode, ...] = ("auto", "client", "individual", "transacted", "dups_ok")
@@ -54,9 +55,10 @@ class Holdings:
     def __init__(self, mode: Mode) -> None:
         self.mode: Mode = mode
         self.cause: Cause | None = None  # why the last handler failed
-        self._lock = threading.Lock()  # the application keeps to one thread; closing comes from another
+        self._lock = threading.RLock()  # the application keeps to one thread; closing comes from another
         self._given: dict[Delivery, SessionMessage] = {}
         self._sends: list[Outgoing] = []
+        self._abandoned = False  # rolled back, and the application has not been told
 
     def message(self, delivery: Delivery, channel: Channel) -> SessionMessage:
         """Return the message for a delivery, and hold it."""
@@ -86,7 +88,27 @@ class Holdings:
             given, self._given = list(self._given.values()), {}
             sends, self._sends = self._sends, []
             self.cause = None
+            self._abandoned = False
         return given, sends
+
+    def take_to_commit(self) -> tuple[list[SessionMessage], list[Outgoing]]:
+        """As `take`. Raises TransportError, and rolls back, if a part of the transaction is rolled back already."""
+        with self._lock:
+            abandoned, taken = self._abandoned, self.take()
+        if abandoned:
+            error = TransportError("the transaction was rolled back when its connection was drained")
+            self.conclude(taken[0], error)
+            raise error
+        return taken
+
+    def abandon(self, cause: Cause) -> None:
+        """Roll back for the application, whose next commit hears of it: it must not take it for done."""
+        with self._lock:
+            anything = self._abandoned or bool(self._given or self._sends)
+            messages = self.take()[0]
+            self._abandoned = anything
+        for message in messages:
+            message.conclude(_failed(message, cause))
 
     def acknowledge(self) -> None:
         """Accept everything that has been given out so far."""
@@ -96,7 +118,7 @@ class Holdings:
     def roll_back(self, cause: Cause, charge: Collection[Message] | None = None) -> None:
         """Have everything come again: charged a redelivery, or only what `charge` names. Raises ConfigurationError."""
         if charge is not None:
-            self._check_held(charge)
+            self._check_held(charge := _listed(charge))
         cause = self.cause or cause
         for message in self.take()[0]:
             charged = charge is None or any(message is one for one in charge)
@@ -116,9 +138,10 @@ class Holdings:
         """Settle what a commit was about, by its answer.
 
         Committed, it is settled at the broker. Refused, it is a failure like a rollback, as in the reference. Lost with
-        the connection, it charges nothing: if it was not committed, it comes again.
+        the connection, it is deferred: if it was not committed, it comes again, and is charged in the end:
+        a transaction that breaks its connection each time must end.
         """
-        make: Callable[[SessionMessage, Cause], Event] = _again
+        make: Callable[[SessionMessage, Cause], Event] = _in_doubt
         if isinstance(error, AdapterError):
             make = _failed
         for message in messages:
@@ -128,12 +151,25 @@ class Holdings:
                 message.conclude(make(message, Cause.of(error)))
 
 
+def _listed(charge: object) -> list[Message]:
+    """Return what `charge=` names, read once: it may be an iterator. Raises ConfigurationError."""
+    if not isinstance(charge, Iterable):
+        raise ConfigurationError(
+            f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
+        )
+    return list(cast("Iterable[Message]", charge))
+
+
 def _failed(message: SessionMessage, cause: Cause) -> Event:
     return Failed(message.delivery, cause)
 
 
-def _again(message: SessionMessage, cause: Cause) -> Event:
-    return Deferred(message.delivery, 0.0, cause, counted=False)
+def _again(message: SessionMessage, cause: Cause, *, counted: bool = False) -> Event:
+    return Deferred(message.delivery, 0.0, cause, counted=counted)
+
+
+def _in_doubt(message: SessionMessage, cause: Cause) -> Event:
+    return _again(message, cause, counted=True)
 
 
 def in_doubt(error: RedeliveryError) -> RedeliveryError:

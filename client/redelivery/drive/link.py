@@ -21,7 +21,7 @@ from redelivery.drive.legacy import Legacy
 from redelivery.drive.log import Drops
 from redelivery.drive.sends import Sends, end
 from redelivery.drive.totals import Totals
-from redelivery.errors import RedeliveryError, TransportError
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -167,6 +167,10 @@ class Link:
         """Accept and send in one transaction; the future ends as that of `send`."""
         return self._asked(messages, lambda token: Commit(token, deliveries, messages))
 
+    def give_up(self, answer: Future[None]) -> None:
+        """Count what a commit sends, which nobody waits for any longer, as an abandoned send."""
+        self._sends.give_up(answer)
+
     def _asked(self, messages: Sequence[Outgoing], command: Callable[[int], AdapterCommand]) -> Future[None]:
         with self._lock:
             try:
@@ -177,7 +181,11 @@ class Link:
                 refused: Future[None] = Future()
                 end(refused, error)
                 return refused
-        self._adapter.execute((command(token),))
+        try:
+            self._adapter.execute((command(token),))
+        except (ValueError, TypeError, OverflowError) as error:  # a value that the protocol has no room for
+            what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
+            self._sends.answered(token, what)
         return future
 
     def standing(self) -> Future[None]:

@@ -31,7 +31,7 @@ class Sends:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
-        self._waiting: dict[int, Future[None]] = {}
+        self._waiting: dict[int, tuple[Future[None], int]] = {}  # with its bytes
         self._abandoned: dict[int, int] = {}  # bytes
 
     def __len__(self) -> int:
@@ -49,23 +49,30 @@ class Sends:
                     f"the broker has not answered {len(self._abandoned)} messages ({given_up} bytes) in their time: "
                     f"nothing was sent to {', '.join(message.destination for message in messages)}"
                 )
-            self._waiting[token] = future
+            self._waiting[token] = future, size
         future.add_done_callback(lambda _: self._ended(token, size))
         return token, future
 
     def answered(self, token: int, error: RedeliveryError | None) -> None:
         """Give the broker's answer to who waits for it."""
         with self._lock:
-            future = self._waiting.pop(token, None)
+            future, _ = self._waiting.pop(token, (None, 0))
             self._abandoned.pop(token, None)
         end(future, error)
+
+    def give_up(self, future: Future[None]) -> None:
+        """Take note that the application no longer waits, though the answer is still of use."""
+        with self._lock:
+            for token, (waiting, size) in self._waiting.items():
+                if waiting is future:
+                    self._abandoned[token] = size
 
     def lost(self, error: RedeliveryError) -> None:
         """Tell everybody that the connection is lost, and what was to be written with it."""
         with self._lock:
             waiting, self._waiting = list(self._waiting.values()), {}
             self._abandoned.clear()
-        for future in waiting:
+        for future, _ in waiting:
             end(future, error)
 
     def _ended(self, token: int, size: int) -> None:

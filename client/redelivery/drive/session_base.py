@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.convert import seconds
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed
-from redelivery.drive.holdings import Holdings, checked_mode, in_doubt
+from redelivery.drive.holdings import KEPT, Holdings, checked_mode, in_doubt
 from redelivery.drive.sending import outgoing
 from redelivery.drive.sends import end
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.drive.arguments import ListenOptions
+    from redelivery.drive.base import Listener
     from redelivery.drive.channel import Channel
     from redelivery.drive.holdings import Mode
     from redelivery.drive.keeper import Keeper
@@ -50,7 +52,7 @@ class Seat:
     clock: Clock
     check_open: Callable[[], None]
     subscribed: Callable[..., Any]
-    listening: Callable[..., Any]
+    listening: Callable[..., Listener[Any]]
     send: Callable[..., Any]
 
 
@@ -61,12 +63,18 @@ class SessionBase:
         self._holdings = Holdings(checked_mode(mode, seat.keeper.capabilities))
         self._seat = seat
         self._channels: list[Channel] = []
+        self._listeners: list[Listener[Any]] = []
         self._closed = False
 
     @property
     def mode(self) -> Mode:
         """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
         return self._holdings.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._closed
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.mode}>"
@@ -91,6 +99,18 @@ class SessionBase:
                 f"workers={options.get('workers')}: a session delivers one message at a time; make a session for each",
                 option="workers",
             )
+        if self._listeners and self.mode in KEPT:  # a commit of one would accept what the other has in hand
+            raise ConfigurationError(
+                f"a {self.mode} session has one listener: what it settles covers all that its session has in hand; "
+                "make a session for each",
+                option="mode",
+            )
+
+    def _consuming(self, channel: Channel) -> None:
+        """Keep a new consumer's channel, and no longer those of consumers that are closed."""
+        open_channels = self._seat.keeper.channels
+        self._channels = [c for c in self._channels if open_channels.get(c.subscribe.consumer) is c]
+        self._channels.append(channel)
 
     def _acknowledge(self) -> None:
         self._only(("client",), "acknowledge")
@@ -114,7 +134,7 @@ class SessionBase:
         self._only(("transacted",), "commit")
         limit = seconds(timeout, "timeout")
         deadline = self._seat.clock.monotonic() + limit
-        messages, sends = self._holdings.take()
+        messages, sends = self._holdings.take_to_commit()
         if not messages and not sends:
             return None
         answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
@@ -140,6 +160,7 @@ class SessionBase:
                 daemon=True,
             ).start()
 
+        self._seat.keeper.give_up(attempt.answer)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
             f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
@@ -153,12 +174,19 @@ class SessionBase:
         self.abandon()
         self._closed = True
         channels, self._channels = self._channels, []
-        return channels
+        for listener in self._listeners:
+            listener.ended = True
+        return channels + [each.channel for each in self._listeners if each.channel is not None]
+
+    def _unsubscribe(self, channels: list[Channel], timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for channel in channels:
+            self._seat.keeper.unsubscribe(channel, max(0.0, deadline - time.monotonic()))
 
     def abandon(self) -> None:
         """Roll back what is not committed, as closing does."""
         if self.mode == "transacted" and not self._closed:
-            self._holdings.roll_back(Cause("the session was closed before its commit"))
+            self._holdings.abandon(self._holdings.cause or Cause("the session was closed before its commit"))
 
 
 def _error(done: Future[None]) -> RedeliveryError | None:

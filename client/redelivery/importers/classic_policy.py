@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.destination import Destination
@@ -49,6 +49,7 @@ class PolicyReader:
         self.read: set[int] = set()
         """`id()` of the beans that have been read."""
         self._lines: dict[str, int] = {}
+        self._maps: dict[int, Policies] = {}  # by `id()` of the bean: many factories may share a map
 
     def policy(self, bean: Element) -> RedeliveryPolicy:
         """Return the policy that a bean is. Raises ConfigurationError, with the line."""
@@ -78,7 +79,13 @@ class PolicyReader:
                 del options[_CHECK]
 
     def map(self, bean: Element) -> Policies:
-        """Return what a `redeliveryPolicyMap` holds."""
+        """Return what a `redeliveryPolicyMap` holds, for the caller to keep."""
+        read = self._maps.get(id(bean))
+        if read is None:
+            read = self._maps[id(bean)] = self._map(bean)
+        return replace(read)
+
+    def _map(self, bean: Element) -> Policies:
         self.read.add(id(bean))
         found = Policies(bean.line)
         for name, item in self._beans.properties(bean).items():

@@ -1,0 +1,55 @@
+"""A transaction whose consumer ends before all of it is answered."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, cast
+
+from redelivery.core.commands import Subscribe
+from redelivery.core.outgoing import Outgoing
+from redelivery.errors import AdapterError, RedeliveryError
+from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.profiles import Classic
+from redelivery_stomp.transactions import Transaction
+
+if TYPE_CHECKING:
+    from redelivery_stomp.answers import Answer
+
+
+class FakeLink:
+    """Keeps what is written, and who waits for a receipt."""
+
+    def __init__(self) -> None:
+        self.profile = Classic(None)
+        self.order = threading.Lock()
+        self.written: list[bytes] = []
+        self.waiting: list[Answer] = []
+
+    def write(self, data: bytes) -> None:
+        self.written += [each.split(b"\n")[0] for each in data.split(b"\0") if each.strip()]
+
+    def receipt(self, answer: Answer) -> tuple[str, str]:
+        self.waiting.append(answer)
+        return "receipt", str(len(self.waiting))
+
+    def answer_all(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for each in waiting:
+            each(None)
+
+
+def test_nothing_is_committed_for_a_consumer_that_has_ended() -> None:
+    """Its messages are others' already: a COMMIT behind the UNSUBSCRIBE would have them handled twice."""
+    for ended, last in ((False, b"COMMIT"), (True, b"ABORT")):
+        link = FakeLink()
+        answers: list[RedeliveryError | None] = []
+        source = Subscription(Subscribe(1, "queue://q", 10), 1, link.profile, "1.2")
+        delivery = StompDelivery(source, b"MESSAGE\nmessage-id:1\nack:1", b"")
+        Transaction(cast("Any", link), "t", answers.append).begin([Outgoing("queue://out", b"")], [delivery])
+        assert link.written == [b"BEGIN", b"SEND", b"ACK"]
+        source.ended = ended
+        link.answer_all()
+        assert link.written[-1] == last
+        assert answers == []
+        link.answer_all()
+        assert [type(each) for each in answers] == [AdapterError if ended else type(None)]
