@@ -118,13 +118,15 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
 
 
 def die_in_stomp_transaction(death: Death) -> None:
-    """ActiveMQ Classic: BEGIN, SEND, ACK, COMMIT in one write."""
+    """ActiveMQ Classic: BEGIN, SEND, ACK in one write, and when they are answered COMMIT."""
     from redelivery_stomp.link import Link  # noqa: PLC0415
 
     def write(plain: Any) -> Any:
         def written(self: Link, data: bytes) -> None:
-            doomed = data.startswith(b"BEGIN\n") and b"\0ACK\n" in data and death.due()
-            end = data.index(b"\0ACK\n") + 1 if doomed and death.point == "between" else len(data)
+            between = death.point == "between"
+            begins = data.startswith(b"BEGIN\n") and b"\0ACK\n" in data
+            doomed = (begins if between else data.startswith(b"COMMIT\n")) and death.due()
+            end = data.index(b"\0ACK\n") + 1 if doomed and between else len(data)
             plain(self, data[:end])
             if doomed:
                 death.come()
@@ -141,12 +143,12 @@ def die_in_amqp_transaction(death: Death) -> None:
 
     doomed: list[Transfer] = []
 
-    def sent(plain: Any) -> Any:
-        def heard(self: Transfer, outcome: object) -> None:
+    def accept(plain: Any) -> Any:
+        def heard(self: Transfer) -> None:
             doom = death.due()
             if doom and death.point == "between":
                 death.come()
-            plain(self, outcome)
+            plain(self)
             if doom:
                 doomed.append(self)
 
@@ -160,7 +162,7 @@ def die_in_amqp_transaction(death: Death) -> None:
 
         return written
 
-    replaced(Transfer, "_sent", sent)
+    replaced(Transfer, "_accept", accept)
     replaced(Stream, "flush", flush)
 
 
