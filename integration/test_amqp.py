@@ -156,13 +156,13 @@ def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
         any_broker.pause()
         started = time.monotonic()
         try:
-            eventually(lambda: not connection.connected, 10, message="the loss is noticed")
+            eventually(lambda: not connection.connected, 60, message="the loss is noticed")
         finally:
             any_broker.resume()
         took = time.monotonic() - started
         print(f"{any_broker.name}: noticed after {took:.1f} s")
         assert took < 6
-        eventually(lambda: connection.connected, 20, message="connected again")
+        eventually(lambda: connection.connected, 60, message="connected again")
 
 
 def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queue: str) -> None:
@@ -188,7 +188,7 @@ def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queu
         connection.send(unique_queue, "long")
         connection.send(unique_queue, "short")
         connection.start()
-        eventually(lambda: connection.report().accepted == 2, 15, message="both are done")
+        eventually(lambda: connection.report().accepted == 2, 60, message="both are done")
         report = connection.report()
     assert (report.stale, report.deduplicated, report.redelivered) == (0, 0, 5)
     gaps = [b - a for a, b in itertools.pairwise(times)]

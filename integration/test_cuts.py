@@ -92,7 +92,7 @@ class Conversation:
                     lambda: running.ended or self._done(work), 150, 0.01, message=f"{name}: all is done"
                 )
                 assert not running.ended, f"{name}: run() has ended early: {running.error!r}"
-                eventually(lambda: at_rest(connection), 20, 0.01, message=f"{name}: nothing is held")
+                eventually(lambda: at_rest(connection), 60, 0.01, message=f"{name}: nothing is held")
                 # A dead letter whose confirmation was lost is not counted: then until nothing moves any more.
                 settled(self._frames, QUIET, interval=0.01)
             assert running.error is None

@@ -44,7 +44,7 @@ def settled(connection: redelivery.Connection, poisoned: int, discarded: int = 0
         report = connection.report()
         return (report.poisoned, report.discarded) == (poisoned, discarded)
 
-    eventually(done, 30, message=f"{poisoned} poisoned and {discarded} discarded")
+    eventually(done, 60, message=f"{poisoned} poisoned and {discarded} discarded")
 
 
 def own(client: Client, queue: str, run: str) -> list[JmsMessage]:

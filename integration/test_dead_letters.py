@@ -30,7 +30,7 @@ def poison(connection: Connection, queue: str, count: int) -> None:
         message = consumer.receive(timeout=20)
         assert message is not None, f"only {number} came"
         message.fail(ValueError(f"bad {number}") if number % 2 else KeyError("x"))
-    eventually(lambda: connection.report().poisoned == before + count, 20, message="all are dead")
+    eventually(lambda: connection.report().poisoned == before + count, 60, message="all are dead")
     consumer.close()
 
 
@@ -149,7 +149,7 @@ def test_what_fails_again_goes_to_quarantine(
                 message = consumer.receive(timeout=20)
                 assert message is not None
                 message.fail("again")
-                eventually(partial(is_poisoned, connection, times + 1), 20)
+                eventually(partial(is_poisoned, connection, times + 1), 60)
                 consumer.close()
                 (letter,) = dead
                 first = first or letter.original_id

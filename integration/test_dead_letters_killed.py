@@ -70,7 +70,7 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
         second = started(uri, dead, "redrive", *again)
         out, _ = second.communicate(timeout=300)
         report = json.loads(out)
-        eventually(lambda: arrived(len(expected)), 30, message="all are back")
+        eventually(lambda: arrived(len(expected)), 60, message="all are back")
         arrived(COUNT)
         print(f"resumed: {report['redriven']}, {found.total() - len(expected)} twice")
     assert second.returncode == 0

@@ -44,7 +44,7 @@ def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_qu
         assert message is not None
         identity = message.message_id
         message.fail("who knows")
-        eventually(lambda: connection.report().poisoned == 1, 20)
+        eventually(lambda: connection.report().poisoned == 1, 60)
         consumer.close()
         with tools(uri, peer) as dead:
             (letter,) = [one for one in dead if one.headers.get("run") == run]

@@ -127,7 +127,7 @@ def test_a_frozen_broker_is_noticed(
             noticed = losses.lost[0] - frozen
             broker.resume()
             connection.send(unique_queue, "after")
-            eventually(lambda: work.done["after"] and work.done["once-frozen"], 15)
+            eventually(lambda: work.done["after"] and work.done["once-frozen"], 60)
     print(f"\n{broker.name}: noticed after {noticed:.1f} s")
     assert noticed <= NOTICED
     assert work.counts()["once-frozen"] == 2
@@ -150,7 +150,7 @@ def test_a_killed_broker_is_noticed_over_tls(
             noticed = losses.lost[0] - killed
             broker.start()
             connection.send(unique_queue, "after")
-            eventually(lambda: work.done["after"] and len(work.attempts["bad"]) == 3, 20)
+            eventually(lambda: work.done["after"] and len(work.attempts["bad"]) == 3, 60)
             eventually(lambda: connection.report().poisoned == 1)
     print(f"\n{broker.name}: noticed after {noticed:.2f} s")
     assert noticed < 1.5

@@ -142,7 +142,7 @@ def test_each_jms_message_is_delivered_as_its_policy_says(
                 counts = work.counts()
                 return all(counts.get(key, 0) >= count for key, count in wanted.items())
 
-            eventually(all_delivered, 15, message="every delivery that the policies allow")
+            eventually(all_delivered, 60, message="every delivery that the policies allow")
             never(lambda: any(work.counts()[key] > count for key, count in wanted.items()), 0.3)
             slowest = flow.slowest()
         assert running.error is None

@@ -76,4 +76,4 @@ def poisoned(connection: redelivery.Connection, queue: str, seen: list[bytes]) -
 
     connection.listen(queue, handle)
     with Running(connection):
-        eventually(lambda: connection.report().poisoned == 1, 30, message="its dead letter")
+        eventually(lambda: connection.report().poisoned == 1, 60, message="its dead letter")

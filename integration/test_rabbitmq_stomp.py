@@ -213,7 +213,7 @@ def test_a_message_held_too_long_comes_again(unique_queue: str) -> None:
             consumer = connection.consumer(unique_queue)
             held = pull(consumer)
             assert held.delivery_count == 1
-            eventually(lambda: held.accept() is False if not connection.connected else None, 20, 0.01)
+            eventually(lambda: held.accept() is False if not connection.connected else None, 60, 0.01)
             assert held.outcome == "stale"
             eventually(
                 lambda: connection.report().deduplicated, 20, message="the copy is accepted without running"

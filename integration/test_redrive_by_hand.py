@@ -42,7 +42,7 @@ def poisoned_again_and_again(
         connection.listen(queue, work)
         with Running(connection):
             for times in range(1, TIMES + 1):
-                eventually(partial(poisoned, connection, times), 30, message=f"poison {times}")
+                eventually(partial(poisoned, connection, times), 60, message=f"poison {times}")
                 if times < TIMES:
                     assert put_back() == 1, f"it is a dead letter after poison {times}"
     assert [attempt.redelivery_count for attempt in work.attempts["bad"]] == [0, 1] * TIMES

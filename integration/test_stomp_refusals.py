@@ -195,5 +195,5 @@ def test_many_parked_messages_keep_the_others_flowing(
         connection.listen(unique_queue, handle)
         with Running(connection):
             eventually(lambda: (parked, done) == (150, 400), 3.5, message="the others flow meanwhile")
-            eventually(lambda: done == 550, 10)
+            eventually(lambda: done == 550, 60)
     assert java.count(unique_queue) == 0
