@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -111,17 +111,19 @@ def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
     killers = [body for body in bodies if body.startswith("killer")]
     send(plain, unique_queue, bodies)
     program = Program(uri, unique_queue, tmp_path, MAXIMUM)
-    deaths = 0
-    for number in range(len(killers) * (MAXIMUM + 2) + 2):
+    deaths, dead = 0, dict[str, Any]()
+    for number in range(len(killers) * (MAXIMUM + 2) + 5):
         code = program.start(number, workers).wait(PATIENCE)
-        if code == 0:
-            break
+        if code == 0:  # Artemis may keep a killed link's message for ten seconds: then the next one gets it
+            dead.update((text_of(message.body), message.properties) for message in client.drain(dead_letters))
+            if set(dead) >= set(killers):
+                break
+            continue
         assert code == -signal.SIGKILL, program.end(number)
         deaths += 1
     else:
-        pytest.fail("killed more often than the limit allows")
+        pytest.fail(f"killed {deaths} times; dead letters: {sorted(dead)}")
     started, done = program.lines("start"), program.lines("done")
-    dead = {text_of(message.body): message.properties for message in client.drain(dead_letters)}
     print(
         f"\n{broker.name} over {protocol}, {workers} workers: {deaths} deaths, starts {[started[k] for k in killers]}"
     )
