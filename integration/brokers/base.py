@@ -210,6 +210,9 @@ class Broker(Running):
         if self._server is not None:
             self._server.stop()
 
+    def write_down(self) -> None:
+        """Wait until what it has confirmed would outlive `kill()`; most write before they confirm."""
+
     def kill(self) -> None:
         """SIGKILL."""
         self.server.kill()

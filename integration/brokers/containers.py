@@ -143,6 +143,16 @@ class ServerContainer:
         if self._state() == "paused":
             self._container.unpause()
 
+    def execute(self, argv: list[str]) -> str:
+        """Run a tool in it, with its variables, and return what it printed; BrokerError when it fails."""
+        done = self._container.exec_run(argv, user="0")
+        printed = cast("bytes", done.output).decode(
+            errors="replace"
+        )  # an iterator only where a stream is asked for
+        if done.exit_code:
+            raise BrokerError(f"{argv[0]} failed ({done.exit_code}):\n{printed}")
+        return printed
+
     def close(self) -> None:
         """Remove it, with its data."""
         with contextlib.suppress(NotFound):  # Ryuk, or a person, was faster

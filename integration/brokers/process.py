@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Protocol
 
-from integration.brokers.toolchain import BrokerError
+from integration.brokers.toolchain import BrokerError, run
 from integration.eventually import eventually
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class Server(Protocol):
 
     def resume(self) -> None:
         """Let it go on, after `pause()`."""
+        ...
+
+    def execute(self, argv: list[str]) -> str:
+        """Run a tool beside it, with its variables, and return what it printed; BrokerError when it fails."""
         ...
 
     def close(self) -> None:
@@ -124,6 +129,11 @@ class ServerProcess:
     def resume(self) -> None:
         """SIGCONT, after `pause()`."""
         self._signal(signal.SIGCONT)
+
+    def execute(self, argv: list[str]) -> str:
+        """Run a tool beside it, with its variables, and return what it printed; BrokerError when it fails."""
+        tool = shutil.which(argv[0], path=self._env["PATH"]) or argv[0]
+        return run([tool, *argv[1:]], argv[0], env=self._env)
 
     def close(self) -> None:
         """Stop."""

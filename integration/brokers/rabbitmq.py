@@ -9,13 +9,15 @@ import shutil
 from typing import Any
 
 from integration.brokers import tls
-from integration.brokers.base import HOST, Broker, Place
-from integration.brokers.toolchain import missing_java, run
+from integration.brokers.base import Broker, Place
+from integration.brokers.toolchain import missing_java
 from integration.raw_amqp import RawAmqp
 
 _DEBIAN = (
     "/usr/lib/rabbitmq/bin"  # those in /usr/sbin change the user, and then own nothing of a node of ours
 )
+
+_NODE = "redelivery@localhost"
 
 # An epmd of its own in the node's process group: the one that a node starts would outlive it as a daemon.
 _START = """set -e
@@ -151,7 +153,7 @@ class RabbitMQ(Broker):
             "HOME": folder,  # where the cookie is
             "ERL_EPMD_PORT": str(place.ports["epmd"]),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": "redelivery@localhost",
+            "RABBITMQ_NODENAME": _NODE,
             "RABBITMQ_DIST_PORT": str(place.ports["distribution"]),
             "RABBITMQ_MNESIA_BASE": f"{folder}/mnesia",
             "RABBITMQ_LOG_BASE": f"{folder}/log",
@@ -165,13 +167,16 @@ class RabbitMQ(Broker):
         }
         return {name: value for name, value in variables.items() if value}
 
+    def write_down(self) -> None:
+        """Have Mnesia write its log: a queue is declared up to two seconds before it is on the disk.
+
+        A SIGKILL within them forgets the queue, with the persistent messages in it that were confirmed.
+        """
+        self.control("eval", "mnesia:sync_log().")
+
     def control(self, *arguments: str) -> None:
-        """Run rabbitmqctl on the node; only where it is a process."""
-        assert not self.containerised
-        environment = os.environ | self.environment(Place("", str(self.folder), HOST, self.ports))
-        tool = shutil.which("rabbitmqctl", path=_search_path()) or "rabbitmqctl"
-        node = environment["RABBITMQ_NODENAME"]
-        run([tool, "--node", node, *arguments], f"rabbitmqctl {arguments[0]}", env=environment)
+        """Run rabbitmqctl on the node."""
+        self.server.execute(["rabbitmqctl", "--node", _NODE, *arguments])
 
     def _definitions(self) -> dict[str, Any]:
         allowed = r"^(?!denied\.).*"
