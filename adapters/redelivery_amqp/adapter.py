@@ -21,7 +21,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Confirmed
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.link import Link
 from redelivery_amqp.outgoing import copied, encoded
@@ -136,7 +136,7 @@ class AmqpAdapter:
         own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
         if len(own) < len(command.deliveries):
             answer(
-                TransportError(
+                TransactionRolledBack(
                     "the transaction was rolled back: the connection of one of its messages is gone"
                 )
             )

@@ -134,8 +134,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     def session(self, mode: str = "individual") -> AsyncSession:
         """Return a session. Argument and errors as for `Connection.session`."""
         self._check_open()
-        seat = Seat(self._keeper, self._clock, self._check_open, self._awaited, self._listening, self.send)
-        self._began(session := AsyncSession(seat, mode))
+        front = self._check_open, self._awaited, self._listening, self.send, self._patience
+        self._began(session := AsyncSession(Seat(self._keeper, self._clock, *front), mode))
         return session
 
     async def _awaited(

@@ -131,11 +131,8 @@ class Connection(ConnectionBase[Worker]):
             ConfigurationError: there is no such mode, or the broker has no transactions over this protocol.
         """
         self._check_open()
-        session = Session(
-            Seat(self._keeper, self._clock, self._check_open, self._subscribed, self._listening, self.send),
-            mode,
-        )
-        self._began(session)
+        front = self._check_open, self._subscribed, self._listening, self.send, self._patience
+        self._began(session := Session(Seat(self._keeper, self._clock, *front), mode))
         return session
 
     def _subscribed(
