@@ -203,7 +203,8 @@ class Connection(ConnectionBase[Worker]):
         """Run the listeners until `stop`, SIGTERM or SIGINT (in the main thread), drain, and report.
 
         With `until_idle`, also once nothing has come, run or waited for so many seconds. An outage is not idleness, for
-        nobody knows what waits at the broker: while the connection is down, it does not end.
+        nobody knows what waits at the broker: while the connection is down, it does not end. What a session holds with
+        no handler at work on it, and dead letters without an answer, do not keep it: the report tells of them.
 
         Draining: no more credit is given, running handlers finish until `drain_timeout` seconds are over, the rest
         is given back uncounted.

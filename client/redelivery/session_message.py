@@ -40,6 +40,11 @@ class SessionMessage(Message):
         return self._delivery
 
     @property
+    def channel(self) -> Channel:
+        """The channel that it came over."""
+        return self._channel
+
+    @property
     def live(self) -> bool:
         """Whether it can still be settled at the broker: its connection stands, and its consumer is open."""
         return self._delivery.epoch == self._channel.engine.epoch

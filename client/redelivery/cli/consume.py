@@ -139,7 +139,7 @@ def consume(
         _tell(report, output, printer)
     if error is not None:
         raise error
-    return PARTLY if report.running else OK
+    return PARTLY if report.running or report.unconfirmed else OK
 
 
 def _steered(

@@ -66,6 +66,7 @@ class Holdings:
         self._lock = self.at_work.lock
         self._given: dict[Delivery, SessionMessage] = {}
         self._sends: list[Outgoing] = []
+        self._late: set[SessionMessage] = set()  # of commits whose answer nobody waits for
         self._abandoned = False  # rolled back, and the application has not been told
         self._unsent = 0  # commits in a row that were rolled back before anything of them was sent
 
@@ -93,11 +94,17 @@ class Holdings:
         """Whether there is something to commit."""
         return bool(self._given or self._sends)
 
-    def idle(self) -> list[Delivery]:
-        """Return what is held, and in no handler's hands: something must be called before it is settled."""
+    def idle(self, channel: object) -> int:
+        """How many messages of a channel are held, and in no handler's hands, nor is any answer waited for."""
         with self._lock:
             busy = self.at_work.others(self)
-            return [delivery for delivery, message in self._given.items() if message not in busy]
+            held = [*self._late, *(message for message in self._given.values() if message not in busy)]
+        return sum(message.channel is channel for message in held)
+
+    def late(self, messages: Sequence[SessionMessage]) -> None:
+        """Take note that nobody waits any longer for the answer to their commit."""
+        with self._lock:
+            self._late.update(messages)
 
     def send(self, message: Outgoing) -> None:
         """Keep a message until the commit. Raises ConfigurationError elsewhere than where its handler is at work."""
@@ -196,6 +203,8 @@ class Holdings:
         a transaction that breaks its connection each time must end. Rolled back before anything was sent, because the
         broker answers nothing, it is deferred for longer each time, uncharged: the transaction has no part in that.
         """
+        with self._lock:
+            self._late.difference_update(messages)
         unsent = isinstance(error, TransactionRolledBack) and all(message.live for message in messages)
         delay = min(FIRST_RETRY * 2 ** min(self._unsent, 10), LAST_RETRY) if unsent else 0.0
         self._unsent = self._unsent + 1 if unsent else 0

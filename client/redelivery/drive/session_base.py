@@ -13,7 +13,7 @@ from redelivery.core.convert import seconds
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed
 from redelivery.drive.holdings import KEPT, Holdings, checked_mode, in_doubt
-from redelivery.drive.sending import outgoing
+from redelivery.drive.sending import outgoing, time_limit
 from redelivery.drive.sends import end
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
@@ -145,6 +145,7 @@ class SessionBase:
         self._holdings.roll_back(Cause("rolled back"), charge)
 
     def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
+        time_limit(options)  # the commit's counts; but what is no time is refused
         identity, message = outgoing(destination, body, options, self._seat.clock)
         self._holdings.send(message)
         return identity
@@ -188,6 +189,7 @@ class SessionBase:
             ).start()
 
         self._seat.keeper.give_up(attempt.answer)
+        self._holdings.late(attempt.messages)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
             f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
