@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery import AdapterError, Classifier, ConfigurationError, TransportError
 
 from .seats import POLICY, pull, seated
 
@@ -143,3 +143,15 @@ def test_what_is_closed_is_not_kept(twin: Twin) -> None:
         twin.call(twin.call(lasting.consumer("q")).close())
     assert len(connection._sessions) <= 2
     assert len(lasting._channels) <= 1
+
+
+def test_a_classifier_has_no_effect_in_transactions(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """As in the reference a handler's exception settles nothing there: said once, and refused where it is asked for."""
+    connection: Any = twin.connect("", errors=Classifier().poison(ValueError))
+    connection.session("client")
+    assert "classifier" not in caplog.text
+    for _ in range(2):
+        session = connection.session("transacted")
+        with pytest.raises(ConfigurationError, match="errors=: in a transacted session"):
+            twin.call(session.consumer("q", errors=Classifier()))
+    assert caplog.text.count("the connection's classifier has no effect there") == 1

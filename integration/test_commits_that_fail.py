@@ -1,4 +1,4 @@
-"""A broker that freezes in the middle of a commit, and goes on: nothing is lost, and nothing is done twice."""
+"""A broker that freezes in a commit and goes on, or refuses one: nothing is lost, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually
+from redelivery_amqp.outlet import judged
 from redelivery_amqp.transactions import Transfer
 from redelivery_stomp.link import Link
 
@@ -86,12 +87,57 @@ def test_a_broker_frozen_in_a_commit(
         assert connection.consumer(queue).receive(2) is None
 
 
-def moved(session: redelivery.Session, consumer: redelivery.Consumer, out: str) -> None:
-    """Receive all messages, and send each on."""
+@pytest.mark.parametrize("name", ["activemq", "artemis", "brokerj"])
+def test_a_refused_commit_over_amqp(
+    session: Session, name: str, new_queue: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had a part in it is not settled again over the same connection: it comes over a new one, charged."""
+    queue, out = new_queue(), f"out.{uuid.uuid4().hex[:8]}"
+    discharge = Transfer._discharge
+
+    def refused(outcome: Any, where: str, masked: Any) -> redelivery.RedeliveryError | None:
+        return redelivery.AdapterError("no") if "coordinator" in where else judged(outcome, where, masked)
+
+    def rolling_back(transfer: Transfer, then: Any, **_: bool) -> None:
+        discharge(transfer, then, failed=True)
+
+    with redelivery.connect(session.broker(name).uri(protocol="amqp"), policies=POLICIES) as connection:
+        for body in BODIES:
+            connection.send(queue, body)
+        transacted = connection.session("transacted")
+        consumer = transacted.consumer(queue)
+        moved(transacted, consumer, out)
+        with monkeypatch.context() as patch:
+            patch.setattr("redelivery_amqp.transactions.judged", refused)
+            patch.setattr(Transfer, "_discharge", rolling_back)
+            with pytest.raises(
+                redelivery.AdapterError, match="refused the transaction, and rolled it back: no"
+            ):
+                transacted.commit()
+        eventually(lambda: not connection.connected or connection._keeper._epoch > 1)
+        counts = moved(transacted, consumer, out)
+        transacted.commit()
+        assert counts == [1, 1, 1]
+        assert connection.report().accepted == len(BODIES)
+        transacted.close()
+        assert connection.consumer(queue).receive(2) is None
+        found = connection.consumer(out)
+        for _ in BODIES:
+            message = found.receive(10)
+            assert message is not None
+            message.accept()
+        assert found.receive(1) is None
+
+
+def moved(session: redelivery.Session, consumer: redelivery.Consumer, out: str) -> list[int]:
+    """Receive all messages, and send each on; return their counts."""
+    counts: list[int] = []
     for _ in BODIES:
         message = consumer.receive(30)
         assert message is not None
         session.send(out, message.text)
+        counts.append(message.redelivery_count)
+    return counts
 
 
 def texts(consumer: redelivery.Consumer) -> set[str]:
