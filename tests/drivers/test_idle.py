@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -108,17 +109,23 @@ def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:
-    """Run a connection until it is idle; return its report."""
+    """Run a connection until it is idle; return its report. Answers that were held back come before it closes."""
     connection = twin.make(options, clock=SystemClock())
+    arguments = {"until_idle": 0.03, "drain_timeout": 0.05}
     if isinstance(twin, SyncTwin):
         with connection:
             prepare(connection)
-            return connection.run(until_idle=0.03, drain_timeout=0.05)
+            report = connection.run(**arguments)
+            twin.broker.resume_confirmations()
+        return report
 
     async def go() -> Any:
         async with connection:
-            prepare(connection)
-            return await connection.run(until_idle=0.03, drain_timeout=0.05)
+            if asyncio.iscoroutine(prepared := prepare(connection)):
+                await prepared
+            report = await connection.run(**arguments)
+            twin.broker.resume_confirmations()
+        return report
 
     return twin.call(go())
 
@@ -138,6 +145,25 @@ def test_what_a_session_holds_does_not_keep_a_run(twin: Twin) -> None:
         assert twin.broker.depth(mode) == 2
 
 
+def test_what_nobody_may_receive_does_not_keep_a_run(twin: Twin) -> None:
+    """A consumer beside a listener of its session: `receive` is refused, so what has come for it waits for nothing."""
+    twin.broker.send("other", "1")
+
+    def prepare(connection: Any) -> Any:
+        session = connection.session("individual")
+
+        async def later(consumer: Any) -> None:
+            await consumer
+            session.listen("q", twin.handler(lambda _: None))
+
+        consumer = session.consumer("other")
+        if twin.asynchronous:
+            return later(consumer)
+        return session.listen("q", lambda _: None)
+
+    assert idle_run(twin, prepare) == Report(released=1)
+
+
 def test_a_dead_letter_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
     """The drain waits for it, no longer than it may; the report says that it is unconfirmed."""
     twin.broker.send("q", "bad")
@@ -153,7 +179,6 @@ def test_a_dead_letter_without_an_answer_does_not_keep_a_run(twin: Twin) -> None
         twin, prepare, "?redelivery.deadLetter=forward&jms.redeliveryPolicy.maximumRedeliveries=0"
     )
     assert report == Report(unconfirmed=1)
-    twin.broker.resume_confirmations()
 
 
 def test_a_commit_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
@@ -171,4 +196,3 @@ def test_a_commit_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
 
     report = idle_run(twin, prepare)
     assert report == Report(running=1)
-    twin.broker.resume_confirmations()

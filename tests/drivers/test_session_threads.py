@@ -102,6 +102,29 @@ def test_only_the_handler_settles_what_it_has_in_hand(twin: Twin) -> None:
         twin.leave(connection)
 
 
+def test_a_plain_handler_on_a_loop_settles(twin: Twin) -> None:
+    """It runs in a thread of the pool; what it has the loop do is its own, too."""
+    if not twin.asynchronous:
+        return
+    connection = twin.connect("", policies=POLICY)
+    session: Any = connection.session("transacted")
+    ended = threading.Event()
+
+    def handle(message: Any) -> None:
+        asyncio.run_coroutine_threadsafe(session.send("out", message.text), connection._loop).result(PATIENCE)
+        asyncio.run_coroutine_threadsafe(session.commit(), connection._loop).result(PATIENCE)
+        ended.set()
+
+    session.listen("work", handle)
+    twin.broker.send("work", "x")
+    twin.call(connection.start())
+    for _ in range(1000):
+        twin.advance(0)
+        if ended.wait(0.01):
+            break
+    assert (twin.broker.depth("work"), twin.broker.depth("out")) == (0, 1)
+
+
 def test_recover_leaves_what_handlers_have_in_hand(twin: Twin) -> None:
     """In the modes whose handlers settle by their end, `recover` covers what nobody works on."""
     connection = twin.connect("", policies=POLICY)

@@ -42,6 +42,8 @@ class AtWork:
         """Learn that the handler has ended, whatever it came to."""
         with self.lock:
             self._in_hand.discard(message)
+            if _IN_HAND.get() is message:
+                _IN_HAND.set(None)  # nothing here keeps it
             self._quiet.notify_all()
 
     def commits(self) -> None:

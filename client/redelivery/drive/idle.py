@@ -47,7 +47,7 @@ class IdleWatch:
 
     def over(self) -> bool:
         """Whether it has been idle for long enough."""
-        channels = list(self._channels)
+        channels = [channel for channel in list(self._channels) if not channel.unheard]
         engines = [channel.engine for channel in channels]
         held = [channel.left_to_its_session() for channel in channels]
         acting = any(

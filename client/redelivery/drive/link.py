@@ -186,7 +186,7 @@ class Link:
                 return refused
         try:
             self._adapter.execute((command(token),))
-        except (ValueError, TypeError, OverflowError) as error:  # a value that the protocol has no room for
+        except Exception as error:  # noqa: BLE001 - a value that the protocol has no room for, or a fault
             what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
             self._sends.answered(token, what)
         return future

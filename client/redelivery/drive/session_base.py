@@ -162,7 +162,13 @@ class SessionBase:
         messages, sends = self._holdings.take_to_commit()
         if not messages and not sends:
             return None
-        answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
+        try:
+            answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
+        except (
+            BaseException
+        ):  # an interrupt: nobody knows what was written; what was received stays in flight
+            self._holdings.at_work.answered()
+            raise
         future: Future[None] = Future()
         answer.add_done_callback(lambda done: end(future, _error(done)))
         return Attempt(messages, answer, future, deadline, seconds(timeout, "timeout"))
