@@ -89,14 +89,14 @@ class Connection(ConnectionBase[Worker]):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
 
-        Dead letters on their way are waited for until the broker has confirmed them.
+        Dead letters and commits on their way are waited for until the broker has confirmed them.
         """
         timeout = seconds(timeout, "timeout")
         if self._entered and not self._closed:
             self._closed = True
             self._stopping.set()
             self._roll_back_sessions()
-            self._keeper.close(timeout)
+            self._close_keeper(timeout)
 
     # Consuming.
 

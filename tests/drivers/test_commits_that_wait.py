@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from redelivery.drive.holdings import COMMIT_TIMEOUT
 from .seats import POLICY, pull, seated
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .twins import Twin
 
 
@@ -93,3 +96,44 @@ def test_a_broker_that_answers_nothing_is_not_asked_in_a_hot_loop(
     pull(twin, consumer, 1)
     twin.call(session.commit())
     assert twin.broker.depth("q") == 0
+
+
+def test_a_handler_that_is_interrupted_in_its_commit(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its message is not given back behind the commit, which the broker may have carried out: its answer settles."""
+    connection = twin.connect("", policies=POLICY)
+    session: Any = connection.session("transacted")
+    done: list[str] = []
+    connection._keeper._adapter.execute = noting(connection._keeper._adapter.execute, done)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def cancelled(_: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await session.commit()
+
+    twin.broker.stall_confirmations()
+    monkeypatch.setattr("redelivery.session.answer_by", interrupted)
+    session.listen("work", cancelled if twin.asynchronous else lambda _: session.commit())
+    twin.broker.send("work", "1")
+    twin.call(connection.start())
+    for _ in range(100):
+        twin.advance(0.01)
+    assert "Commit" in done
+    assert "Release" not in done
+    twin.broker.resume_confirmations()
+    for _ in range(100):
+        twin.advance(0.01)
+    assert connection.report().accepted == 1
+
+
+def noting(execute: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
+    """Note which commands are carried out."""
+
+    def noted(commands: Any) -> Any:
+        names.extend(type(command).__name__ for command in commands)
+        return execute(commands)
+
+    return noted

@@ -214,48 +214,18 @@ def test_close_says_that_a_commit_has_no_answer(twin: Twin, caplog: pytest.LogCa
     twin.broker.resume_confirmations()
 
 
-def test_a_handler_that_is_cancelled_in_its_commit(twin: Twin) -> None:
-    """Its message is not given back behind the commit, which the broker may have carried out: its answer settles."""
-    connection = twin.connect("", policies=POLICY)
-    session: Any = connection.session("transacted")
-    released: list[Any] = []
-    connection._keeper._adapter.execute = noting(connection._keeper._adapter.execute, released)
-
-    def interrupted(_: Any) -> Any:
-        twin.broker.stall_confirmations()
-        if twin.asynchronous:
-            return asyncio.wait_for(session.commit(), 0.01)
-        twin.clock.call_later(0, lambda: None)
-        session._holdings.take_to_commit()  # as a commit that KeyboardInterrupt has ended
-        raise KeyboardInterrupt
-
-    def handle(message: Any) -> None:
-        interrupted(message)
-
-    async def handle_async(message: Any) -> None:
-        twin.broker.stall_confirmations()
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().call_soon(task.cancel)
-        await session.commit()
-
-    session.listen("work", handle_async if twin.asynchronous else handle)
-    twin.broker.send("work", "1")
-    twin.call(connection.start())
-    for _ in range(100):
-        twin.advance(0.01)
-    assert "Release" not in released
-    twin.broker.resume_confirmations()
-
-
-def noting(execute: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:
-    """Note which commands are carried out."""
-
-    def noted(commands: Any) -> Any:
-        names.extend(type(command).__name__ for command in commands)
-        return execute(commands)
-
-    return noted
+def test_the_connection_closes_after_a_commit_in_flight(twin: Twin) -> None:
+    """Cut off, nobody would know whether it has been carried out."""
+    connection, session, consumer = seated(twin, "transacted", "1")
+    (message,) = pull(twin, consumer, 1)
+    twin.broker.stall_confirmations()
+    with pytest.raises(TransportError, match="did not answer the commit within 1 s"):
+        twin.call(session.commit(timeout=1), over=1)
+    resuming = threading.Timer(0.05, twin.broker.resume_confirmations)
+    resuming.start()
+    twin.call(connection.close())
+    resuming.join()
+    assert message.outcome == "accepted"
 
 
 def closing(twin: Twin, session: Any) -> Callable[[], None]:

@@ -94,6 +94,12 @@ class AtWork:
                 self._quiet.wait(left)
             return busy
 
+    def wait_answered(self, deadline: float) -> None:
+        """Wait until no commit is unanswered, as above, but for no handler."""
+        with self.lock:
+            while self._unanswered and (left := deadline - time.monotonic()) > 0:
+                self._quiet.wait(left)
+
     def _busy(self, own: object) -> str | None:
         if any(message is not own for message in self._in_hand):
             return "a handler still runs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
@@ -199,6 +200,13 @@ class ConnectionBase(Generic[RunnerT]):
         """Roll back what sessions have not committed, as their closing does."""
         for session in self._sessions:
             session.abandon()
+
+    def _close_keeper(self, timeout: float) -> None:
+        """Close within `timeout` seconds, after commits on their way: cut off, nobody knows what became of them."""
+        deadline = time.monotonic() + timeout
+        for session in self._sessions:
+            session.await_commits(deadline)
+        self._keeper.close(max(0.0, deadline - time.monotonic()))
 
     def _channel(
         self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None

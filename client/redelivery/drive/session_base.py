@@ -231,6 +231,10 @@ class SessionBase:
             for channel in channels:
                 self._seat.keeper.unsubscribe(channel, max(0.0, deadline - time.monotonic()))
 
+    def await_commits(self, deadline: float) -> None:
+        """Wait until the broker has answered all commits, or until `deadline`."""
+        self._holdings.at_work.wait_answered(deadline)
+
     def abandon(self, own: object = None) -> None:
         """Roll back what is not committed, as closing does; what another handler works on is left to the broker."""
         if self.mode == "transacted" and not self._closed:
