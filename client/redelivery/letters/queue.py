@@ -11,6 +11,7 @@ from redelivery.errors import AdapterError, ConfigurationError
 from redelivery.letters import export
 from redelivery.letters.going_back import Plan, Run, new_run
 from redelivery.letters.letter import DeadLetter, read_letter
+from redelivery.letters.memories import Memories
 from redelivery.letters.reading import Reading
 from redelivery.letters.report import Group, Purged, Redriven, summarise
 from redelivery.letters.selection import Filters, Selection
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
-    from redelivery.letters.letter import CauseOf
+    from redelivery.ledger import Ledger
+    from redelivery.letters.memories import CauseOf
 
     Told = Callable[[int], None]
 
@@ -38,6 +40,7 @@ def dead_letters(
     *,
     take: bool = False,
     idle: float = IDLE,
+    ledger: Ledger | str | None = None,
     cause_of: CauseOf | None = None,
     clock: Clock | None = None,
 ) -> DeadLetterQueue:
@@ -48,13 +51,16 @@ def dead_letters(
         queue: the dead-letter queue; by default the URI's `redelivery.deadLetterDestination`, or the broker's own.
         take: read by receiving and giving back, where the broker cannot show a queue without taking from it.
         idle: seconds (2 by default) after the last message when a queue that is taken from is at its end.
-        cause_of: asked for the cause of what the broker poisoned itself: `cause_of(destination, message_id)`.
+        ledger: the ledger of whoever consumed, as for `redelivery.connect`, or its URL; by default the URI's
+            `redelivery.ledger`. It tells of what the broker poisoned itself why it died, and where it came from. It is
+            only read: it must be there, and may be in use.
+        cause_of: asked before the ledger: `cause_of(destination, message_id)`.
         clock: a `redelivery.testing.ManualClock` in tests.
 
     Raises:
         ConfigurationError: an option, or an argument, cannot be honoured.
     """
-    return DeadLetterQueue(uri, queue, take=take, idle=idle, cause_of=cause_of, clock=clock)
+    return DeadLetterQueue(uri, queue, take=take, idle=idle, ledger=ledger, cause_of=cause_of, clock=clock)
 
 
 class DeadLetterQueue:
@@ -67,20 +73,22 @@ class DeadLetterQueue:
         *,
         take: bool,
         idle: float,
+        ledger: Ledger | str | None,
         cause_of: CauseOf | None,
         clock: Clock | None,
     ) -> None:
-        self._reading = Reading(uri, clock=clock)
+        self._reading = Reading(uri, ledger=cast("Ledger | None", ledger), clock=clock)
         self._given = None if queue is None else str(single(queue))
         self._take = take
         self._idle = seconds(idle, "idle")
         if not self._idle:
             raise ConfigurationError("idle must be more than 0 seconds", option="idle")
-        self._cause_of = cause_of
+        self._memories = Memories(self._reading.ledger, cause_of)
         self._limit: str | None = None
 
     def __enter__(self) -> Self:
-        """Connect. Raises as `Connection.__enter__` does."""
+        """Read the ledger, if there is one, and connect. Raises as `Connection.__enter__` does."""
+        self._memories.refresh()
         self._reading.__enter__()
         return self
 
@@ -148,6 +156,7 @@ class DeadLetterQueue:
     def _seen(self, selection: Selection) -> Iterator[tuple[Delivery, DeadLetter]]:
         reading, queue, now = self._reading, self.queue, self._reading.clock.time()
         self._limit, count = None, 0
+        self._memories.refresh()
         browses = reading.capabilities.browse and not self._take
         shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
         for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last count is looked at
@@ -167,7 +176,7 @@ class DeadLetterQueue:
 
     def _read(self, delivery: Delivery) -> DeadLetter:
         vouched = self._reading.settings.empty_body == "forward"
-        return read_letter(delivery, self.queue, self._cause_of, empty_is_whole=vouched)
+        return read_letter(delivery, self.queue, self._memories, empty_is_whole=vouched)
 
     # Taking away.
 
@@ -221,7 +230,10 @@ class DeadLetterQueue:
     def _done(self, plan: Plan, rate: float | None, told: Told | None, *, dry_run: bool) -> Redriven | Purged:
         if rate is not None and not seconds(rate, "rate"):
             raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
+        if plan.redrive is not None:
+            plan.redrive.origin = self._memories.origin
         if not dry_run:
+            self._memories.refresh()
             run = Run(self._reading, plan, self._read, rate=rate, idle=self._idle, told=told)
             return plan.report(run.carry_out())
         now = self._reading.clock.time()
