@@ -25,15 +25,19 @@ def look(path: Path, timeout: float, destination: str | None) -> list[Buried]:
         raise LedgerError(f"the ledger {path} is not a file")
     if not os.access(path, os.R_OK):
         raise LedgerError(f"the ledger {path} cannot be read: no permission")
-    address = path.absolute().as_uri()
-    try:
-        return _read(f"{address}?mode=ro", path, timeout, destination)
-    except sqlite3.OperationalError as error:
-        # Where it may not make the files of shared memory SQLite cannot read what others may be writing. Without a
-        # log of what is not in the file yet nobody is.
-        if "unable to open" not in str(error) or Path(f"{path}-wal").exists():
-            raise
-        return _read(f"{address}?immutable=1", path, timeout, destination)
+    address, log = path.absolute().as_uri(), Path(f"{path}-wal")
+    if not log.exists():
+        # Nobody has it open. Read as a file that nobody changes: else SQLite leaves files of shared memory behind, or
+        # cannot open it where it may not make them.
+        try:
+            found = _read(f"{address}?immutable=1", path, timeout, destination)
+        except (sqlite3.Error, LedgerError):
+            if not log.exists():
+                raise
+        else:
+            if not log.exists():
+                return found
+    return _read(f"{address}?mode=ro", path, timeout, destination)  # somebody has opened it
 
 
 def _read(address: str, path: Path, timeout: float, destination: str | None) -> list[Buried]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 
 from redelivery.core.convert import seconds
@@ -104,6 +105,11 @@ class DeadLetterQueue:
         return own or self._reading.capabilities.dead_letter_destination
 
     @property
+    def browses(self) -> bool:
+        """Whether a look takes nothing: then what would be done can be counted before. Only inside of `with`."""
+        return self._reading.capabilities.browse and not self._take
+
+    @property
     def limit(self) -> str | None:
         """Why the last look may not have shown everything, or None."""
         return self._limit
@@ -143,21 +149,36 @@ class DeadLetterQueue:
         raise AdapterError(f"there is no dead letter {message_id!r} in {self.queue}")
 
     def export(
-        self, target: IO[bytes], form: str = "jsonl", *, told: Told | None = None, **filters: Unpack[Filters]
+        self,
+        target: IO[bytes] | str | os.PathLike[str],
+        form: str = "jsonl",
+        *,
+        told: Told | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
-        """Write them to a binary file as `jsonl` or `parquet` (needs pyarrow); return how many.
+        """Write them as `jsonl` or `parquet` (needs pyarrow); return how many.
 
-        `told` is called with the number written so far. Other arguments and errors as `list`.
+        Args:
+            target: a binary file, or the name of one, which it gets only when all of it is written.
+            form: `jsonl` by default; the columns are in `redelivery.letters.export`.
+            told: called with the number written so far.
+            cause, destination, id, older_than, younger_than: which ones.
+
+        Raises:
+            ConfigurationError: there is no such form, or pyarrow is not installed.
+            OSError: it cannot be written; and as `list`.
         """
-        if form not in export.FORMATS:
-            raise ConfigurationError(f"format must be jsonl or parquet, not {form!r}", option="format")
-        return export.write(self.list(**filters), target, form, told)
+        export.check(form)
+        if not isinstance(target, str | os.PathLike):
+            return export.write(self.list(**filters), target, form, told)
+        with export.published(target) as file:
+            return export.write(self.list(**filters), file, form, told)
 
     def _seen(self, selection: Selection) -> Iterator[tuple[Delivery, DeadLetter]]:
         reading, queue, now = self._reading, self.queue, self._reading.clock.time()
         self._limit, count = None, 0
         self._memories.refresh()
-        browses = reading.capabilities.browse and not self._take
+        browses = self.browses
         shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
         for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last count is looked at
             letter = self._read(delivery)
