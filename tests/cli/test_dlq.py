@@ -178,4 +178,4 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with steps.shown():
         steps.expect(50000)
         steps(12345)
-    assert "12345/50000 redriven" in screen.getvalue()
+    assert "12345 of 50000 redriven" in screen.getvalue()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import redelivery
 from redelivery.cli.exits import PARTLY, Failure
-from redelivery.cli.show import console, note
+from redelivery.cli.show import console, duration, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -55,26 +55,20 @@ class Steps:
         if not self.live:
             yield
             return
-        from rich.progress import (  # noqa: PLC0415  # noqa: PLC0415
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-        columns = (
-            MofNCompleteColumn(), TextColumn(self.verb), BarColumn(20), TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-        )  # fmt: skip
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
         with Progress(*columns, console=console(err=True), redirect_stdout=False, transient=True) as bar:
-            task, began = bar.add_task(self.verb, total=None, rate=""), time.monotonic()
+            task, began = bar.add_task(self.verb, total=None), time.monotonic()
 
             def show(done: int, total: int | None) -> None:
                 took = time.monotonic() - began
-                rate = f"{done / took:,.0f}/s" if took >= 1 else ""
-                bar.update(task, completed=cast("float", done), total=total, rate=rate)
+                text = f"{done} {self.verb}" if total is None else f"{done} of {total} {self.verb}"
+                if took >= 1 and done:
+                    text += f", {done / took:,.0f}/s"
+                    if total is not None:
+                        text += f", {duration(max(0, total - done) / done * took // 1 * 1000)} left"
+                bar.update(task, description=text, completed=cast("float", done), total=total)
 
             self._show = show
             try:
