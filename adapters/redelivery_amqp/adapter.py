@@ -12,6 +12,7 @@ from redelivery.core.commands import (
     Commit,
     Credit,
     Forward,
+    ForwardAll,
     Hold,
     Poison,
     Release,
@@ -91,6 +92,8 @@ class AmqpAdapter:
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
+            case ForwardAll():
+                self._forward_all(link, command.forwards)
             case Send():
                 self._send(link, command)
             case Commit():
@@ -111,17 +114,32 @@ class AmqpAdapter:
         link.links.reject(delivery, self._confirmation(link, delivery))
 
     def _forward(self, link: Link, command: Forward) -> None:
+        if link.profile.capabilities.forward == "atomic":
+            self._forward_all(link, (command,))
+            return
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
-        answer, profile = self._confirmation(link, delivery), link.profile
-        copy = copied(command, delivery, profile, link.wall_clock())
+        answer = self._confirmation(link, delivery)
+        copy = copied(command, delivery, link.profile, link.wall_clock())
         outlet = link.links.outlet(command.copy.destination)
+        outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
 
-        if profile.capabilities.forward == "atomic":
-            _transfer(link, [(outlet, copy)], [delivery], answer)
-        else:
-            outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
+    def _forward_all(self, link: Link, commands: Sequence[Forward]) -> None:
+        own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
+        if not own:
+            return
+        answers, now = [self._confirmation(link, delivery) for delivery in own], link.wall_clock()
+
+        def answer(error: RedeliveryError | None) -> None:
+            for each in answers:
+                each(error)
+
+        copies = [
+            (link.links.outlet(each.copy.destination), copied(each, delivery, link.profile, now))
+            for delivery, each in own.items()
+        ]
+        _transfer(link, copies, list(own), answer)
 
     def _confirmation(self, link: Link, delivery: AmqpDelivery) -> Callable[[RedeliveryError | None], None]:
         sink = self._sink

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redelivery.core.capabilities import cannot_browse
 from redelivery_stomp.profile import NEVER_COPIED, NEVER_COPIED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redelivery.core.commands import Forward
+    from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.profile import Profile
 
-__all__ = ["cannot_send", "copy_of", "send_headers", "subscribe_headers"]
+__all__ = ["cannot_send", "cannot_subscribe", "copy_of", "send_headers", "subscribe_headers"]
 
 
 def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tuple[str, object]]:
@@ -57,6 +58,16 @@ def cannot_send(profile: Profile, message: Outgoing) -> str | None:
     for name in profile.protocol_headers.intersection(message.headers):
         return f"header {name!r} is STOMP's own and cannot be set"
     return profile.cannot_send(message)
+
+
+def cannot_subscribe(profile: Profile, command: Subscribe) -> str | None:
+    """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
+    wrong = profile.problem(command.destination)
+    if command.browse and not profile.capabilities.browse:
+        return cannot_browse(profile.capabilities)
+    if wrong is None and command.dead_letter is not None:
+        wrong = profile.cannot_keep(command.dead_letter)
+    return wrong
 
 
 def copy_of(profile: Profile, command: Forward) -> Outgoing:

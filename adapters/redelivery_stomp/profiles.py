@@ -106,7 +106,11 @@ class Artemis(Profile):
     """ActiveMQ Artemis: NACK discards, and an ACK inside a transaction takes effect at once, so a copy goes first."""
 
     capabilities = Capabilities(
-        broker="artemis", forward="confirmed", window_in_bytes=True, dead_letter_destination="queue://DLQ"
+        broker="artemis",
+        forward="confirmed",
+        drops_second_copy=True,
+        window_in_bytes=True,
+        dead_letter_destination="queue://DLQ",
     )
     handle = b"\nmessage-id:"  # its `ack` is the same, unless the producer has set a header of that name
     group_header = "_AMQ_GROUP_ID"

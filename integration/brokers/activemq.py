@@ -20,7 +20,8 @@ class ActiveMQ(Broker):
     """Classic, embedded in a small Java program of our own (its archive is not in Maven, its jars are).
 
     Default policies (shared dead-letter queue, 200 messages paged in); login required; nobody may touch
-    `denied.>`; queues below `ind.` have a dead-letter queue each, which also takes non-persistent messages.
+    `denied.>`; queues below `ind.` have a dead-letter queue each, which also takes non-persistent messages; of queues
+    below `wide.` 100,000 are paged in.
     AMQP messages are stored as JMS messages, which the other protocols can read. In a container the program
     runs on the jars of the image.
     """

@@ -77,8 +77,12 @@ public class ClassicBroker {
         strategy.setProcessNonPersistent(true);
         individual.setDeadLetterStrategy(strategy);
         individual.setExpireMessagesPeriod(1000);
+        PolicyEntry wide = new PolicyEntry(); // looks at all messages, not at 400 of them
+        wide.setQueue("wide.>");
+        wide.setMaxPageSize(100_000);
+        wide.setMaxBrowsePageSize(100_000);
         PolicyMap map = new PolicyMap();
-        map.setPolicyEntries(List.of(shared, individual));
+        map.setPolicyEntries(List.of(shared, individual, wide));
         return map;
     }
 

@@ -203,5 +203,8 @@ class Attempts(Moves):
         if not record.copied:
             cause = "unknown" if record.cause is None else record.cause.text
             at = now + self.wall_offset
-            buried = Buried(delivery.destination, delivery.message_id, cause, record.count, at)
+            entry = self._entry(record)
+            buried = Buried(
+                delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
+            )
         return [*self._poisoning.confirmed(delivery, None, now), Bury(delivery, key, buried)]

@@ -18,6 +18,8 @@ class Capabilities:
     a message. `poison_on_request`: it keeps a message if the broker is configured so; used for `deadLetter=ack` only.
     `forward`: how safe "send the copy, then accept" is: `atomic` (one transaction) or `confirmed`
     (the copy is confirmed first; a crash in between leaves a duplicate, never a loss).
+    `drops_second_copy`: it drops a copy that is sent again because the acknowledgement of its original was lost, also
+    when another process sends it.
     `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
     `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
     `release`: a delivery can be given back uncounted.
@@ -39,6 +41,7 @@ class Capabilities:
     poison_non_persistent: bool = False
     poison_on_request: bool = False
     forward: Literal["atomic", "confirmed"] = "confirmed"
+    drops_second_copy: bool = False
     flow: bool = False
     window_in_bytes: bool = False
     release: bool = False

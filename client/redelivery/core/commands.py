@@ -151,6 +151,16 @@ class Forward:
 
 
 @dataclass(frozen=True, slots=True)
+class ForwardAll:
+    """Carry these out in one transaction, all or nothing; report `Confirmed` for each, all with the one answer.
+
+    Only where the capabilities say that forwarding is atomic. A delivery of an older epoch is left out.
+    """
+
+    forwards: Sequence[Forward]
+
+
+@dataclass(frozen=True, slots=True)
 class Dropped:
     """The delivery was poison, or had expired, and is accepted without a dead letter, as configured. For the log."""
 
@@ -244,7 +254,9 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
     return isinstance(first, Subscribe) and first.epoch not in (0, epoch)
 
 
-AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send | Commit
+AdapterCommand = (
+    Accept | Hold | Poison | Forward | ForwardAll | Release | Credit | Subscribe | Unsubscribe | Send | Commit
+)
 LedgerCommand = LookUp | Mark | Clear | Bury
 Command = (
     Dispatch

@@ -15,7 +15,7 @@ from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_letter import DeadLetters, Route
@@ -107,6 +107,8 @@ class Redrive:
         self.destination = destination
         self.quarantine = quarantine
         self.maximum_redrives = maximum_redrives
+        self.origin: Callable[[Delivery], str | None] = origin_of
+        """Where a dead letter came from: a ledger may know more than its properties."""
         self.refusal: RedeliveryError | None = None
         """The last error that the broker answered a copy with: the driver tells."""
 
@@ -124,7 +126,7 @@ class Redrive:
         """Return where a dead letter goes, or None if nobody knows."""
         if self.quarantine is not None and redrives_of(delivery.headers) >= self.maximum_redrives:
             return self.quarantine
-        return self.destination or origin_of(delivery)
+        return self.destination or self.origin(delivery)
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float

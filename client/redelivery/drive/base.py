@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from redelivery.drive.holdings import Holdings
     from redelivery.drive.overdue import Overdue
     from redelivery.drive.session_base import SessionBase
-    from redelivery.ledger import Ledger
     from redelivery.message import Message
     from redelivery.settings import Endpoint, Settings
 
@@ -79,6 +78,7 @@ class ConnectionBase(Generic[RunnerT]):
 
     _maker = "connect"
     _awaits = False  # handlers
+    _counts = True  # by the ledger that it is given
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         known(options, ConnectOptions)
@@ -90,7 +90,8 @@ class ConnectionBase(Generic[RunnerT]):
         adapter = adapter_for(self.settings.scheme)
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = log.guarded(options.get("observer"))
-        self._counting = _counting(checked_ledger(options.get("ledger"), self.settings))
+        self._ledger = checked_ledger(options.get("ledger"), self.settings)
+        self._counting = Counting(self._ledger) if self._ledger is not None and self._counts else None
         self._keeper = Keeper(self.settings, adapter, self._clock, self._counting)
         self._channels = self._keeper.totals.channels  # of the consumers that are open
         self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
@@ -236,10 +237,6 @@ class ConnectionBase(Generic[RunnerT]):
         channel.inherit()
         self._keeper.totals.add(channel)
         return channel
-
-
-def _counting(ledger: Ledger | None) -> Counting | None:
-    return None if ledger is None else Counting(ledger)
 
 
 def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
