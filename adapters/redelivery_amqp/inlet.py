@@ -104,13 +104,15 @@ class Inlet:
         """Tell that the broker has ended the consumer."""
         self._tell(error)
 
-    def detach(self) -> None:
-        """End the link; a durable subscription stays."""
+    def detach(self, *, alone: bool = False) -> None:
+        """End the link, and its session unless it is to end `alone`; a durable subscription stays."""
         self.ended = True
         if self._receiver is None:
             return
         if self.command.subscription is not None:
             self._receiver.detach()
+        elif alone:
+            self._receiver.close()
         else:
             self.close()
 

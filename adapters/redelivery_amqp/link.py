@@ -133,10 +133,16 @@ class Link:
                 self._closed.set()
             else:
                 self.links.end()
+                self._stream.flush()
+        if not self.over:
+            self.links.endings.wait(
+                timeout
+            )  # RabbitMQ closes at once, and gives back what it was told to later
+        with self.wire.lock:
             self.over = True
             self.wire.connection.close()
             self._stream.flush()
-        self._closed.wait(timeout)
+        self._closed.wait(max(0.0, deadline - time.monotonic()))
         self._stream.stop(max(0.1, deadline - time.monotonic()))
 
     # What the adapter and the links ask for, with the wire's lock held.

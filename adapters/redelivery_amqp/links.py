@@ -17,6 +17,7 @@ from redelivery_amqp.barrier import Barrier
 from redelivery_amqp.blame import Blame, end_of
 from redelivery_amqp.browsing import Browses
 from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.endings import Endings
 from redelivery_amqp.inlet import GONE, Inlet, refusal
 from redelivery_amqp.outlet import COORDINATOR, Outlet
 from redelivery_amqp.wire import REJECTED, RELEASED
@@ -68,7 +69,7 @@ class Links:
         self._numbers = 0
         self._barriers = itertools.count(1)
         self._blame = Blame()
-        self._ending: list[Inlet | Outlet] = []
+        self.endings = Endings(in_turn=profile.sessions_in_turn)
         self._browses = Browses(wire, begins_anew=profile.begins_anew)
 
     # What the adapter asks for.
@@ -86,6 +87,9 @@ class Links:
 
     def attach(self, inlet: Inlet) -> None:
         """Ask for a consumer's link, unless it has ended meanwhile."""
+        self.endings.begin(lambda: self._attach(inlet))
+
+    def _attach(self, inlet: Inlet) -> None:
         name = inlet.command.subscription or f"{self._container}-{self._epoch}-{inlet.consumer}"
         if name in self._named:
             # The link of a durable subscription is known by its name, and the old one has not ended yet.
@@ -130,7 +134,7 @@ class Links:
     def _leave(self, inlet: Inlet) -> None:
         self._browses.remove(inlet)
         self._give_back(inlet)
-        inlet.detach()
+        self.endings.leave(inlet)
 
     def end(self) -> None:
         """End every consumer's link, before the connection is closed.
@@ -173,7 +177,8 @@ class Links:
             outlet = self._outlets[destination] = Outlet(where)
             name = f"{self._container}-{self._epoch}-to-{len(self._named)}-{where}"
             self._named[name] = outlet
-            outlet.attach(self._wire.connection, name, destination, self._profile)
+            connection = self._wire.connection
+            self.endings.begin(lambda: outlet.attach(connection, name, destination, self._profile))
         return outlet
 
     def reject(self, delivery: AmqpDelivery, answer: Answer) -> None:
@@ -211,9 +216,7 @@ class Links:
         for one in [one for one in self._named.values() if one.session == event.session]:
             self._end(one, event.session.remote_condition)
         event.session.close()
-        for one in [one for one in self._ending if one.session == event.session]:
-            self._ending.remove(one)
-            one.free()
+        self.endings.over(event.session)
 
     def on_opened(self, event: proton.Event) -> None:
         """The broker has answered an attach."""
@@ -246,16 +249,16 @@ class Links:
             return
         if isinstance(one, Outlet):
             self._outlets = {to: known for to, known in self._outlets.items() if known is not one}
-            self._close(one)
+            self.endings.close(one)
             verb = "ended the link to" if one.attached else "refused to take messages for"
             one.fail(refusal(f"the broker {verb} {one.where}", condition, self._wire.masked))
             return
         self._by_handle.pop(one.handle, None)
         if one.ended:
-            one.free()
+            self.endings.answered(one)
             return
         one.ended = True
-        self._close(one)
+        self.endings.close(one)
         self._inlets.pop(one.consumer, None)
         if not one.attached:
             one.answer(
@@ -268,15 +271,6 @@ class Links:
         else:  # a time-out of RabbitMQ's, an administrator: the next connection subscribes again
             self._broken(error, end_of(None if condition is None else condition.name))
 
-    def _close(self, one: Inlet | Outlet) -> None:
-        """Answer the end of a link, and end its session.
-
-        Kept until the broker has ended the session too: proton would give its channel to the next one, with no end
-        before its begin, and Broker-J closes a connection over that.
-        """
-        one.close()
-        self._ending.append(one)
-
     def suspect(self, end: End) -> tuple[Hashable | None, int | None]:
         """Return the message over which the connection ended, and its consumer, where they are known."""
         inlets = [inlet for inlet in self._inlets.values() if inlet.attached]
@@ -285,6 +279,7 @@ class Links:
 
     def fail(self, error: RedeliveryError) -> None:
         """The connection is gone: tell all who wait for an answer."""
+        self.endings.fail()
         for one in self._named.values():
             if isinstance(one, Outlet | Barrier):
                 one.fail(error)

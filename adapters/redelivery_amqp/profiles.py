@@ -33,6 +33,8 @@ class Profile(ABC):
     """Whether the header's `delivery-count` means anything."""
     begins_anew: ClassVar[bool] = False
     """Whether each drain of a browse shows the queue from its head again."""
+    sessions_in_turn: ClassVar[bool] = False
+    """Whether a session must be over before another begins: the broker still answers on its channel."""
     delay: ClassVar[str | None] = None
     """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
 
@@ -169,6 +171,7 @@ class RabbitMQ(Profile):
         dead_letter_destination="queue://DLQ",
     )
     durable_terminus = True
+    sessions_in_turn = True
     tells_count = False  # always 0, of quorum queues too
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
 

@@ -1,0 +1,48 @@
+"""Looks and redrives at once after each other, over one connection and over several: each finds all there is."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.dead_letter_fill import CAUSES, fill, with_cause
+from integration.peers import PAIRS
+from integration.test_dead_letters import BROWSE, received
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+
+COUNT = 3500  # RabbitMQ takes a noticeable time to take back as many
+PAGE = 350  # of Classic, which shows no more than 400
+
+
+@pytest.mark.parametrize("peer", PAIRS, ids="-".join, indirect=True)
+def test_one_after_the_other(
+    peer: tuple[Broker, str], unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each counts all that is left, sends what is meant exactly once, and keeps its connection."""
+    broker, protocol = peer
+    count = PAGE if broker.name == "activemq" else COUNT
+    dead, uri = f"{unique_queue}.dead", broker.uri(protocol=protocol)
+    fill(broker, protocol, dead, unique_queue, count)
+    take, some = (broker.name, protocol) not in BROWSE, len(with_cause(CAUSES[1], count))
+    with caplog.at_level(logging.WARNING, logger="redelivery"):
+        with redelivery.dead_letters(uri, dead, take=take) as tools:
+            assert sum(group.count for group in tools.summary()) == count
+            done = tools.redrive(cause=CAUSES[1])
+            assert (done.redriven, done.complete) == (some, True)
+            assert sum(group.count for group in tools.summary()) == count - some
+        with redelivery.dead_letters(uri, dead, take=take) as tools:
+            assert sum(group.count for group in tools.summary()) == count - some
+        with redelivery.dead_letters(uri, dead, take=take) as tools:
+            done = tools.redrive()
+            assert (done.redriven, done.complete) == (count - some, True)
+            assert tools.summary() == []
+    assert not caplog.messages, "no connection was lost"
+    with redelivery.connect(uri) as connection:
+        back = Counter(m.headers["redeliveryOriginalId"] for m in received(connection, unique_queue, count))
+    assert (len(back), back.total()) == (count, count)

@@ -1,0 +1,74 @@
+"""The ends of sessions where a broker answers on the channel that the next one would have."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery_amqp.endings import Endings
+
+
+class Consumer:
+    """A consumer's link that writes down what is done with it; it is its own session."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self._name = name
+        self._log = log
+        self.handle: object | None = self
+        self.session = self
+
+    def detach(self, *, alone: bool) -> None:
+        """The link is ended, with its session or without."""
+        self._log.append(f"{self._name} link ends" if alone else f"{self._name} ends")
+
+    def close(self) -> None:
+        """Its session is ended."""
+        self._log.append(f"{self._name} session ends")
+
+    def free(self) -> None:
+        """It is dropped."""
+        self._log.append(f"{self._name} is freed")
+
+
+def test_a_session_begins_when_the_one_before_is_over() -> None:
+    """Where sessions go in turn the link's end is answered, then the session's, and only then the next one begins."""
+    log: list[str] = []
+    endings, old = Endings(in_turn=True), cast("Any", Consumer("old", log))
+    endings.begin(lambda: log.append("first begins"))
+    endings.leave(old)
+    endings.begin(lambda: log.append("next begins"))
+    assert log == ["first begins", "old link ends"]
+    endings.answered(old)
+    endings.begin(lambda: log.append("last begins"))
+    assert log[2:] == ["old session ends"]
+    endings.over(old)
+    assert log[3:] == ["old is freed", "next begins", "last begins"]
+
+
+def test_elsewhere_nobody_waits() -> None:
+    """Without turns a link ends with its session, and the next begins at once."""
+    log: list[str] = []
+    endings, old = Endings(in_turn=False), cast("Any", Consumer("old", log))
+    endings.leave(old)
+    endings.begin(lambda: log.append("next begins"))
+    endings.wait(0.0)
+    endings.answered(old)
+    assert log == ["old ends", "next begins", "old is freed"]
+
+
+def test_a_lost_connection_ends_all_turns() -> None:
+    """What waited for an answer is dropped with the connection, and nobody waits any more; nor for what never stood."""
+    log: list[str] = []
+    endings, old, never = Endings(in_turn=True), Consumer("old", log), Consumer("never", log)
+    never.handle = None
+    endings.leave(cast("Any", never))
+    endings.begin(lambda: log.append("next begins"))
+    endings.leave(cast("Any", old))
+    endings.begin(lambda: log.append("dropped"))
+    endings.fail()
+    endings.wait(10.0)
+    endings.over(cast("Any", old))
+    assert "dropped" not in log
