@@ -47,7 +47,10 @@ def fill(broker: Broker, protocol: str, queue: str, origin: str, count: int) -> 
     with RawAmqp(broker, timeout=120) as amqp:
         link, tags, last = amqp.declare(queue).link, itertools.count(), None
         for number in range(count):
-            message = proton.Message(body=b"%d" % number, durable=True, properties=properties(number, origin))
+            told = properties(number, origin)
+            message = proton.Message(
+                id=f"ID:{queue}:{number}", body=b"%d" % number, durable=True, properties=told
+            )
             message.inferred = True
             if link.credit <= 0:
                 amqp.connection.wait(lambda: link.credit > 0)

@@ -173,10 +173,28 @@ def test_looking_changes_nothing(peer: tuple[Broker, str], address: str, unique_
             else:
                 assert [len(list(dead)) for _ in range(3)] == [4, 4, 4]
                 assert len(list(dead.list(cause="KeyError"))) == 2
-        with redelivery.dead_letters(address, queue=f"{unique_queue}.none", take=True, idle=0.5) as none:
-            assert none.summary() == []
     other = f"{address.removesuffix('.dead')}.other"
     with redelivery.connect(other, policies=NO_RETRY) as connection:
         seen = received(connection, f"{unique_queue}.dead", 4)
         assert len(seen) == 4
         assert not any(message.redelivered for message in seen)
+
+
+TELLS_MISSING = {("rabbitmq", "stomp"), ("rabbitmq", "amqp"), ("brokerj", "amqp")}
+
+
+@pairs
+def test_a_queue_that_is_not_there(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Where the broker makes none by its being looked at, one sentence names it, each time; elsewhere it is empty."""
+    broker, protocol = peer
+    queue = f"absent.{unique_queue}"  # the name that Broker-J's configuration makes no queue for
+    for take in (True, (broker.name, protocol) not in BROWSE):
+        with redelivery.dead_letters(broker.uri(protocol=protocol), queue, take=take, idle=0.5) as tools:
+            if (broker.name, protocol) in TELLS_MISSING:
+                with pytest.raises(redelivery.AdapterError, match=queue):
+                    tools.summary()
+                with pytest.raises(redelivery.AdapterError, match=queue):
+                    tools.redrive()
+            else:
+                assert tools.summary() == []
+                assert tools.redrive().redriven == 0

@@ -80,7 +80,8 @@ class Inlet:
 
     def describe(self, source: proton.Terminus) -> None:
         """Say where the messages are to come from."""
-        source.address = self.profile.pattern(self.destination)
+        address = self.profile.standing if self.command.existing else self.profile.pattern
+        source.address = address(self.destination)
         if self.command.browse:
             source.distribution_mode = proton.Terminus.DIST_MODE_COPY
         if self.profile.capability and self.kind != "native":

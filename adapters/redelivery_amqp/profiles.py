@@ -48,6 +48,10 @@ class Profile(ABC):
         many = not destination.startswith("native://") and (address == ">" or address.endswith((".>", "/>")))
         return f"{address[:-1]}{self.rest}" if many else address
 
+    def standing(self, destination: str) -> str:
+        """Return the address of a queue that is not to be made, where there is such an address."""
+        return self.pattern(destination)
+
     def qualified(self, address: str, kind: str) -> str:
         """Return a qualified destination for an address; `kind` is that of its subscription, or `queue`."""
         for known in KINDS:
@@ -178,6 +182,10 @@ class RabbitMQ(Profile):
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
         return self._prefixes[kind] + name
+
+    def standing(self, destination: str) -> str:
+        kind, _, name = destination.partition("://")
+        return f"/amq/queue/{name}" if kind == "queue" else self.address(destination)
 
     def qualified(self, address: str, kind: str) -> str:
         for prefix, read in (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic")):

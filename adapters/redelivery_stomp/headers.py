@@ -23,7 +23,8 @@ def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tup
     """Yield the headers of SUBSCRIBE; `identity` tells apart the subscriptions of one consumer."""
     command, profile = subscription.command, subscription.profile
     yield "id", identity
-    yield "destination", profile.pattern(command.destination)
+    address = profile.standing if command.existing else profile.pattern
+    yield "destination", address(command.destination)
     yield (
         "ack",
         "auto" if command.browse else "client-individual",

@@ -107,6 +107,10 @@ class Profile(ABC):
         """Return the `destination` header of SUBSCRIBE, where `*` and `>` are Classic's wildcards."""
         return self.address(destination)
 
+    def standing(self, destination: str) -> str:
+        """Return the `destination` header of SUBSCRIBE for a queue that is not to be made, where there is one."""
+        return self.pattern(destination)
+
     def reply_address(self, destination: str) -> str:
         """Return the `reply-to` header for a qualified destination, so that a JMS client sees its kind."""
         return self.address(destination)

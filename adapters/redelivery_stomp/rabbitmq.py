@@ -141,6 +141,10 @@ class RabbitMQ(Profile):
         many = destination.startswith("topic://") and address.endswith(("/>", ".>"))
         return f"{address[:-1]}#" if many else address
 
+    def standing(self, destination: str) -> str:
+        address = self.address(destination)
+        return f"/amq{address}" if address.startswith("/queue/") else address
+
     def qualified(self, address: str, kind: str) -> str:
         for prefix, read in self._read:
             if address.startswith(prefix):
@@ -163,7 +167,7 @@ class RabbitMQ(Profile):
             yield "durable", True
             yield "auto-delete", False
             yield "x-queue-name", f"stomp-subscription-{self.client_id}.{command.subscription}"
-        elif command.destination.startswith("queue://"):
+        elif command.destination.startswith("queue://") and not command.existing:
             yield from self.queue_arguments
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:

@@ -171,9 +171,39 @@ def test_a_lost_connection(broker: MemoryBroker, bury: Any) -> None:
             at = next(cuts, -1)
 
     with redelivery.dead_letters(broker.uri) as tools:
-        tools.redrive(told=told)
+        assert tools.redrive(told=told).redriven == 50, "what came again is counted once"
     assert sorted(int(held.text) for held in broker.messages("orders")) == list(range(50))
     assert broker.depth("DLQ") == 0
+
+
+@pytest.mark.parametrize("take", [False, True])
+def test_a_broker_that_is_slow_to_hand_out(broker: MemoryBroker, bury: Any, *, take: bool) -> None:
+    """Silence alone is no end: looks and redrives go on when the queue has been looked at, or asked for, again."""
+    for number in range(5):
+        bury(str(number), origin="queue://orders")
+    silences, real = [True, True], Taker.take
+
+    def slow(taker: Taker, *arguments: Any) -> Any:
+        return None if silences and silences.pop() else real(taker, *arguments)
+
+    with redelivery.dead_letters(broker.uri, take=take) as tools, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Taker, "take", slow)
+        silences[:] = [True]
+        assert len(list(tools)) == 5
+        silences[:] = [True]
+        done = tools.redrive()
+    assert (done.redriven, done.complete, broker.depth("DLQ")) == (5, True, 0)
+
+
+def test_what_does_not_come(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """What can be seen and is never handed out makes a report incomplete, of a redrive and of a purge."""
+    bury(origin="queue://orders")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Taker, "take", lambda *_: None)
+        for done in (tools.redrive(), tools.purge()):
+            assert not done.complete
+            assert "1 dead letters that are meant are still there" in str(done.incomplete)
+    assert broker.depth("DLQ") == 1
 
 
 def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:

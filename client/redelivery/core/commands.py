@@ -208,6 +208,8 @@ class Subscribe:
     `browse`: show what is on the queue and take nothing: what arrives is never settled. `Credit` asks for so many more,
     where there is flow; `Browsed` tells the end. Refused where the capabilities have no `browse`.
 
+    `existing`: the queue is not to be made, where the broker can be told so: one that is not there is refused.
+
     `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
     """
 
@@ -219,6 +221,7 @@ class Subscribe:
     dead_letter: str | None = None
     epoch: int = 0
     browse: bool = False
+    existing: bool = False
 
 
 @dataclass(frozen=True, slots=True)

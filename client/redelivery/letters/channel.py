@@ -11,7 +11,7 @@ from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
 from redelivery.drive.channel import Channel
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
@@ -30,6 +30,8 @@ class Taker(Channel):
     """Takes dead letters one by one; each is kept here until the end, sent on, or dropped."""
 
     redrive: Redrive
+    confirmed: Callable[[Delivery], None] | None = None
+    """Told of each copy that the broker has confirmed, on the adapter's thread."""
 
     def _now(self) -> float:
         now = super()._now()
@@ -48,9 +50,11 @@ class Taker(Channel):
         """Leave nothing to others: a dead letter that was held here waits for nothing."""
 
     def feed(self, event: Event) -> None:
-        """Feed an event; keep what the broker says against a copy."""
+        """Feed an event; keep what the broker says of a copy."""
         if isinstance(event, Confirmed) and event.error is not None:
             self.redrive.refusal = event.error
+        elif isinstance(event, Confirmed) and self.confirmed is not None:
+            self.confirmed(event.delivery)
         super().feed(event)
 
     def keep(self, delivery: Delivery) -> None:

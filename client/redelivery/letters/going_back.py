@@ -28,6 +28,7 @@ BATCH_BYTES = 1024 * 1024  # of their bodies, about
 BATCH_TIME = (
     0.1  # seconds' worth of copies at most in one, where there is a rate: it is no rate by the second else
 )
+LOOKS = 5  # at a queue that can be shown, while there is more that is meant
 COMPANY = 0.02  # seconds that dead letters wait for others, while the transaction before them is on its way
 Verdict = str
 
@@ -107,7 +108,7 @@ class Run:
         self._rate = rate
         self._idle = idle
         self._told = told
-        self._done = 0
+        self._sent = 0
         self._began = reading.clock.monotonic()
         able = reading.capabilities
         self._together = able.forward == "atomic"
@@ -128,24 +129,38 @@ class Run:
         able, plan = self._reading.capabilities, self._plan
         selector = plan.selection.selector() if able.selectors else None
         redrive = plan.redrive or Redrive("")
-        with ExitStack() as stack:
-            taker = self._opened(stack, redrive, selector)
-            held = self._take_all(taker)
         most = HELD if able.max_unacknowledged is None else min(HELD, able.max_unacknowledged)
+        shown = meant = held = 0
+        for _ in range(LOOKS if able.browse else 1):
+            plan.left.clear()
+            with ExitStack() as stack:
+                taker = self._opened(stack, redrive, selector)
+                taker.confirmed = plan.gone
+                held = self._take_all(taker)
+            shown, meant = self._look() if able.browse else (0, 0)
+            if not meant or held >= most:
+                break
         if held >= most:
             return (
                 f"{held} dead letters that stay are held here, and {able.broker} hands out no more; "
                 "narrow the filters, or deal with the others first"
             )
         limit = able.browse_limit
-        if limit is not None and not plan.selection.everything:
-            left = sum(1 for _ in self._reading.shown(plan.queue))
-            if left >= limit:
-                return (
-                    f"{able.broker} looks for what is meant among the first {limit} dead letters only; "
-                    "deal with the others first, or raise its maxBrowsePageSize and maxPageSize"
-                )
+        if limit is not None and not plan.selection.everything and shown >= limit:
+            return (
+                f"{able.broker} looks for what is meant among the first {limit} dead letters only; "
+                "deal with the others first, or raise its maxBrowsePageSize and maxPageSize"
+            )
+        if meant:
+            return f"{meant} dead letters that are meant are still there: they came meanwhile, or another has them"
         return None
+
+    def _look(self) -> tuple[int, int]:
+        """Return how many are on the queue, and how many of them are meant: that nothing came does not tell it."""
+        plan, now, shown, meant = self._plan, self._reading.clock.time(), 0, 0
+        for shown, delivery in enumerate(self._reading.shown(plan.queue), 1):  # noqa: B007 - the last is returned
+            meant += plan.judge(self._read(delivery), delivery, now) == "go"
+        return shown, meant
 
     def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> Taker:
         """Begin to consume; without the selector, which only saves work, where it is refused."""
@@ -160,6 +175,7 @@ class Run:
     def _take_all(self, taker: Taker) -> int:
         gathered: list[Delivery] = []
         plan, held = self._plan, 0
+        asked = self._reading.capabilities.browse  # else the end is known by the look that follows
         while True:
             delivery = taker.take(None, self._patience(taker, gathered))
             if delivery is None:
@@ -167,18 +183,23 @@ class Run:
                     self._send(taker, gathered)
                 elif taker.engine.unconfirmed:
                     taker.wait_below(1)
-                    self._tell(taker)
-                else:
+                    self._tell()
+                elif asked:
                     return held
+                else:
+                    self._reading.ask(plan.queue)
+                    asked = True
                 continue
+            asked = self._reading.capabilities.browse
             verdict = plan.judge(self._read(delivery), delivery, self._reading.clock.time())
             if verdict != "go":
                 held += 1
                 plan.left[verdict] += 1
                 taker.keep(delivery)
             elif plan.redrive is None:
-                self._count([delivery] if taker.drop(delivery) else [])
-                self._tell(taker)
+                if taker.drop(delivery):
+                    plan.gone(delivery)
+                self._tell()
             else:
                 gathered.append(delivery)
                 if self._enough(gathered):
@@ -197,21 +218,16 @@ class Run:
         """Send what is gathered; then wait until so much is confirmed that more may be on its way."""
         clock = self._reading.clock
         if self._rate is not None:
-            self._reading.pause(self._began + self._done / self._rate - clock.monotonic())
-        self._count(taker.send_on(gathered, together=self._together))
+            self._reading.pause(self._began + self._sent / self._rate - clock.monotonic())
+        self._sent += len(taker.send_on(gathered, together=self._together))
         gathered.clear()
         taker.wait_below(self._below)
-        self._tell(taker)
+        self._tell()
 
-    def _count(self, gone: Sequence[Delivery]) -> None:
-        for delivery in gone:
-            self._plan.gone(delivery)
-        self._done += len(gone)
-
-    def _tell(self, taker: Taker) -> None:
-        """Tell how many are confirmed."""
+    def _tell(self) -> None:
+        """Tell how many have gone: of a redrive, whose copies are confirmed."""
         if self._told is not None:
-            self._told(self._done - taker.engine.unconfirmed)
+            self._told(self._plan.destinations.total())
 
 
 def new_run() -> str:

@@ -70,7 +70,9 @@ class Reading(Connection):
             raise ConfigurationError(cannot_browse(self.capabilities), option="take")
         number = next(self._numbers)
         browser = Browser(
-            Subscribe(number, queue, window=CREDIT, browse=True), self._keeper.write, self._clock
+            Subscribe(number, queue, window=CREDIT, browse=True, existing=True),
+            self._keeper.write,
+            self._clock,
         )
         self._keeper.browsers[number] = browser
         try:
@@ -79,22 +81,48 @@ class Reading(Connection):
             del self._keeper.browsers[number]
 
     def taken(self, queue: str, idle: float) -> Iterator[Delivery]:
-        """Go through what is on a queue by taking it, until nothing has come for `idle` seconds; then give it back."""
+        """Go through what is on a queue by taking it, until nothing comes any more; then give it back.
+
+        Its end: nothing for `idle` seconds, before the broker has answered for the queue, and after it.
+        """
+        asked = False
         with self.taker(queue, Redrive("")) as taker:
-            while (delivery := taker.take(None, idle)) is not None:
-                yield delivery
-                taker.keep(delivery)
+            while True:
+                delivery = taker.take(None, idle)
+                if delivery is not None:
+                    asked = False
+                    yield delivery
+                    taker.keep(delivery)
+                elif asked:
+                    return
+                else:
+                    self.ask(queue)
+                    asked = True
+
+    def ask(self, queue: str) -> None:
+        """Have the broker answer for a queue: so it is not merely slow to hand out what is there.
+
+        A second consumer is begun and ended; what it is given goes back, to the first.
+
+        Raises:
+            TransportError: it does not answer.
+        """
+        with self.taker(queue, Redrive(""), credit=1):
+            pass
 
     @contextmanager
-    def taker(self, queue: str, redrive: Redrive, selector: str | None = None) -> Generator[Taker]:
+    def taker(
+        self, queue: str, redrive: Redrive, selector: str | None = None, credit: int = CREDIT
+    ) -> Generator[Taker]:
         """Consume a dead-letter queue; at the end what is held is given back."""
         able = self.capabilities
-        settings = replace(self.settings, credit=CREDIT, max_parked=HELD, ordering="non_blocking")
+        settings = replace(self.settings, credit=credit, max_parked=HELD, ordering="non_blocking")
         subscribe, engine = planned(
             next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
         )
-        window = CREDIT + (WIDE if able.window_in_bytes else HELD)
-        taker = Taker(replace(subscribe, window=window), engine, self._keeper, self._clock, settings.policies)
+        window = credit + (WIDE if able.window_in_bytes else HELD)
+        subscribe = replace(subscribe, window=window, existing=True)
+        taker = Taker(subscribe, engine, self._keeper, self._clock, settings.policies)
         taker.redrive = redrive
         self._keeper.totals.add(taker)
         self._await_subscription(taker)
