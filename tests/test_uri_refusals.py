@@ -16,17 +16,6 @@ from redelivery.options import SCHEMES
 from redelivery.registry import schemes
 from redelivery.uri import parse_uri, redact_uri
 
-LATER = ("scheduler=broker",)
-
-
-@pytest.mark.parametrize("option", LATER)
-def test_what_is_not_built_yet_says_so(option: str) -> None:
-    """An option whose work is not built yet is never a silent no-op."""
-    with pytest.raises(
-        ConfigurationError, match=f"redelivery.{option.partition('=')[0]}.* is not supported yet"
-    ):
-        parse_uri(f"stomp://h?redelivery.{option}")
-
 
 @pytest.mark.parametrize(
     ("query", "message"),

@@ -118,7 +118,7 @@ class AmqpAdapter:
         copy = copied(command, delivery, profile, link.wall_clock())
         outlet = link.links.outlet(command.copy.destination)
 
-        if profile.capabilities.forward == "atomic":
+        if command.atomic(profile.capabilities):
             Transfer(link.wire, link.links.coordinator(), [(outlet, copy)], [delivery], answer).begin()
         else:
             outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))

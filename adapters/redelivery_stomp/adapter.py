@@ -154,13 +154,13 @@ class StompAdapter:
             return
         copy = copy_of(link.profile, command)
         answer = self._confirmation(link, delivery)
-        if link.profile.capabilities.forward == "confirmed":
-            headers = list(send_headers(link.profile, copy, dead_letter=not command.redrive))
-            receipt = link.receipt(answer, address=link.profile.address(copy.destination))
+        if not command.atomic(link.profile.capabilities):
+            headers = list(send_headers(link.profile, copy, dead_letter=not command.back))
+            receipt = link.receipt(answer, address=link.profile.target(copy))
             link.write(frame(b"SEND", [*headers, receipt], copy.body))
             return
         name = self._transaction(link)
-        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=not command.redrive)
+        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=not command.back)
 
     def _transaction(self, link: Link) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
@@ -181,7 +181,7 @@ class StompAdapter:
             return
         receipt = link.receipt(
             lambda error: self._sink(Sent(command.token, error)),
-            address=link.profile.address(message.destination),
+            address=link.profile.target(message),
         )
         link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
 

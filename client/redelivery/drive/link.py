@@ -285,6 +285,7 @@ class Link:
         """End what the loss of a connection ends; `for_good`: also what would wait for the next one."""
         self._sends.lost(error)
         if for_good:
+            self.browsers.lost(error)
             with self._lock:
                 waiting = [*self._subscribing.values(), *self._standing]
                 self._subscribing, self._standing = {}, set()
