@@ -20,6 +20,11 @@ from redelivery.uri import parse_uri, redact_uri
 @pytest.mark.parametrize(
     ("query", "message"),
     [
+        ("redelivery.scheduler=borker", "redelivery.scheduler"),
+        ("redelivery.scheduler=broker&redelivery.ordering=blocking", "cannot keep an order"),
+        ("redelivery.scheduler=broker&redelivery.ordering=per_group", "not per_group"),
+        ("redelivery.scheduler=broker&jms.nonBlockingRedelivery=false", "not blocking"),
+        ("redelivery.scheduler=broker&redelivery.deadLetter=ack", "contradicts redelivery.deadLetter=ack"),
         (
             "redelivery.deadLeter=ack",
             "unknown option redelivery.deadLeter; did you mean 'redelivery.deadLetter'",

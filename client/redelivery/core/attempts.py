@@ -68,7 +68,7 @@ class Attempts(Moves):
         """Return what the application has, of this connection or of one before."""
         return list(self._running)
 
-    def _seeded(self, delivery: Delivery) -> Record | None:
+    def _seeded(self, delivery: Delivery, now: float) -> Record | None:
         """Start from the broker's count, as far as it may be believed; with a ledger that counts instead.
 
         A delayed copy carries what was known of its message.
@@ -81,9 +81,16 @@ class Attempts(Moves):
         if self._rescheduling is None:
             return seeded
         record = self._rescheduling.record_of(delivery, policy.maximum_redeliveries, self.wall_offset)
-        if record is not None and seeded is not None:
+        if record is None:
+            return seeded
+        if seeded is not None:
             record.count = max(record.count, seeded.count)
-        return record or seeded
+        if (
+            record.due is not None
+        ):  # as a producer may write it; nothing waits for longer than its policy says
+            delay = policy.redelivery_delay_ms(max(1, record.count)) / 1000
+            record.due = min(record.due, now + min(delay, self._most() or delay))
+        return record
 
     def _has_expired(self, delivery: Delivery, now: float) -> bool:
         expires = delivery.expires_at

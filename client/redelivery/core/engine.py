@@ -188,7 +188,7 @@ class Engine(Attempts):
             if self._recall.accepted_before(delivery):
                 self.counts.deduplicated += 1
                 return self._accept(delivery)
-            record = delivery.record = self._seeded(delivery)
+            record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
                 self._schedule.add(delivery)
                 return NOTHING

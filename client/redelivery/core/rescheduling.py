@@ -30,6 +30,7 @@ SHORTEST = (
 EARLY = 1.0
 """Seconds that a copy may come before it is due. Earlier, the broker has not held it (another one took over, which
 cannot), and it waits here; less is taken for clocks that differ."""
+NEVER = 250_000_000_000.0  # seconds since the Unix epoch: the time zone's hours short of what Python has dates for
 MOST = 10_000
 """The highest count that is believed where a policy has no maximum: a delay is computed step by step."""
 
@@ -126,7 +127,8 @@ def _count(headers: Mapping[str, Any], name: str, most: int) -> int:
 def _time(headers: Mapping[str, Any], name: str, wall_offset: float) -> float | None:
     try:
         at = datetime.fromisoformat(_text(headers, name))
-        # Half of a millisecond more: it is cut to whole ones when it is told again.
-        return None if at.tzinfo is None else at.timestamp() + 0.0005 - wall_offset
+        seconds = at.timestamp() if at.tzinfo is not None else -1.0
     except (ValueError, OverflowError):
         return None
+    # Half of a millisecond more: it is cut to whole ones when it is told again.
+    return seconds + 0.0005 - wall_offset if 0 <= seconds < NEVER else None

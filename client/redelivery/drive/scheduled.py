@@ -179,7 +179,8 @@ class Proof:
     def _failed(self, error: RedeliveryError) -> RedeliveryError:
         if isinstance(error, TransportError):
             return another(error)
-        return AdapterError(f"{SCHEDULER}=broker cannot be proved with {self._queue}: {error}")
+        needs = f"; it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
+        return AdapterError(f"{SCHEDULER}=broker cannot be proved with {self._queue}: {error}{needs}")
 
 
 class Proofs:
