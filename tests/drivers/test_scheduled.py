@@ -13,6 +13,7 @@ from redelivery import AdapterError, ConfigurationError, RedeliveryPolicy, Redel
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.destination import Destination
 from redelivery.core.ledger import Attempt, after_death, fingerprint
+from redelivery.core.redrive import Redrive
 from redelivery.drive.planning import planned
 from redelivery_memory.hub import Hub
 
@@ -162,9 +163,9 @@ def test_a_policy_longer_than_the_broker_lets_hold_is_taken(twin: Twin) -> None:
     """What the broker holds itself it does not take back."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(initial_redelivery_delay=86_400))
     settings = twin.make(BY_BROKER, policies=policies).settings
-    planned(
-        1, Destination.parse("orders"), {}, settings, Capabilities("a", max_hold=1.0, reschedule="atomic")
-    )
+    able = Capabilities("a", max_hold=1.0, reschedule="atomic")
+    planned(1, Destination.parse("orders"), {}, settings, able)
+    planned(1, Destination.parse("DLQ"), {}, settings, able, redrive=Redrive("run", "queue://orders"))
 
 
 def able(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Able:

@@ -149,7 +149,7 @@ def test_the_life_of_a_message_is_its_copys() -> None:
 
 
 def test_the_longest_delay_of_a_broker_is_kept() -> None:
-    """A message that must wait longer comes early, and waits here for the rest, or there again."""
+    """A message that is to wait longer comes when the broker can hold it no more."""
     at = bench(replace(ATOMIC, longest_delay=10.0))
     forward = one(at.fail(at.run(Letter(1))))
     assert forward.copy.delay == 10.0

@@ -55,10 +55,10 @@ def planned(
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
     rescheduling = None
-    if redrive is None and settings.scheduler == "broker":
-        rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
-    else:
+    if settings.scheduler == "client":
         _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
+    elif redrive is None:
+        rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
     max_parked = _max_parked(settings, capabilities)
     credit = _credit(destination, options, settings)
     engine = (CountedEngine if counted else Engine)(
