@@ -21,7 +21,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Confirmed
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.link import Link
 from redelivery_amqp.outgoing import copied, encoded
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.outlet import Outcome
+    from redelivery_amqp.outlet import Outcome, Outlet
 
 __all__ = ["AmqpAdapter"]
 
@@ -119,7 +119,7 @@ class AmqpAdapter:
         outlet = link.links.outlet(command.copy.destination)
 
         if command.atomic(profile.capabilities):
-            Transfer(link.wire, link.links.coordinator(), [(outlet, copy)], [delivery], answer).begin()
+            _transfer(link, [(outlet, copy)], [delivery], answer)
         else:
             outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
 
@@ -136,7 +136,7 @@ class AmqpAdapter:
         own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
         if len(own) < len(command.deliveries):
             answer(
-                TransportError(
+                TransactionRolledBack(
                     "the transaction was rolled back: the connection of one of its messages is gone"
                 )
             )
@@ -150,7 +150,7 @@ class AmqpAdapter:
             (link.links.outlet(each.destination), encoded(each, link.profile, now))
             for each in command.messages
         ]
-        Transfer(link.wire, link.links.coordinator(), messages, own, answer).begin()
+        _transfer(link, messages, own, answer)
 
     def _send(self, link: Link, command: Send) -> None:
         sink, message, token = self._sink, command.message, command.token
@@ -201,6 +201,15 @@ def _cannot_send(link: Link, message: Outgoing) -> str | None:
     if message.delay is not None and link.profile.delay is None:
         return f"{link.profile.capabilities.broker} has no delayed messages over AMQP 1.0"
     return None
+
+
+def _transfer(
+    link: Link,
+    messages: Sequence[tuple[Outlet, bytes]],
+    deliveries: Sequence[AmqpDelivery],
+    answer: Callable[[RedeliveryError | None], None],
+) -> None:
+    Transfer(link.wire, link.links.coordinator(), messages, deliveries, answer, link.give_up).begin()
 
 
 def _own(link: Link, delivery: Delivery) -> AmqpDelivery | None:

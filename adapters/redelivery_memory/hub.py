@@ -23,7 +23,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
-from redelivery.errors import RedeliveryError, TransportError
+from redelivery.errors import RedeliveryError, TransactionRolledBack
 from redelivery_memory.link import Consumer, Link, drain
 from redelivery_memory.store import Store
 from redelivery_memory.stored import MemoryDelivery
@@ -136,7 +136,7 @@ class Hub(Store):
     def _commit(self, link: Link, command: Commit) -> RedeliveryError | None:
         """Do all of it, or say why nothing of it is done."""
         if any(self._unsettled(link, delivery) is None for delivery in command.deliveries):
-            return TransportError(
+            return TransactionRolledBack(
                 "the transaction was rolled back: the connection of one of its messages is gone"
             )
         error: RedeliveryError | None = self.faults.for_send()

@@ -23,7 +23,7 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.core.outgoing import Outgoing
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_stomp.custody import give_back
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
@@ -190,7 +190,7 @@ class StompAdapter:
         wrong = next((wrong for each in command.messages if (wrong := cannot_send(link.profile, each))), None)
         error: RedeliveryError | None = None if wrong is None else AdapterError(wrong)
         if len(own) < len(command.deliveries):
-            error = TransportError(
+            error = TransactionRolledBack(
                 "the transaction was rolled back: the connection of one of its messages is gone"
             )
         if error is not None:

@@ -49,9 +49,9 @@ _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
 
 \b
 Exit codes: 0 drained, 1 the broker ended the consumer, the ledger failed, or
-a handler is stuck (--timeout), 3 handlers were still running at the end of
---drain-timeout, 69 broker unreachable, 78 bad configuration, 130 and 143
-interrupted before it was connected.""",
+a handler is stuck (--timeout), 3 handlers were still running, or dead letters
+not confirmed, at the end of --drain-timeout, 69 broker unreachable, 78 bad
+configuration, 130 and 143 interrupted before it was connected.""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
@@ -139,7 +139,7 @@ def consume(
         _tell(report, output, printer)
     if error is not None:
         raise error
-    return PARTLY if report.running else OK
+    return PARTLY if report.running or report.unconfirmed else OK
 
 
 def _steered(

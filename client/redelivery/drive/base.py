@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import logging
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from redelivery.settings import Endpoint, Settings
 
 __all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "Listener", "not_subscribed"]
+
+logger = logging.getLogger("redelivery")
 
 SUBSCRIBE_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a subscription
 
@@ -93,6 +97,7 @@ class ConnectionBase(Generic[RunnerT]):
         self._listeners: list[Listener[RunnerT]] = []
         self._sessions: list[SessionBase] = []
         self._failure: BaseException | None = None  # what ends a run
+        self._warned = False  # that a classifier has no effect in transactions
         self._entered = False
         self._closed = False
         self._drained = False
@@ -184,11 +189,24 @@ class ConnectionBase(Generic[RunnerT]):
         """Keep a new session, and no longer those that are closed."""
         self._sessions = [each for each in self._sessions if not each.closed]
         self._sessions.append(session)
+        if session.mode == "transacted" and self._errors.rules and not self._warned:
+            self._warned = True
+            logger.warning(
+                "errors=: a transacted session settles by commit() and rollback() alone; "
+                "the connection's classifier has no effect there"
+            )
 
     def _roll_back_sessions(self) -> None:
         """Roll back what sessions have not committed, as their closing does."""
         for session in self._sessions:
             session.abandon()
+
+    def _close_keeper(self, timeout: float) -> None:
+        """Close within `timeout` seconds, after commits on their way: cut off, nobody knows what became of them."""
+        deadline = time.monotonic() + timeout
+        for session in self._sessions:
+            session.await_commits(deadline)
+        self._keeper.close(max(0.0, deadline - time.monotonic()))
 
     def _channel(
         self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None

@@ -112,6 +112,7 @@ class Keeper(Link):
             channel.forsake(closed())
             channel.wait_written(written)
         self._adapter.close(max(0.0, deadline - time.monotonic()))
+        self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._counting is not None:
             self._counting.close()
@@ -238,6 +239,7 @@ class Keeper(Link):
             self._clock.notify(self._turn, MANY)
         for channel in list(self.channels.values()):
             channel.stop(failure)
+        self.browsers.lost(failure)
         self._fail_waiting(failure, for_good=True)
 
     def _nap(self, seconds: float) -> None:
