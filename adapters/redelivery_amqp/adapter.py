@@ -114,7 +114,7 @@ class AmqpAdapter:
         link.links.reject(delivery, self._confirmation(link, delivery))
 
     def _forward(self, link: Link, command: Forward) -> None:
-        if link.profile.capabilities.forward == "atomic":
+        if command.atomic(link.profile.capabilities):
             self._forward_all(link, (command,))
             return
         delivery = _own(link, command.delivery)

@@ -151,17 +151,15 @@ class StompAdapter:
         link.write(b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode()))
 
     def _forward(self, link: Link, command: Forward) -> None:
-        if link.profile.capabilities.forward == "atomic":
+        if command.atomic(link.profile.capabilities):
             self._forward_all(link, (command,))
             return
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
         copy = copy_of(link.profile, command)
-        headers = send_headers(link.profile, copy, dead_letter=not command.redrive)
-        receipt = link.receipt(
-            self._confirmation(link, delivery), address=link.profile.address(copy.destination)
-        )
+        headers = send_headers(link.profile, copy, dead_letter=not command.back)
+        receipt = link.receipt(self._confirmation(link, delivery), address=link.profile.target(copy))
         link.write(frame(b"SEND", [*headers, receipt], copy.body))
 
     def _forward_all(self, link: Link, commands: Sequence[Forward]) -> None:
@@ -170,7 +168,7 @@ class StompAdapter:
             answers = [self._confirmation(link, delivery) for delivery in own]
             copies = [copy_of(link.profile, each) for each in own.values()]
             transaction = Transaction(link, self._transaction(link), to_all(answers))
-            transaction.begin(copies, list(own), dead_letter=not commands[0].redrive)
+            transaction.begin(copies, list(own), dead_letter=not commands[0].back)
 
     def _transaction(self, link: Link) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
@@ -191,7 +189,7 @@ class StompAdapter:
             return
         receipt = link.receipt(
             lambda error: self._sink(Sent(command.token, error)),
-            address=link.profile.address(message.destination),
+            address=link.profile.target(message),
         )
         link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
 

@@ -38,7 +38,7 @@ def send_headers(
     profile: Profile, message: Outgoing, *, dead_letter: bool = False
 ) -> Iterator[tuple[str, object]]:
     """Yield the headers of SEND, but the receipt's and the transaction's; `dead_letter`: it is a copy."""
-    yield "destination", profile.address(message.destination)
+    yield "destination", profile.target(message)
     yield "persistent", True if message.persistent else profile.non_persistent
     yield "priority", None if message.priority == 4 else message.priority
     yield "expires", None if message.expires_at is None else int(message.expires_at * 1000)
@@ -47,9 +47,9 @@ def send_headers(
     yield "reply-to", None if message.reply_to is None else profile.reply_address(message.reply_to)
     yield "type", message.message_type
     yield "JMSXGroupID", message.group
-    yield "AMQ_SCHEDULED_DELAY", None if message.delay is None else int(message.delay * 1000)
+    yield from profile.delay_headers(message)
     yield from profile.send_headers(message)
-    if message.destination.startswith("queue://"):
+    if message.destination.startswith("queue://") and (message.delay is None or not profile.declares):
         yield from profile.dead_letter_arguments if dead_letter else profile.queue_arguments
     yield from message.headers.items()
 
@@ -73,7 +73,7 @@ def cannot_subscribe(profile: Profile, command: Subscribe) -> str | None:
 
 def copy_of(profile: Profile, command: Forward) -> Outgoing:
     """Return the copy to send: with what this broker's tools expect, without what it would act on."""
-    told = profile.redrive_headers(command) if command.redrive else profile.copy_headers(command)
+    told = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
     own = [(name, value) for name, value in told if value is not None]
     hidden = NEVER_COPIED.union(name for name, _ in own)
     kept = {
@@ -81,4 +81,7 @@ def copy_of(profile: Profile, command: Forward) -> Outgoing:
         for name, value in command.copy.headers.items()
         if name not in hidden and not name.startswith(NEVER_COPIED_PREFIXES)
     }
-    return replace(command.copy, headers={**kept, **dict(own)})
+    copy = replace(command.copy, headers={**kept, **dict(own)})
+    if copy.delay is not None and copy.expires_at is not None and profile.delay_prolongs:
+        return replace(copy, expires_at=copy.expires_at - copy.delay)
+    return copy

@@ -39,7 +39,11 @@ class Classic(Profile):
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
+        # Not in the transaction: it hands a delayed message to its scheduler after the commit has been written.
+        reschedule="confirmed",
+        reschedule_needs="schedulerSupport=true in its configuration",
     )
+    delay_prolongs = True
     handle = b"\nack:"
     group_header = "JMSXGroupID"
     _prefixes: ClassVar = {
@@ -111,6 +115,7 @@ class Artemis(Profile):
         drops_second_copy=True,
         window_in_bytes=True,
         dead_letter_destination="queue://DLQ",
+        reschedule="confirmed",
     )
     handle = b"\nmessage-id:"  # its `ack` is the same, unless the producer has set a header of that name
     group_header = "_AMQ_GROUP_ID"

@@ -42,6 +42,11 @@ class ActiveMQ(Broker):
     dead_letter_queue = "ActiveMQ.DLQ"
     java_clients = ("openwire", "qpid")
 
+    def __init__(self, *, containerised: bool | None = None, scheduler: bool = True) -> None:
+        """With or without `schedulerSupport`; its own default is without."""
+        super().__init__(containerised=containerised)
+        self.scheduler = scheduler
+
     @classmethod
     def lacks(cls) -> str | None:
         """The jars that the program is compiled against."""
@@ -66,6 +71,7 @@ class ActiveMQ(Broker):
             "amqp": place.ports["amqp"],
             "amqps": place.ports["amqp+ssl"],
             "openwire": place.ports["openwire"],
+            "scheduler": str(self.scheduler).lower(),
             "user": self.user,
             "password": self.password,
             "keyStore": f"{place.folder}/{tls.KEY_STORE}",

@@ -123,7 +123,7 @@ def consume(
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < settings.credit:
         given["credit"] = count  # to take no more from the others than is needed
-    tally = Tally(count, given.pop("idle"))
+    tally = Tally(count, given.pop("idle"), scheduler=settings.scheduler)
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
         raise click.UsageError("--timeout needs --handler or --exec")

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redelivery.core.commands import Forward, Stop
-from redelivery.core.dead_letter import OWN_HEADERS
+from redelivery.core.dead_letter import OWN_HEADERS, copy_of
 from redelivery.core.delivery import Cause
-from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_letter import DeadLetters, Route
     from redelivery.core.delivery import Delivery, Record
+    from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
 
 __all__ = [
@@ -74,18 +74,7 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
         headers[KEPT] = str(first)
     headers[REDRIVES] = str(redrives_of(told) + 1)
     headers[REDRIVE_RUN] = run
-    return Outgoing(
-        destination=destination,
-        body=delivery.body,
-        body_kind="text" if delivery.body_kind == "unknown" else delivery.body_kind,
-        headers=headers,
-        content_type=delivery.content_type,
-        correlation_id=delivery.correlation_id,
-        reply_to=delivery.reply_to,
-        message_type=delivery.message_type,
-        priority=delivery.priority,
-        group=delivery.group,
-    )
+    return copy_of(delivery, destination, headers)
 
 
 class Redrive:
