@@ -48,8 +48,9 @@ def settled(connection: redelivery.Connection, poisoned: int, discarded: int = 0
 
 
 def own(client: Client, queue: str, run: str) -> list[JmsMessage]:
-    """Take what is of this run from a queue."""
-    return client.drain(queue, selector=f"run = '{run}'")
+    """Take what is of this run from a queue; RabbitMQ heeds no selector over AMQP 1.0, and gives others' as well."""
+    found = client.drain(queue, selector=f"run = '{run}'")
+    return [message for message in found if message.properties.get("run") == run]
 
 
 @on_each_pair

@@ -22,17 +22,17 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Confirmed
-from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, TransactionRolledBack
+from redelivery_stomp.beginning import Beginning
 from redelivery_stomp.custody import give_back
-from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers, subscribe_headers
 from redelivery_stomp.link import Link
-from redelivery_stomp.transactions import Transaction, aborted, to_all
+from redelivery_stomp.transactions import Transaction, to_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from redelivery.adapter import Opening, Sink
     from redelivery.core.capabilities import Capabilities
@@ -214,37 +214,12 @@ class StompAdapter:
         Transaction(link, self._transaction(link), answer).begin(command.messages, own)
 
     def _subscribe(self, link: Link, command: Subscribe) -> None:
-        consumer, refused = command.consumer, False
-        if str(consumer) in link.subscriptions:
+        if str(command.consumer) in link.subscriptions:
             return  # a second one of the same id would outlive its end
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
-            self._sink(Subscribed(consumer, AdapterError(wrong)))
-            return
-
-        def refuse(reason: str) -> None:
-            nonlocal refused
-            if not refused:
-                refused = True
-                self._sink(Subscribed(consumer, AdapterError(reason)))
-
-        def answer(error: RedeliveryError | None) -> None:
-            if isinstance(error, AdapterError):
-                subscription.ended = True  # there is none to unsubscribe
-                refuse(f"the broker refused a consumer of {command.destination}: {error}")
-            elif not refused:
-                self._sink(Subscribed(consumer, error))
-
-        def checked(error: RedeliveryError | None) -> None:
-            if error is None:
-                self._checked.add(str(command.dead_letter))
-            elif isinstance(error, AdapterError):
-                refuse(f"the dead-letter destination {command.dead_letter} cannot be used: {error}")
-
-        if command.dead_letter is not None and command.dead_letter not in self._checked:
-            self._check(link, command.dead_letter, checked)
-        subscription = Subscription(command, link.epoch, link.profile, link.version)
-        link.subscriptions.begin(subscription.identity, subscription)
-        link.request(b"SUBSCRIBE", subscribe_headers(subscription, subscription.identity), answer)
+            self._sink(Subscribed(command.consumer, AdapterError(wrong)))
+        else:
+            link.turns.add(Beginning(link, command, self._sink, self._checked))
 
     def _hold(self, link: Link, command: Hold) -> None:
         delivery = _own(link, command.delivery)
@@ -257,29 +232,6 @@ class StompAdapter:
             identity = f"{source.identity}.{source.window.subscriptions}"
             link.subscriptions.begin(identity, source)
             link.request(b"SUBSCRIBE", subscribe_headers(source, identity), lambda _: None)
-
-    def _check(self, link: Link, destination: str, answer: Callable[[RedeliveryError | None], None]) -> None:
-        """Find out whether messages may be sent there, without sending one: in a transaction that is aborted.
-
-        The brokers check the permission, and make the queue where they may, when they see the SEND. RabbitMQ gives a
-        SEND in a transaction no receipt before its COMMIT, and checks the right to declare the queue only.
-        """
-        # Receipts come in the order of the requests; an error on the SEND answers for both.
-        answered = False
-
-        def once(error: RedeliveryError | None) -> None:
-            nonlocal answered
-            if not answered:
-                answered = True
-                answer(error)
-
-        def sent(error: RedeliveryError | None) -> None:
-            if error is not None:
-                once(error)
-
-        own = None if link.profile.declares else link.receipt(sent)
-        receipt = link.receipt(once, address=link.profile.address(destination))
-        link.write(aborted(link.profile, self._transaction(link), Outgoing(destination, b""), own, receipt))
 
 
 def _own(link: Link, delivery: Delivery) -> StompDelivery | None:

@@ -32,6 +32,7 @@ class Answers:
         self._epoch = epoch
         self._numbers = itertools.count(1)
         self._waiting: dict[str, Waiting] = {}
+        self._doubtful: list[Waiting] = []  # answered, but a refusal may still come
 
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
@@ -41,6 +42,10 @@ class Answers:
         name = f"{kind}{self._epoch}-{next(self._numbers)}"
         self._waiting[name] = Waiting(answer, address)
         return "receipt", name
+
+    def doubt(self, refused: Answer, address: str) -> None:
+        """Have a refusal that names this `destination`, and nobody who waits, given to `refused`."""
+        self._doubtful.append(Waiting(refused, address))
 
     def take(self, name: str) -> Answer | None:
         """Return who waits for this receipt, once."""
@@ -52,6 +57,10 @@ class Answers:
         for name, (_, address) in list(self._waiting.items()):
             if address and profile.names(text, address):
                 return self.take(name)
+        for each in self._doubtful:
+            if profile.names(text, each.address):
+                self._doubtful.remove(each)
+                return each.answer
         return None
 
     def first_request(self) -> Answer | None:

@@ -26,6 +26,7 @@ class Subscription:
     """What all deliveries of one subscription share."""
 
     __slots__ = (
+        "asked",
         "command",
         "consumer",
         "custody",
@@ -48,6 +49,7 @@ class Subscription:
         self.epoch = epoch
         self.profile = profile
         self.version = version
+        self.asked = False  # whether its SUBSCRIBE is written
         self.ended = False
         self.identity = str(command.consumer)
         self.kind = command.destination.partition("://")[0]

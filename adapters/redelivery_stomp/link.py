@@ -19,6 +19,7 @@ from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_stomp.answers import REQUEST, Answers
+from redelivery_stomp.beginning import Turns
 from redelivery_stomp.complaints import Complaints, said
 from redelivery_stomp.frames import frame
 from redelivery_stomp.hello import connect_frame, not_logged_in
@@ -57,9 +58,9 @@ class Link:
         self._sink = sink
         self._answers = Answers(opening.epoch)
         self._lock = threading.Lock()
-        self.order = (
-            threading.Lock()
-        )  # an ACK must not overtake, or be overtaken by, the end of its subscription
+        # An ACK must not overtake, or be overtaken by, the end of its subscription.
+        self.order = threading.RLock()
+        self.turns = Turns()
         self._connected = threading.Event()
         self._refused: AdapterError | None = None  # why there was no log-in
         self._over = False  # nothing more is reported
@@ -144,6 +145,15 @@ class Link:
     def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
         """Return a `receipt` header whose answer goes to `answer`; `address`: the request's destination."""
         return self._answers.expect(answer, kind, address)
+
+    def doubt(self, refused: Answer, address: str) -> None:
+        """Have a refusal that comes after the answer given to `refused`; see `Answers.doubt`."""
+        self._answers.doubt(refused, address)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._over
 
     def request(
         self,
@@ -278,5 +288,6 @@ class Link:
             answer(
                 error
             )  # after the loss is known: who hears it and tries again must not find a connection that stands
+        self.turns.end(error)
         self.transport.set_connected(False)
         self.transport.disconnect_socket()

@@ -27,10 +27,10 @@ class Subscriptions(dict[str, Subscription]):
     def end(self, consumer: int) -> dict[str, Subscription]:
         """Take no more messages of a consumer; return those of its subscriptions that the broker has."""
         known = {name: each for name, each in self.items() if each.consumer == consumer}
-        standing = {name: each for name, each in known.items() if not each.ended}
+        standing = {name: each for name, each in known.items() if each.asked and not each.ended}
         for name, each in known.items():
             each.ended = True
-            if each.custody is not None:
+            if each.asked and each.custody is not None:
                 self._leaving[name] = each
             del self[name]
         self.only, self._ended = None, True  # what is on its way must not be taken for another's, ever

@@ -35,14 +35,15 @@ def test_a_refused_consumer(wire: Wire) -> None:
     wire.adapter.execute(
         (Subscribe(1, "queue://orders", window=10), Subscribe(2, "queue://denied", window=10))
     )
+    wire.answer(b"SUBSCRIBE")
     refuse(wire, ACCESS.format("queue 'denied'"))
-    refused, lost, other = wire.events
+    other, refused, lost = wire.events
     assert isinstance(refused, Subscribed)
     assert isinstance(other, Subscribed)
     assert (refused.consumer, other.consumer) == (2, 1)
     assert "access_refused: ACCESS_REFUSED - access to queue 'denied'" in str(refused.error)
     assert isinstance(lost, ConnectionLost)
-    assert isinstance(other.error, TransportError)
+    assert other.error is None
 
 
 @pytest.mark.parametrize(
@@ -85,6 +86,46 @@ def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:
     refused = wire.events[0]
     assert isinstance(refused, Subscribed)
     assert "the dead-letter destination queue://denied cannot be used" in str(refused.error)
+
+
+@pytest.mark.parametrize("subscribed", [False, True])
+def test_dead_letters_that_are_refused_after_the_answer(wire: Wire, subscribed: bool) -> None:
+    """RabbitMQ declares beside its answers: the ERROR may come behind the RECEIPTs, and refuses the consumer still."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
+    assert b"SUBSCRIBE" not in wire.commands()
+    wire.answer(b"ABORT")
+    if subscribed:
+        wire.answer(b"SUBSCRIBE")
+    refuse(wire, ACCESS.format("queue 'denied'"))
+    told = [event for event in wire.events if isinstance(event, Subscribed)]
+    errors = [str(event.error) for event in told if event.error is not None]
+    assert len(errors) == 1
+    assert "the dead-letter destination queue://denied cannot be used" in errors[0]
+    assert (len(told) > 1) is subscribed
+    assert isinstance(wire.events[-1], ConnectionLost)
+
+
+def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
+    """Behind a check whose answer proves nothing, "Processing error" may be about either: both are named."""
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
+    wire.answer(b"ABORT")
+    refuse(wire, "", "Processing error")
+    (error,) = [str(event.error) for event in wire.events if isinstance(event, Subscribed)]
+    assert error == (
+        "the broker refused a consumer of queue://orders, or its dead-letter destination queue://denied: "
+        "Processing error"
+    )
+
+
+def test_a_receipt_of_the_check_proves_nothing(wire: Wire) -> None:
+    """The ERROR may be lost with the connection: so each connection asks again."""
+    ask = Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied")
+    wire.adapter.execute((ask,))
+    wire.answer(b"ABORT")
+    wire.link.lost("cannot write")
+    again = wire.again()
+    wire.adapter.execute((ask,))
+    assert again.commands() == [b"BEGIN", b"SEND", b"ABORT"]
 
 
 @pytest.mark.parametrize(

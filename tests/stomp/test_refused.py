@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 from stomp.utils import Frame
 
-from redelivery import AdapterError
+from redelivery import AdapterError, TransportError
 from redelivery.adapter import Subscribed
 from redelivery.core.commands import Subscribe, Unsubscribe
 from redelivery_stomp.adapter import StompAdapter
@@ -26,18 +26,34 @@ class Wire:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: Profile | None = None) -> None:
         self.events: list[AdapterEvent] = []
-        self.adapter, self.link = StompAdapter(), Link(opening("stomp://h"), self.sink)
-        self.link.profile, self.link._opened = profile or Classic(), True
+        self.adapter, self.written = StompAdapter(), list[bytes]()
+        self._patch, self._profile = monkeypatch, profile or Classic()
+        self.again()
+
+    def again(self) -> Self:
+        """Stand again, on another connection: nothing has been written on it."""
+        self.link = Link(opening("stomp://h"), self.sink)
+        self.link.profile, self.link._opened = self._profile, True
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
         self.adapter._link, self.adapter._sink = self.link, self.sink
-        self.written: list[bytes] = []
-        monkeypatch.setattr(self.link.transport, "write", self.write)
+        self.written.clear()
+        self._patch.setattr(self.link.transport, "write", self.write)
+        return self
 
     def sink(self, event: AdapterEvent) -> None:
         self.events.append(event)
 
     def write(self, data: bytes) -> None:
         self.written += [each.lstrip(b"\n") for each in data.split(b"\0") if each.strip(b"\n")]
+
+    def commands(self) -> list[bytes]:
+        """The commands of the frames that have been written."""
+        return [each.partition(b"\n")[0] for each in self.written]
+
+    def answer_last(self) -> None:
+        """Answer the last frame with its receipt."""
+        receipt = self.written[-1].partition(b"\nreceipt:")[2].partition(b"\n")[0].decode()
+        self.link.on_receipt(Frame("RECEIPT", {"receipt-id": receipt}))
 
     def answer(self, command: bytes, error: str | None = None) -> None:
         """Answer the first frame of this command: with its receipt, or with an ERROR."""
@@ -56,27 +72,74 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 
 @pytest.mark.parametrize(
-    ("refused", "named", "ended"),
-    [
-        (b"SUBSCRIBE", "a consumer of queue://orders", []),
-        (b"SEND", "queue://graves", [b"UNSUBSCRIBE\nid:1\n\n"]),
-    ],
+    ("refused", "named", "asked"),
+    [(b"SUBSCRIBE", "a consumer of queue://orders", 1), (b"SEND", "queue://graves", 0)],
 )
-def test_what_stands_at_the_broker_is_ended(
-    wire: Wire, refused: bytes, named: str, ended: list[bytes]
-) -> None:
-    """Where it is its dead letters that are refused, the subscription itself stands, and prefetches, until ended."""
+def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, asked: int) -> None:
+    """Where it is its dead letters that are refused, it has not been subscribed: nothing is to be ended, either way."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves"),))
-    for command in (b"SEND", b"ABORT", b"SUBSCRIBE"):
+    for command in (b"SEND", b"ABORT", b"SUBSCRIBE")[: 2 + asked]:
         wire.answer(command, "not authorized" if command == refused else None)
     (event,) = wire.events
     assert isinstance(event, Subscribed)
     assert isinstance(event.error, AdapterError)
     assert named in str(event.error)
+    assert wire.commands().count(b"SUBSCRIBE") == asked
     wire.written.clear()
     wire.adapter.execute((Unsubscribe(1),))
-    assert wire.written == ended
+    assert wire.written == []
     assert wire.link.subscriptions == {}
+
+
+def test_nothing_is_written_behind_what_may_be_refused(wire: Wire) -> None:
+    """Artemis would handle it, on a connection that it ends: a SUBSCRIBE there holds messages until a restart."""
+    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
+    asked = [b"BEGIN", b"SEND", b"ABORT"]
+    assert wire.commands() == asked
+    wire.answer(b"SEND")
+    wire.answer(b"ABORT")
+    assert wire.commands() == [*asked, b"SUBSCRIBE"]
+    wire.answer(b"SUBSCRIBE")
+    assert wire.commands() == [*asked, b"SUBSCRIBE", b"SUBSCRIBE"]
+    assert b"\nid:2\n" in wire.written[-1]
+    # What has been found out once is not asked again.
+    wire.adapter.execute((Subscribe(3, "queue://more", window=10, dead_letter="queue://graves"),))
+    wire.answer_last()
+    assert wire.commands()[-1] == b"SUBSCRIBE"
+    assert b"\nid:3\n" in wire.written[-1]
+
+
+def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
+    """Classic leaves the connection open."""
+    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
+    wire.answer(b"SEND", "not authorized")
+    assert wire.commands()[3:] == [b"SUBSCRIBE"]
+    assert b"\nid:2\n" in wire.written[-1]
+
+
+@pytest.mark.parametrize("ended", [1, 2])
+def test_one_that_ends_before_it_has_begun(wire: Wire, ended: int) -> None:
+    """It is neither subscribed nor unsubscribed; the other one is subscribed."""
+    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
+    wire.adapter.execute((Unsubscribe(ended),))
+    wire.answer(b"SEND")
+    wire.answer(b"ABORT")
+    wire.answer_last()
+    assert wire.commands()[3:] == [b"SUBSCRIBE"]
+    assert b"\nid:%d\n" % (3 - ended) in wire.written[-1]
+
+
+def test_a_loss_is_told_to_those_who_have_not_begun(wire: Wire) -> None:
+    """As to the one that has been asked: each is subscribed again on the next connection."""
+    wire.adapter.execute([Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in (1, 2)])
+    wire.link.lost("gone")
+    told = [event for event in wire.events if isinstance(event, Subscribed)]
+    assert [event.consumer for event in told] == [1, 2]
+    assert all(isinstance(event.error, TransportError) for event in told)
+    assert b"SUBSCRIBE" not in wire.commands()
 
 
 def test_one_subscription_for_one_consumer(wire: Wire) -> None:

@@ -1,0 +1,162 @@
+"""How a consumer begins: its dead letters are asked about, then it is subscribed; one consumer after the other.
+
+Artemis handles what it has read behind a frame that it refuses, although it ends the connection over that one: a
+SUBSCRIBE there makes a consumer that outlives the connection, and holds what it is given until the broker is restarted
+(measured: docs/measured-stomp.md). So nothing is written behind a question of a beginning before that is answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redelivery.adapter import Subscribed
+from redelivery.core.outgoing import Outgoing
+from redelivery.errors import AdapterError
+from redelivery_stomp.delivery import Subscription
+from redelivery_stomp.headers import subscribe_headers
+from redelivery_stomp.transactions import aborted
+
+if TYPE_CHECKING:
+    from redelivery.adapter import Sink
+    from redelivery.core.commands import Subscribe
+    from redelivery.errors import RedeliveryError
+    from redelivery_stomp.link import Link
+
+__all__ = ["Beginning", "Turns"]
+
+
+class Turns:
+    """Consumers of one connection that have not begun. Only used with the link's `order`, and when it is over."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Beginning] = deque()
+        self._busy = False
+
+    def add(self, beginning: Beginning) -> None:
+        """Let it begin, now or when the others have been answered."""
+        self._waiting.append(beginning)
+        if not self._busy:
+            self.next()
+
+    def next(self) -> None:
+        """Let the next one begin: the one before has been answered."""
+        self._busy = False
+        while self._waiting and not self._busy:
+            self._busy = self._waiting.popleft().ask()
+
+    def end(self, error: RedeliveryError) -> None:
+        """The connection is over: tell those of which the broker has not heard."""
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            each.answer(error)
+
+
+class Beginning:
+    """One consumer's. The answers come on the reading thread, which writes what follows: that never waits."""
+
+    def __init__(self, link: Link, command: Subscribe, sink: Sink, checked: set[str]) -> None:
+        """`checked`: destinations that have been found to take our messages; it is added to."""
+        self._link, self._command, self._sink, self._checked = link, command, sink, checked
+        self._refused = False
+        self._answered = False  # whether the check is
+        self._doubtful = False  # whether its answer proves nothing
+        self._subscription = Subscription(command, link.epoch, link.profile, link.version)
+        link.subscriptions.begin(self._subscription.identity, self._subscription)
+
+    def ask(self) -> bool:
+        """Write the first frames. Return False if the consumer has ended before."""
+        if self._subscription.ended:
+            return False
+        destination = self._command.dead_letter
+        if destination is None or destination in self._checked:
+            self._subscribe()
+        else:
+            self._check(destination)
+        return True
+
+    def _subscribe(self) -> None:
+        subscription = self._subscription
+        subscription.asked = True
+        headers = subscribe_headers(subscription, subscription.identity)
+        self._link.request(b"SUBSCRIBE", headers, self.answer)
+
+    def answer(self, error: RedeliveryError | None) -> None:
+        """Take the answer to the SUBSCRIBE."""
+        if isinstance(error, AdapterError):
+            self._subscription.ended = True  # there is none to unsubscribe
+            self._refuse(self._reason(error))
+        elif not self._refused:
+            self._sink(Subscribed(self._command.consumer, error))
+        self._next()
+
+    def _reason(self, error: AdapterError) -> str:
+        command, profile = self._command, self._link.profile
+        refused = f"the broker refused a consumer of {command.destination}"
+        if self._doubtful and not profile.names(str(error), profile.pattern(command.destination)):
+            # On a channel that is dead over the check, RabbitMQ's first word may be "Processing error".
+            refused += f", or its dead-letter destination {command.dead_letter}"
+        return f"{refused}: {error}"
+
+    def _refuse(self, reason: str) -> None:
+        if not self._refused:
+            self._refused = True
+            self._sink(Subscribed(self._command.consumer, AdapterError(reason)))
+
+    def _next(self) -> None:
+        link = self._link
+        if not link.over:
+            with link.order:
+                link.turns.next()
+
+    # The check of its dead letters.
+
+    def _check(self, destination: str) -> None:
+        """Find out whether messages may be sent there, without sending one: in a transaction that is aborted.
+
+        The brokers check the permission, and make the queue where they may, when they see the SEND. RabbitMQ gives a
+        SEND in a transaction no receipt before its COMMIT, and checks the right to declare the queue only.
+        """
+        # Receipts come in the order of the requests; an error on the SEND answers for both.
+        link = self._link
+        own = None if link.profile.declares else link.receipt(self._sent)
+        receipt = link.receipt(self._checked_by, address=link.profile.address(destination))
+        name = f"check{link.epoch}-{self._command.consumer}"
+        link.write(aborted(link.profile, name, Outgoing(destination, b""), own, receipt))
+
+    def _sent(self, error: RedeliveryError | None) -> None:
+        if error is not None:
+            self._checked_by(error)
+
+    def _checked_by(self, error: RedeliveryError | None) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        link, destination = self._link, self._command.dead_letter
+        assert destination is not None
+        if isinstance(error, AdapterError):
+            self._bad_dead_letters(error)
+            self._next()
+        elif error is not None:
+            self.answer(error)
+        else:
+            if link.profile.declares:
+                # RabbitMQ's declaration runs beside its answers: the ERROR may still come, or be lost with the
+                # connection, so the next one asks again. Meanwhile its channel brings no message.
+                self._doubtful = True
+                link.doubt(self._bad_dead_letters, link.profile.address(destination))
+            else:
+                self._checked.add(destination)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        with self._link.order:  # the consumer's end does not come between
+            if not self._subscription.ended:
+                self._subscribe()
+            else:
+                self._link.turns.next()
+
+    def _bad_dead_letters(self, error: RedeliveryError | None) -> None:
+        if not self._subscription.asked:
+            self._subscription.ended = True
+        self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
