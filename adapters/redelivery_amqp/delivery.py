@@ -149,6 +149,12 @@ class AmqpDelivery(Delivery):
         )
 
     @property
+    def identity(self) -> str | None:
+        found: object = self.field(MESSAGE_ID)
+        found = self._our_id() if found is None else found
+        return None if found is None else str(found)
+
+    @property
     def destination(self) -> str:
         source = self.source
         if not source.many:

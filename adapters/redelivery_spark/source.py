@@ -1,0 +1,41 @@
+"""The data source `redelivery` as Spark finds it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from redelivery_spark.options import read_options
+from redelivery_spark.places import WAL_DIR
+from redelivery_spark.schema import SEGMENT, columns_for
+from redelivery_spark.stream_reader import RedeliveryStreamReader
+
+
+__all__ = ["RedeliveryDataSource"]
+
+
+class RedeliveryDataSource(DataSource):
+    """`spark.readStream.format("redelivery")`. Its options are checked when it is made; nothing else happens then."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._read = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` takes."""
+        return "redelivery"
+
+    def schema(self) -> StructType:
+        """Return the columns; the first one tells where the log is, for `process` and `foreach_batch`."""
+        names = columns_for(text=self._read.text, error=self._read.error)
+        fields = from_arrow_schema(pa.schema([SEGMENT.field(name) for name in names])).fields
+        fields[0].metadata = {WAL_DIR: self._read.wal_dir}
+        return StructType(fields)
+
+    def streamReader(self, schema: StructType) -> RedeliveryStreamReader:
+        """Return a reader. Called in several processes, so it does no I/O."""
+        del schema
+        return RedeliveryStreamReader(self._read)
