@@ -198,11 +198,14 @@ class Coordinator:
         fresh: list[Delivery] = []
         again: list[Delivery] = []
         for delivery in taken:
+            key = (delivery.destination, delivery.identity, delivery.timestamp)
             where = self._journal.knows(delivery)
-            if where is None:
+            if delivery.redelivered and self._intake.owes(key):
+                self._intake.keep(key, delivery)
+            elif where is None:
                 fresh.append(delivery)
             elif where == "held" and self._intake.must_stay(delivery):
-                self._intake.keep((delivery.destination, delivery.identity, delivery.timestamp), delivery)
+                self._intake.keep(key, delivery)
             else:
                 again.append(delivery)
         if again:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Intake"]
 
 logger = logging.getLogger("redelivery.spark")
+MOST_OWED = 100_000
 MOST_PREFETCHED = 30_000  # RabbitMQ and Classic take no larger window over STOMP than 65,535
 
 
@@ -70,6 +71,8 @@ class Intake(Connection):
         self._source = options
         self._lists: _Lists | None = None
         self._kept: dict[Hashable, Delivery] = {}  # by row identity: what the broker still has
+        # What has been decided of messages that the broker has yet to send again.
+        self._owed: dict[Hashable, tuple[Cause | None, Callable[[], None] | None]] = {}
 
     def begin(self) -> None:
         """Connect and subscribe. Raises RedeliveryError."""
@@ -153,8 +156,21 @@ class Intake(Connection):
         return self._source.ack == "commit" or not arrived_whole(delivery, empty_is_whole=whole)
 
     def keep(self, key: Hashable, delivery: Delivery) -> None:
-        """Leave a message unacknowledged until its row is done with."""
-        self._kept[key] = delivery
+        """Leave a message unacknowledged until its row is done with, which it may be already."""
+        if key not in self._owed:
+            self._kept[key] = delivery
+            return
+        cause, done = self._owed.pop(key)
+        if cause is None:
+            self.settle([delivery])
+        else:
+            self.refuse(delivery, cause)
+        if done is not None:
+            done()
+
+    def owes(self, key: Hashable) -> bool:
+        """Whether a message that the broker sends again has been decided about before it came."""
+        return key in self._owed
 
     def settle(self, deliveries: Sequence[Delivery]) -> None:
         """Accept messages."""
@@ -164,12 +180,14 @@ class Intake(Connection):
     @property
     def keeps(self) -> bool:
         """Whether the broker has originals of rows."""
-        return bool(self._kept)
+        return bool(self._kept) or self._source.ack == "commit"
 
     def settle_kept(self, keys: Sequence[Hashable]) -> None:
-        """Accept the originals of rows that are done with, as far as the broker has them."""
-        if self._kept:
-            self.settle([self._kept.pop(key) for key in keys if key in self._kept])
+        """Accept the originals of rows that are done with: now, or when the broker sends them again after a restart."""
+        self.settle([self._kept.pop(key) for key in keys if key in self._kept])
+        if self._source.ack == "commit":
+            for key in keys:
+                self._owe(key, None, None)
 
     def refuse(self, delivery: Delivery, cause: Cause) -> None:
         """Have a message dead-lettered that does not get into the log."""
@@ -182,11 +200,19 @@ class Intake(Connection):
         """Accept the original, if the broker still has it."""
         self.settle_kept([key])
 
-    def poison(self, key: Hashable, cause: Cause) -> None:
-        """Have the broker dead-letter the original."""
+    def poison(self, key: Hashable, cause: Cause, done: Callable[[], None]) -> None:
+        """Have the broker dead-letter the original, when it is here."""
         delivery = self._kept.pop(key, None)
-        if delivery is not None:
+        if delivery is None:
+            self._owe(key, cause, done)
+        else:
             self.refuse(delivery, cause)
+            done()
+
+    def _owe(self, key: Hashable, cause: Cause | None, done: Callable[[], None] | None) -> None:
+        self._owed[key] = cause, done
+        while len(self._owed) > MOST_OWED:
+            self._owed.pop(next(iter(self._owed)))
 
     def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
         """Send a copy."""

@@ -144,20 +144,24 @@ class Journal:
             )
         if number == state.settled:
             return
-        if self._number == number:
-            self._settle_rows()
-        elif number - state.settled and not self.segments.exists(number) and state.emptied != number:
+        if self._number != number and not self.segments.exists(number) and state.emptied != number:
             raise RedeliveryError(
                 f"the checkpoint has come to batch {number}, and the write-ahead log has none: the log is older than "
                 "the checkpoint, or another query's"
             )
+        # First the number, or what is written of the batch would be read as if it were still to be settled.
+        stale = bool(state.attempts) or state.emptied is not None
         state.settled, state.attempts, state.emptied = number, 0, None
+        if self._number == number:
+            self._settle_rows(stale=stale)
+        elif stale:
+            self.save()
         self.segments.drop_settled(number)
 
-    def _settle_rows(self) -> None:
+    def _settle_rows(self, *, stale: bool) -> None:
         names, refused = self.records.verdicts()
         table, running = self._table, self._running
-        if refused or running or self.isolation.barren:
+        if refused or running or self.isolation.barren or stale:
             tickets = [row.ticket for row in running.values() if row.ticket in self._grouped]
             for key, row in running.items():
                 refusal = refused.get(row.identity)
@@ -226,8 +230,8 @@ class Journal:
                 self._grouped.pop(row.ticket, None)
                 if not engine_has:
                     waiting.add(row)
-                waiting.crashed(row, cause, charged=not self.isolation.world)
-        self.state.emptied = number
+                waiting.crashed(row, cause, world=self.isolation.world)
+        self.state.emptied, self.state.attempts = number, 0
         self.records.forget(self.records.verdicts()[0])
         self.records.forget_failures()
         self._number, self._table, self._running = None, empty(), {}

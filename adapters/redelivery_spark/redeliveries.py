@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 __all__ = ["Originals", "Redeliveries"]
 
 logger = logging.getLogger("redelivery.spark")
-DEFERRAL = 1.0  # seconds: how long a row waits whose batch failed together with everything else
+DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0  # seconds that a row waits whose batch failed together with everything else
+SPARED = 10  # times that it is not charged for that: five minutes; then it may well be that there are only killers
 
 
 class Originals(Protocol):
@@ -65,8 +66,8 @@ class Originals(Protocol):
     def accept(self, key: Hashable) -> None:
         """Accept the original, if the broker still has it."""
 
-    def poison(self, key: Hashable, cause: Cause) -> None:
-        """Have the broker dead-letter the original, which it has."""
+    def poison(self, key: Hashable, cause: Cause, done: Callable[[], None]) -> None:
+        """Have the broker dead-letter the original; `done` is called when it has been told, which may be later."""
 
     def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
         """Send the copy; `done` is called, on any thread, when the broker has answered."""
@@ -165,9 +166,17 @@ class Redeliveries:
                 event = Failed(row, cause)
         self._finish(row, event)
 
-    def crashed(self, row: LoggedDelivery, cause: Cause, *, charged: bool) -> None:
-        """It was the only row of a batch that failed: charged, it goes on alone; else it is tried again soon."""
-        self._finish(row, Failed(row, cause) if charged else Deferred(row, DEFERRAL, cause))
+    def crashed(self, row: LoggedDelivery, cause: Cause, *, world: bool) -> None:
+        """It was the only row of a batch that failed: it is charged, and goes on alone.
+
+        `world`: so much failed that it need not be the row's fault: then it is tried again a few times before that.
+        """
+        spared = 0 if row.record is None else row.record.deferrals
+        if world and spared < SPARED:
+            delay = min(DEFERRAL * 2**spared, LONGEST_DEFERRAL)
+            self._finish(row, Deferred(row, delay, cause))
+        else:
+            self._finish(row, Failed(row, cause))
         if row in self.held:
             self.suspect(row)
 
@@ -223,14 +232,17 @@ class Redeliveries:
                 self.ledger.end(None, key, command.entry, failed=command.failed, keep=command.keep)
             case Bury():
                 self.ledger.bury(command.key, command.buried)
+                self._let_go(command.delivery)
             case Accept():
                 self._done(command.deliveries)
             case Forward():
                 delivery = command.delivery
                 self._originals.forward(command, lambda error: self._answers.append((delivery, error)))
             case Poison():
-                self._originals.poison(command.delivery.key, command.cause)
-                self._answers.append((command.delivery, None))
+                poisoned = command.delivery
+                self._originals.poison(
+                    poisoned.key, command.cause, lambda: self._answers.append((poisoned, None))
+                )
             case Hold():
                 self.changed = True
             case Stop():
@@ -246,7 +258,10 @@ class Redeliveries:
 
     def _done(self, deliveries: Iterable[Delivery]) -> None:
         for delivery in deliveries:
-            self.changed = True
-            assert isinstance(delivery, LoggedDelivery)
-            self.held.pop(delivery, None)
+            self._let_go(delivery)
             self._originals.accept(delivery.key)
+
+    def _let_go(self, delivery: Delivery) -> None:
+        self.changed = True
+        assert isinstance(delivery, LoggedDelivery)
+        self.held.pop(delivery, None)
