@@ -31,10 +31,11 @@ def foreach_batch(
     """
 
     def guarded(df: DataFrame, batch_id: int) -> None:
+        records = Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch")))
         try:
             write(df, batch_id)
         except Exception as error:
-            Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch"))).fail(batch_id, _brief(error))
+            records.fail(batch_id, _brief(error))
             raise
 
     return guarded

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.types import StructField, StructType
+
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["WAL_DIR", "wal_dir_of"]
+__all__ = ["marked", "wal_dir_of"]
 
 WAL_DIR = "redelivery.walDir"
+
+
+def marked(schema: StructType, wal_dir: str) -> StructType:
+    """Return a schema whose first column tells where the log is."""
+    first, *others = schema.fields
+    told = {**(first.metadata or {}), WAL_DIR: wal_dir}
+    return StructType([StructField(first.name, first.dataType, first.nullable, told), *others])
 
 
 def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:

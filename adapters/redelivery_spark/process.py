@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,7 +17,7 @@ from redelivery.core.events import Deferred, Discarded, Poisoned
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.log.records import Records, Refusal
 from redelivery_spark.log.store import store_at
-from redelivery_spark.places import wal_dir_of
+from redelivery_spark.places import marked, wal_dir_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,17 +64,17 @@ def process(
         raise ConfigurationError(
             "errors=: retry(policy=…) is not supported here; give the destination a policy", option="errors"
         )
-    schema = df.schema if result is None else _parsed(result, df)
     folder = wal_dir_of(df, wal_dir, "process")
+    schema = marked(df.schema if result is None else _parsed(result), folder)
     task = _Task(handler, None if result is None else schema, to_arrow_schema(schema), folder, classifier)
     return df.mapInArrow(task, schema)
 
 
-def _parsed(result: str | StructType, df: DataFrame) -> StructType:
+def _parsed(result: str | StructType) -> StructType:
     if isinstance(result, StructType):
         return result
     try:
-        return StructType.fromDDL(result)
+        return cast("StructType", StructType.fromDDL(result))
     except Exception as error:
         raise ConfigurationError(
             f"result={result!r} is no schema: {str(error).splitlines()[0]}", option="result"
