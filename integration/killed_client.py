@@ -20,7 +20,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 import redelivery
-from redelivery.core.commands import Accept
+from redelivery.core.commands import Accept, Forward
 from redelivery.core.events import Confirmed
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def replaced(owner: type, name: str, make: Callable[[Any], Any]) -> None:
 def die_when_confirmed(death: Death, adapter: type) -> None:
     """Where the copy is confirmed first, and the original accepted after that."""
     doomed: list[object] = []
-    forward: list[str] = []
+    copied: list[object] = []  # deliveries whose copies are no transaction
+    able: list[Capabilities] = []
 
     def opened(plain: Any) -> Any:
         def connect(self: Any, opening: Opening, sink: Sink) -> Capabilities:
@@ -90,7 +91,7 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
                 if (
                     isinstance(event, Confirmed)
                     and event.error is None
-                    and forward == ["confirmed"]
+                    and event.delivery in copied
                     and death.due()
                 ):
                     if death.point == "between":
@@ -99,13 +100,18 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
                 sink(event)
 
             capabilities: Capabilities = plain(self, opening, heard)
-            forward[:] = [capabilities.forward]
+            able[:] = [capabilities]
             return capabilities
 
         return connect
 
     def execute(plain: Any) -> Any:
         def written(self: Any, commands: Sequence[AdapterCommand]) -> None:
+            copied.extend(
+                command.delivery
+                for command in commands
+                if isinstance(command, Forward) and not command.atomic(able[0])
+            )
             plain(self, commands)
             for command in commands:
                 if isinstance(command, Accept) and any(one in doomed for one in command.deliveries):

@@ -41,6 +41,8 @@ class TestClassicOverStomp(OnBroker):
         "activemq",
         "stomp",
         Capabilities(
+            reschedule="confirmed",
+            reschedule_needs="schedulerSupport=true in its configuration",
             broker="activemq",
             groups=False,
             poison_persistent=True,
@@ -63,6 +65,7 @@ class TestArtemisOverStomp(OnBroker):
         "artemis",
         "stomp",
         Capabilities(
+            reschedule="confirmed",
             broker="artemis",
             forward="confirmed",
             window_in_bytes=True,
@@ -79,6 +82,8 @@ class TestClassicOverAmqp(OnBroker):
         "activemq",
         "amqp",
         Capabilities(
+            reschedule="confirmed",
+            reschedule_needs="schedulerSupport=true in its configuration",
             broker="activemq",
             poison_persistent=True,
             forward="atomic",
@@ -105,6 +110,7 @@ class TestArtemisOverAmqp(OnBroker):
         "artemis",
         "amqp",
         Capabilities(
+            reschedule="atomic",
             broker="artemis",
             poison_on_request=True,
             forward="atomic",
@@ -128,6 +134,9 @@ class TestBrokerJ(OnBroker):
         "brokerj",
         "amqp",
         Capabilities(
+            reschedule="atomic",
+            reschedule_proof="held",
+            reschedule_needs="holdOnPublishEnabled on its queues, and a clock that agrees with this machine's",
             broker="qpid-broker-j",
             forward="atomic",
             transactions=True,
@@ -151,6 +160,7 @@ class TestRabbitMQOverAmqp(OnBroker):
         "rabbitmq",
         "amqp",
         Capabilities(
+            reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
             broker="rabbitmq",
             poison_on_request=True,
             forward="confirmed",
@@ -182,6 +192,9 @@ class TestRabbitMQOverStomp(OnBroker):
         "rabbitmq",
         "stomp",
         Capabilities(
+            reschedule="confirmed",
+            reschedule_needs="the right to declare queues named redelivery.delay.*",
+            longest_delay=4294967.295,
             broker="rabbitmq",
             poison_on_request=True,
             forward="confirmed",

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 COUNT = int(os.environ.get("REDELIVERY_DEAD_LETTERS", "2100"))
 RATE = 500
 CHOSEN = "TypeError"
-KILLS = [("artemis", "amqp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
+KILLS = [("artemis", "amqp"), ("activemq", "stomp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
+TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]
+ATOMIC = [("artemis", "amqp"), ("activemq", "stomp")]
 
 
 def started(uri: str, queue: str, *arguments: str) -> subprocess.Popen[bytes]:
@@ -40,8 +42,8 @@ def started(uri: str, queue: str, *arguments: str) -> subprocess.Popen[bytes]:
 def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue: str) -> None:
     """None is missing at its origin, at most one is there twice, with the same first id; the others have stayed."""
     broker, protocol = peer
-    browses = (broker.name, protocol) == ("artemis", "amqp")
-    uri, dead = broker.uri(protocol=protocol), f"{unique_queue}.dead"
+    browses = (broker.name, protocol) not in TAKES
+    uri, dead = broker.uri(protocol=protocol), f"wide.{unique_queue}.dead"
     fill(broker, protocol, dead, unique_queue, COUNT)
     expected = with_cause(CHOSEN, COUNT)
     with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
@@ -62,10 +64,12 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
 
         first = started(uri, dead, "redrive", "--cause", CHOSEN, "--rate", str(RATE))
         began = time.monotonic()
-        eventually(lambda: arrived(len(expected) // 2), 60, 0.01, "half of them are back")
+        eventually(lambda: arrived(len(expected) // 2), 120, 0.01, "half of them are back")
         first.send_signal(signal.SIGKILL)
         first.communicate()
-        print(f"killed after {found.total()} of {len(expected)} in {time.monotonic() - began:.2f} s")
+        print(
+            f"killed after {found.total()} of {len(expected)}, {time.monotonic() - began:.2f} s after its start"
+        )
         again = ("--cause", CHOSEN, "--rate", str(RATE), "--output", "json", "--idle", "3")
         second = started(uri, dead, "redrive", *again)
         out, _ = second.communicate(timeout=300)
@@ -73,9 +77,11 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
         eventually(lambda: arrived(len(expected)), 60, message="all are back")
         arrived(COUNT)
         print(f"resumed: {report['redriven']}, {found.total() - len(expected)} twice")
-    assert second.returncode == 0
+    # Classic cannot tell that its page was raised, so the tools say that more may be left.
+    assert second.returncode == (3 if broker.name == "activemq" and COUNT > 400 else 0)
     assert set(found) == expected
-    assert found.total() - len(expected) <= 1, "at most one for one kill"
+    most = 0 if (broker.name, protocol) in ATOMIC else 1
+    assert found.total() - len(expected) <= most, "at most one for one kill, none where it is one transaction"
     with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
         left = Counter({group.cause: group.count for group in tools.summary()})
     assert left == Counter({cause: count for cause, count in groups.items() if cause != CHOSEN})

@@ -10,10 +10,11 @@ import pytest
 import redelivery
 from integration.dead_letter_fill import fill, with_cause
 from integration.eventually import eventually
-from integration.test_dead_letters import NO_RETRY, address, pairs, poison, received, tools
+from integration.test_dead_letters import BROWSE, NO_RETRY, address, pairs, poison, received, tools
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from integration.brokers import Broker
 
@@ -63,6 +64,49 @@ def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_qu
         assert back.headers["redeliveryOriginalId"] == (
             letter.original_id if broker.name == "artemis" else identity
         )
+
+
+@pytest.mark.parametrize("peer", NATIVE, ids="-".join, indirect=True)
+def test_a_ledger_tells_why(peer: tuple[Broker, str], unique_queue: str, tmp_path: Path) -> None:
+    """What the broker has poisoned itself the consumer's ledger knows, while in use: why, when, from where."""
+    broker, protocol = peer
+    queue = f"dlx.{unique_queue}" if broker.name == "rabbitmq" else unique_queue
+    uri, url = broker.uri(protocol=protocol), f"sqlite:///{tmp_path}/ledger.db"
+    uri += f"{'&' if '?' in uri else '?'}redelivery.deadLetter=ack"
+    run = uuid.uuid4().hex
+    with redelivery.connect(uri, policies=NO_RETRY, ledger=redelivery.SqliteLedger(url[10:])) as connection:
+        consumer = connection.consumer(queue)
+        for number in range(4):
+            connection.send(queue, f"bad {number}", headers={"run": run})
+        for number in range(4):
+            message = consumer.receive(timeout=20)
+            assert message is not None
+            message.fail(ValueError(f"no {message.text}") if number % 2 else KeyError("x"))
+        eventually(lambda: connection.report().poisoned == 4, 60)
+        take = (broker.name, protocol) not in BROWSE
+
+        def known() -> list[redelivery.DeadLetter]:
+            with redelivery.dead_letters(uri, take=take, idle=1.0, ledger=url) as dead:
+                return [one for one in dead if one.headers.get("run") == run and one.cause != "unknown"]
+
+        eventually(lambda: len(known()) == 4, 30, message="the ledger has been written")
+        letters = known()
+    assert sorted(one.cause_kind for one in letters) == ["KeyError", "KeyError", "ValueError", "ValueError"]
+    assert {one.original_destination for one in letters} == {f"queue://{queue}"}
+    assert all(one.first_failure and one.died_at and one.redelivery_count == 1 for one in letters)
+    ids = [str(one.message_id) for one in letters]
+    with redelivery.dead_letters(uri, take=take, idle=1.0, ledger=url) as dead:
+        done = dead.redrive(cause="ValueError", id=ids)
+        assert done.destinations == {f"queue://{queue}": 2}
+        back = received_from(uri, queue, 2)
+        assert sorted(back) == sorted(one.body.decode() for one in letters if one.cause_kind == "ValueError")
+        assert dead.redrive(id=ids, to=f"{unique_queue}.end").redriven == 2
+
+
+def received_from(uri: str, queue: str, count: int) -> list[str]:
+    """Take so many messages with a connection that has no ledger."""
+    with redelivery.connect(uri, policies=NO_RETRY) as connection:
+        return [message.text for message in received(connection, queue, count)]
 
 
 @pairs

@@ -44,6 +44,8 @@ class Memory(BrokerUnderTest):
         dead_letter_destination="queue://DLQ",
         batch=False,
         groups=True,
+        reschedule="atomic",
+        reschedule_proof="certain",
     )
     features = frozenset({"topics", "durable", "wildcards", "delay", "marks"})
     refuses = "nowhere.*"

@@ -54,15 +54,28 @@ class Handler:
             raise redelivery.Poison if chance < 0.05 else ValueError
 
 
-@pytest.mark.parametrize(("ordering", "workers"), [("non_blocking", 5), ("per_group", 5), ("blocking", 1)])
+@pytest.mark.parametrize(
+    ("ordering", "workers", "scheduler"),
+    [
+        ("non_blocking", 5, "client"),
+        ("non_blocking", 5, "broker"),
+        ("per_group", 5, "client"),
+        ("blocking", 1, "client"),
+    ],
+)
 def test_every_message_comes_to_one_end(
-    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, ordering: str, workers: int
+    redelivery_broker: MemoryBroker,
+    redelivery_clock: ManualClock,
+    ordering: str,
+    workers: int,
+    scheduler: str,
 ) -> None:
     """Each message is done once or dead-lettered once, never beside itself, and never tried too often."""
     random = Random(ordering)
     handler = Handler(redelivery_broker, Random(workers))
     policy = redelivery.RedeliveryPolicy(maximum_redeliveries=3, initial_redelivery_delay=60.0)
     uri = f"{redelivery_broker.uri}?redelivery.credit=20&redelivery.ordering={ordering}"
+    uri += f"&redelivery.scheduler={scheduler}"
     policies = redelivery.RedeliveryPolicyMap(default=policy)
     with redelivery.connect(uri, policies=policies, clock=redelivery_clock) as connection:
         connection.listen("orders", handler, workers=workers)

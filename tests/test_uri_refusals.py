@@ -16,21 +16,15 @@ from redelivery.options import SCHEMES
 from redelivery.registry import schemes
 from redelivery.uri import parse_uri, redact_uri
 
-LATER = ("scheduler=broker",)
-
-
-@pytest.mark.parametrize("option", LATER)
-def test_what_is_not_built_yet_says_so(option: str) -> None:
-    """An option whose work is not built yet is never a silent no-op."""
-    with pytest.raises(
-        ConfigurationError, match=f"redelivery.{option.partition('=')[0]}.* is not supported yet"
-    ):
-        parse_uri(f"stomp://h?redelivery.{option}")
-
 
 @pytest.mark.parametrize(
     ("query", "message"),
     [
+        ("redelivery.scheduler=borker", "redelivery.scheduler"),
+        ("redelivery.scheduler=broker&redelivery.ordering=blocking", "cannot keep an order"),
+        ("redelivery.scheduler=broker&redelivery.ordering=per_group", "not per_group"),
+        ("redelivery.scheduler=broker&jms.nonBlockingRedelivery=false", "not blocking"),
+        ("redelivery.scheduler=broker&redelivery.deadLetter=ack", "contradicts redelivery.deadLetter=ack"),
         (
             "redelivery.deadLeter=ack",
             "unknown option redelivery.deadLeter; did you mean 'redelivery.deadLetter'",

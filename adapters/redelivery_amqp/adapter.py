@@ -12,6 +12,7 @@ from redelivery.core.commands import (
     Commit,
     Credit,
     Forward,
+    ForwardAll,
     Hold,
     Poison,
     Release,
@@ -21,7 +22,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Confirmed
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.link import Link
 from redelivery_amqp.outgoing import copied, encoded
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.outlet import Outcome
+    from redelivery_amqp.outlet import Outcome, Outlet
 
 __all__ = ["AmqpAdapter"]
 
@@ -91,6 +92,8 @@ class AmqpAdapter:
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
+            case ForwardAll():
+                self._forward_all(link, command.forwards)
             case Send():
                 self._send(link, command)
             case Commit():
@@ -111,17 +114,32 @@ class AmqpAdapter:
         link.links.reject(delivery, self._confirmation(link, delivery))
 
     def _forward(self, link: Link, command: Forward) -> None:
+        if command.atomic(link.profile.capabilities):
+            self._forward_all(link, (command,))
+            return
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
-        answer, profile = self._confirmation(link, delivery), link.profile
-        copy = copied(command, delivery, profile, link.wall_clock())
+        answer = self._confirmation(link, delivery)
+        copy = copied(command, delivery, link.profile, link.wall_clock())
         outlet = link.links.outlet(command.copy.destination)
+        outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
 
-        if profile.capabilities.forward == "atomic":
-            Transfer(link.wire, link.links.coordinator(), [(outlet, copy)], [delivery], answer).begin()
-        else:
-            outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
+    def _forward_all(self, link: Link, commands: Sequence[Forward]) -> None:
+        own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
+        if not own:
+            return
+        answers, now = [self._confirmation(link, delivery) for delivery in own], link.wall_clock()
+
+        def answer(error: RedeliveryError | None) -> None:
+            for each in answers:
+                each(error)
+
+        copies = [
+            (link.links.outlet(each.copy.destination), copied(each, delivery, link.profile, now))
+            for delivery, each in own.items()
+        ]
+        _transfer(link, copies, list(own), answer)
 
     def _confirmation(self, link: Link, delivery: AmqpDelivery) -> Callable[[RedeliveryError | None], None]:
         sink = self._sink
@@ -136,7 +154,7 @@ class AmqpAdapter:
         own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
         if len(own) < len(command.deliveries):
             answer(
-                TransportError(
+                TransactionRolledBack(
                     "the transaction was rolled back: the connection of one of its messages is gone"
                 )
             )
@@ -150,7 +168,7 @@ class AmqpAdapter:
             (link.links.outlet(each.destination), encoded(each, link.profile, now))
             for each in command.messages
         ]
-        Transfer(link.wire, link.links.coordinator(), messages, own, answer).begin()
+        _transfer(link, messages, own, answer)
 
     def _send(self, link: Link, command: Send) -> None:
         sink, message, token = self._sink, command.message, command.token
@@ -201,6 +219,15 @@ def _cannot_send(link: Link, message: Outgoing) -> str | None:
     if message.delay is not None and link.profile.delay is None:
         return f"{link.profile.capabilities.broker} has no delayed messages over AMQP 1.0"
     return None
+
+
+def _transfer(
+    link: Link,
+    messages: Sequence[tuple[Outlet, bytes]],
+    deliveries: Sequence[AmqpDelivery],
+    answer: Callable[[RedeliveryError | None], None],
+) -> None:
+    Transfer(link.wire, link.links.coordinator(), messages, deliveries, answer, link.give_up).begin()
 
 
 def _own(link: Link, delivery: Delivery) -> AmqpDelivery | None:

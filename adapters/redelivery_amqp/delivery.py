@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from redelivery.core.dead_letter import COPY
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
 from redelivery_amqp.decoding import decoded, fields_of, rewritten, typed
@@ -209,12 +210,17 @@ class AmqpDelivery(Delivery):
         return "text" if at is not None and self.raw[at] in _TEXTS else "bytes"
 
     @property
+    def readable(self) -> bool:
+        return self.decoded() is not None
+
+    @property
     def message_id(self) -> str | None:
         identity = self.field(MESSAGE_ID)
         return self._our_id() if identity is None else text_of(identity)
 
     def _our_id(self) -> str | None:
-        identity = self.headers.get("redeliveryId")
+        headers = self.headers
+        identity = headers.get(COPY) or headers.get("redeliveryId")  # a delayed copy is another message
         return identity if isinstance(identity, str) else None
 
     @property

@@ -151,6 +151,10 @@ class Link:
         if not self._stream.own:  # which looks for them itself
             self._stream.wake()
 
+    def give_up(self, error: RedeliveryError) -> None:
+        """End the connection, which must be made anew; no message is to blame."""
+        self._broken(error, "cut")
+
     def wall_clock(self) -> float:
         """Return the time of day."""
         return self._opening.clock.time()

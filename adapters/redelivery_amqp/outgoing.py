@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import proton
@@ -39,13 +41,7 @@ def encoded(message: Outgoing, profile: Profile, now: float) -> bytes:
     annotations: dict[Any, Any] = {JMS_TYPE: proton.byte(5 if text else 3)}
     if message.reply_to is not None:
         annotations[JMS_REPLY] = proton.byte(_JMS_KINDS.get(message.reply_to.partition("://")[0], 0))
-    if message.delay is not None and profile.delay is not None:
-        delayed = int(message.delay * 1000)
-        # A plain integer (an AMQP long): Classic, Artemis and Broker-J ignore one that is typed as a time.
-        annotations[proton.symbol(profile.delay)] = (
-            int(now * 1000) + delayed if profile.delay.endswith("-time") else delayed
-        )
-    out.annotations = annotations
+    out.annotations = annotations | _delay(message, profile, now)
     out.correlation_id = message.correlation_id
     out.subject = message.message_type
     out.group_id = message.group
@@ -65,15 +61,17 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: Profile, now: floa
     """Return the dead-letter copy of a delivery: typed as the original in all that the application can see."""
     original = delivery.decoded()
     copy = command.copy
+    if copy.delay is not None and copy.expires_at is not None and profile.delay_prolongs:
+        copy = replace(copy, expires_at=copy.expires_at - copy.delay)
     out = _envelope(copy, profile, now)
     if original is None:
-        return _whole(out, command, delivery, profile)
+        return _whole(out, command, delivery, profile, now)
     out.annotations = {
         name: value
         for name, value in (original.annotations or {}).items()
         if str(name) in ("x-opt-jms-msg-type", "x-opt-jms-reply-to")
     }
-    out.annotations |= _own_annotations(command, profile)
+    out.annotations |= _own_annotations(command, profile) | _delay(copy, profile, now)
     for name in (
         "correlation_id",
         "subject",
@@ -105,19 +103,32 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: Profile, now: floa
     return bytes(out.encode()) + body
 
 
+def _delay(message: Outgoing, profile: Profile, now: float) -> dict[Any, Any]:
+    """Return the annotation that has the broker hold a message back."""
+    if message.delay is None or profile.delay is None:
+        return {}
+    milliseconds = ceil(message.delay * 1000)
+    if profile.delay.endswith("-time"):
+        milliseconds += ceil(now * 1000)
+    # A plain integer (an AMQP long): Classic, Artemis and Broker-J ignore one that is typed as a time.
+    return {proton.symbol(profile.delay): milliseconds}
+
+
 def _own_properties(command: Forward, profile: Profile) -> Iterable[tuple[str, str]]:
-    return () if command.redrive else profile.copy_properties(command)
+    return () if command.back else profile.copy_properties(command)
 
 
 def _own_annotations(command: Forward, profile: Profile) -> dict[Any, Any]:
-    if command.redrive:
+    if command.back:
         return {}
     return {proton.symbol(name): value for name, value in profile.copy_annotations(command)}
 
 
-def _whole(out: proton.Message, command: Forward, delivery: AmqpDelivery, profile: Profile) -> bytes:
+def _whole(
+    out: proton.Message, command: Forward, delivery: AmqpDelivery, profile: Profile, now: float
+) -> bytes:
     """Return a copy of what cannot be decoded: all its bytes are the body."""
-    out.annotations = _own_annotations(command, profile)
+    out.annotations = _own_annotations(command, profile) | _delay(command.copy, profile, now)
     told = {name: value for name, value in command.copy.headers.items() if name in OURS}
     out.properties = {**told, **dict(_own_properties(command, profile))}
     out.content_type = "application/octet-stream"

@@ -36,6 +36,9 @@ class Profile(ABC):
     delay: ClassVar[str | None] = None
     """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
 
+    delay_prolongs: ClassVar[bool] = False
+    """Whether the broker adds the delay of a message to its life."""
+
     @abstractmethod
     def address(self, destination: str) -> str:
         """Return the terminus address for a qualified destination."""
@@ -82,7 +85,11 @@ class Classic(Profile):
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
+        # Not in the transaction: it hands a delayed message to its scheduler after the commit has been written.
+        reschedule="confirmed",
+        reschedule_needs="schedulerSupport=true in its configuration",
     )
+    delay_prolongs = True
     delay = "x-opt-delivery-delay"
     begins_anew = True
     rest = ">"
@@ -107,6 +114,7 @@ class Artemis(Profile):
         counts=True,
         dead_letter_destination="queue://DLQ",
         browse=True,
+        reschedule="atomic",
     )
     capability = True
     delay = "x-opt-delivery-delay"
@@ -139,6 +147,9 @@ class BrokerJ(Profile):
         queue_wildcards=False,
         dead_letter_destination="queue://DLQ",
         browse=True,
+        reschedule="atomic",
+        reschedule_proof="held",  # until its housekeeping looks: every 30 s, if nothing else was set
+        reschedule_needs="holdOnPublishEnabled on its queues, and a clock that agrees with this machine's",
     )
     delay = "x-opt-delivery-time"
 
@@ -167,6 +178,7 @@ class RabbitMQ(Profile):
         poison_on_request=True,  # rejected goes to the dead-letter exchange; without one it is dropped
         max_hold=1800.0,  # consumer_timeout: then the session ends, and the messages go back
         dead_letter_destination="queue://DLQ",
+        reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
     )
     durable_terminus = True
     tells_count = False  # always 0, of quorum queues too

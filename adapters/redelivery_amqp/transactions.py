@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import proton
 
-from redelivery.errors import AdapterError, RedeliveryError
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
 from redelivery_amqp.inlet import refusal
 from redelivery_amqp.outlet import judged
 
@@ -43,12 +43,14 @@ class Transfer:
         messages: Sequence[tuple[Outlet, bytes]],
         deliveries: Sequence[AmqpDelivery],
         answer: Callable[[RedeliveryError | None], None],
+        broken: Callable[[RedeliveryError], None],
     ) -> None:
         self._wire = wire
         self._coordinator = coordinator
         self._messages = messages
         self._deliveries = deliveries
         self._answer = answer
+        self._broken = broken  # the connection must be made again
         self._id = b""
         self._unanswered = len(messages)
         self._error: RedeliveryError | None = None  # the first
@@ -84,6 +86,9 @@ class Transfer:
 
     def _accept(self) -> None:
         error = self._error
+        if self._coordinator.error is not None:  # the transaction is gone with it: nothing is settled in it
+            self._answer(self._coordinator.error)
+            return
         if error is None and any(each.handle is None or each.source.ended for each in self._deliveries):
             error = AdapterError("the consumer has ended")
         if error is not None:
@@ -98,9 +103,23 @@ class Transfer:
 
     def _committed(self, outcome: Outcome) -> None:
         error = judged(outcome, "the transaction coordinator", self._wire.masked)
+        if isinstance(
+            outcome, AdapterError
+        ):  # the coordinator has ended, and has not said what becomes of it
+            error = TransportError(f"{outcome}, before it had answered")
+            if self._deliveries:
+                self._broken(error)  # whose loss is the answer
+                return
         for delivery in self._deliveries if error is None else ():
             if delivery.handle is not None:
                 self._wire.forget(delivery.handle)
                 delivery.handle = None
                 delivery.source.unsettled.discard(delivery)
         self._answer(error)
+        if isinstance(error, AdapterError) and self._deliveries:
+            # What has had a part in a transaction is not settled again: proton would write the new outcome behind the
+            # old one, over which Classic and Broker-J close the connection; Artemis says yes, and closes it later
+            # (measured). Over a new connection it comes again.
+            self._broken(
+                TransportError(f"a commit was refused, and its messages cannot be settled again ({error})")
+            )

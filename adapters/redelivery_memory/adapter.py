@@ -32,6 +32,8 @@ CAPABILITIES = Capabilities(
     dead_letter_destination=DEAD_LETTERS,
     batch=False,
     browse=True,
+    reschedule="atomic",
+    reschedule_proof="certain",
 )
 
 

@@ -14,6 +14,7 @@ from redelivery.core.commands import (
     Commit,
     Credit,
     Forward,
+    ForwardAll,
     Hold,
     Poison,
     Release,
@@ -23,7 +24,7 @@ from redelivery.core.commands import (
     outdated,
 )
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
-from redelivery.errors import RedeliveryError, TransportError
+from redelivery.errors import RedeliveryError, TransactionRolledBack
 from redelivery_memory.link import Consumer, Link, drain
 from redelivery_memory.store import Store
 from redelivery_memory.stored import MemoryDelivery
@@ -114,7 +115,9 @@ class Hub(Store):
             case _:
                 self._do_more(link, command)
 
-    def _do_more(self, link: Link, command: Hold | Release | Subscribe | Unsubscribe | Commit) -> None:
+    def _do_more(
+        self, link: Link, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
+    ) -> None:
         match command:
             case Hold():
                 pass  # credit is in messages here
@@ -130,13 +133,15 @@ class Hub(Store):
                 consumer = link.consumers.pop(command.consumer, None)
                 if consumer is not None:
                     self._end(consumer)
+            case ForwardAll():
+                self._forward_all(link, command)
             case Commit():
                 self._post(link, Sent(command.token, self._commit(link, command)), confirms=True)
 
     def _commit(self, link: Link, command: Commit) -> RedeliveryError | None:
         """Do all of it, or say why nothing of it is done."""
         if any(self._unsettled(link, delivery) is None for delivery in command.deliveries):
-            return TransportError(
+            return TransactionRolledBack(
                 "the transaction was rolled back: the connection of one of its messages is gone"
             )
         error: RedeliveryError | None = self.faults.for_send()
@@ -188,6 +193,17 @@ class Hub(Store):
             if error is None:
                 self._settled(link, command.delivery)
         self._confirm(link, command.delivery, error)
+
+    def _forward_all(self, link: Link, command: ForwardAll) -> None:
+        found = [(each, f) for each in command.forwards if (f := self._unsettled(link, each.delivery))]
+        error: RedeliveryError | None = next(
+            (e for _, held in found if (e := self.faults.for_forward(held.stored))), None
+        )
+        if error is None and found:
+            copies, deliveries = [each.copy for each, _ in found], [each.delivery for each, _ in found]
+            error = self._commit(link, Commit(0, deliveries, copies))
+        for each in command.forwards:
+            self._confirm(link, each.delivery, error)
 
     def _confirm(self, link: Link, delivery: Delivery, error: RedeliveryError | None) -> None:
         if delivery.epoch == link.epoch:

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from redelivery.adapter import Sent, Subscribed
-from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
     Commit,
     Credit,
     Forward,
+    ForwardAll,
     Hold,
     Poison,
     Release,
@@ -23,13 +23,13 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.core.outgoing import Outgoing
-from redelivery.errors import AdapterError, TransportError
+from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_stomp.custody import give_back
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
-from redelivery_stomp.headers import cannot_send, copy_of, send_headers, subscribe_headers
+from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers, subscribe_headers
 from redelivery_stomp.link import Link
-from redelivery_stomp.transactions import Transaction, aborted
+from redelivery_stomp.transactions import Transaction, aborted, to_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -81,6 +81,8 @@ class StompAdapter:
                     self._poison(link, command)
                 case Forward():
                     self._forward(link, command)
+                case ForwardAll():
+                    self._forward_all(link, command.forwards)
                 case Send():
                     self._send(link, command)
                 case Commit():
@@ -149,18 +151,24 @@ class StompAdapter:
         link.write(b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode()))
 
     def _forward(self, link: Link, command: Forward) -> None:
+        if command.atomic(link.profile.capabilities):
+            self._forward_all(link, (command,))
+            return
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
         copy = copy_of(link.profile, command)
-        answer = self._confirmation(link, delivery)
-        if link.profile.capabilities.forward == "confirmed":
-            headers = list(send_headers(link.profile, copy, dead_letter=not command.redrive))
-            receipt = link.receipt(answer, address=link.profile.address(copy.destination))
-            link.write(frame(b"SEND", [*headers, receipt], copy.body))
-            return
-        name = self._transaction(link)
-        Transaction(link, name, answer).begin([copy], [delivery], dead_letter=not command.redrive)
+        headers = send_headers(link.profile, copy, dead_letter=not command.back)
+        receipt = link.receipt(self._confirmation(link, delivery), address=link.profile.target(copy))
+        link.write(frame(b"SEND", [*headers, receipt], copy.body))
+
+    def _forward_all(self, link: Link, commands: Sequence[Forward]) -> None:
+        own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
+        if own:
+            answers = [self._confirmation(link, delivery) for delivery in own]
+            copies = [copy_of(link.profile, each) for each in own.values()]
+            transaction = Transaction(link, self._transaction(link), to_all(answers))
+            transaction.begin(copies, list(own), dead_letter=not commands[0].back)
 
     def _transaction(self, link: Link) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
@@ -181,7 +189,7 @@ class StompAdapter:
             return
         receipt = link.receipt(
             lambda error: self._sink(Sent(command.token, error)),
-            address=link.profile.address(message.destination),
+            address=link.profile.target(message),
         )
         link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
 
@@ -190,7 +198,7 @@ class StompAdapter:
         wrong = next((wrong for each in command.messages if (wrong := cannot_send(link.profile, each))), None)
         error: RedeliveryError | None = None if wrong is None else AdapterError(wrong)
         if len(own) < len(command.deliveries):
-            error = TransportError(
+            error = TransactionRolledBack(
                 "the transaction was rolled back: the connection of one of its messages is gone"
             )
         if error is not None:
@@ -209,7 +217,7 @@ class StompAdapter:
         consumer, refused = command.consumer, False
         if str(consumer) in link.subscriptions:
             return  # a second one of the same id would outlive its end
-        if (wrong := _wrong(link, command)) is not None:
+        if (wrong := cannot_subscribe(link.profile, command)) is not None:
             self._sink(Subscribed(consumer, AdapterError(wrong)))
             return
 
@@ -279,16 +287,6 @@ def _own(link: Link, delivery: Delivery) -> StompDelivery | None:
     if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery):
         return None
     return None if delivery.source.ended else delivery
-
-
-def _wrong(link: Link, command: Subscribe) -> str | None:
-    """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
-    wrong = link.profile.problem(command.destination)
-    if command.browse and not link.profile.capabilities.browse:
-        return cannot_browse(link.profile.capabilities)
-    if wrong is None and command.dead_letter is not None:
-        wrong = link.profile.cannot_keep(command.dead_letter)
-    return wrong
 
 
 def _settled(deliveries: Sequence[StompDelivery]) -> None:

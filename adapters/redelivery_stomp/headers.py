@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redelivery.core.capabilities import cannot_browse
 from redelivery_stomp.profile import NEVER_COPIED, NEVER_COPIED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redelivery.core.commands import Forward
+    from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.profile import Profile
 
-__all__ = ["cannot_send", "copy_of", "send_headers", "subscribe_headers"]
+__all__ = ["cannot_send", "cannot_subscribe", "copy_of", "send_headers", "subscribe_headers"]
 
 
 def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tuple[str, object]]:
@@ -36,7 +37,7 @@ def send_headers(
     profile: Profile, message: Outgoing, *, dead_letter: bool = False
 ) -> Iterator[tuple[str, object]]:
     """Yield the headers of SEND, but the receipt's and the transaction's; `dead_letter`: it is a copy."""
-    yield "destination", profile.address(message.destination)
+    yield "destination", profile.target(message)
     yield "persistent", True if message.persistent else profile.non_persistent
     yield "priority", None if message.priority == 4 else message.priority
     yield "expires", None if message.expires_at is None else int(message.expires_at * 1000)
@@ -45,9 +46,9 @@ def send_headers(
     yield "reply-to", None if message.reply_to is None else profile.reply_address(message.reply_to)
     yield "type", message.message_type
     yield "JMSXGroupID", message.group
-    yield "AMQ_SCHEDULED_DELAY", None if message.delay is None else int(message.delay * 1000)
+    yield from profile.delay_headers(message)
     yield from profile.send_headers(message)
-    if message.destination.startswith("queue://"):
+    if message.destination.startswith("queue://") and (message.delay is None or not profile.declares):
         yield from profile.dead_letter_arguments if dead_letter else profile.queue_arguments
     yield from message.headers.items()
 
@@ -59,9 +60,19 @@ def cannot_send(profile: Profile, message: Outgoing) -> str | None:
     return profile.cannot_send(message)
 
 
+def cannot_subscribe(profile: Profile, command: Subscribe) -> str | None:
+    """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
+    wrong = profile.problem(command.destination)
+    if command.browse and not profile.capabilities.browse:
+        return cannot_browse(profile.capabilities)
+    if wrong is None and command.dead_letter is not None:
+        wrong = profile.cannot_keep(command.dead_letter)
+    return wrong
+
+
 def copy_of(profile: Profile, command: Forward) -> Outgoing:
     """Return the copy to send: with what this broker's tools expect, without what it would act on."""
-    told = profile.redrive_headers(command) if command.redrive else profile.copy_headers(command)
+    told = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
     own = [(name, value) for name, value in told if value is not None]
     hidden = NEVER_COPIED.union(name for name, _ in own)
     kept = {
@@ -69,4 +80,7 @@ def copy_of(profile: Profile, command: Forward) -> Outgoing:
         for name, value in command.copy.headers.items()
         if name not in hidden and not name.startswith(NEVER_COPIED_PREFIXES)
     }
-    return replace(command.copy, headers={**kept, **dict(own)})
+    copy = replace(command.copy, headers={**kept, **dict(own)})
+    if copy.delay is not None and copy.expires_at is not None and profile.delay_prolongs:
+        return replace(copy, expires_at=copy.expires_at - copy.delay)
+    return copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.errors import ConfigurationError
@@ -37,7 +38,7 @@ NEVER_COPIED = frozenset({
 
 
 # OpenWire's own on Artemis; an earlier dead letter's there, and on RabbitMQ.
-NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "x-first-death-")
+NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "x-first-death-", "x-last-death-")
 
 
 class Profile(ABC):
@@ -62,6 +63,8 @@ class Profile(ABC):
     gives_back: ClassVar[bool] = True
     """Whether the end of a subscription gives back what is unsettled; else only the end of the connection does."""
 
+    delay_prolongs: ClassVar[bool] = False
+    """Whether the broker adds the delay of a message to its life."""
     declares: ClassVar[bool] = False
     """Whether `redelivery.queueArguments` mean something: a queue is declared by who names it."""
 
@@ -102,6 +105,14 @@ class Profile(ABC):
     @abstractmethod
     def address(self, destination: str) -> str:
         """Return the `destination` header for a qualified destination."""
+
+    def target(self, message: Outgoing) -> str:
+        """Return the `destination` header of a SEND."""
+        return self.address(message.destination)
+
+    def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
+        """Yield the headers that have the broker hold a message back."""
+        yield "AMQ_SCHEDULED_DELAY", None if message.delay is None else ceil(message.delay * 1000)
 
     def pattern(self, destination: str) -> str:
         """Return the `destination` header of SUBSCRIBE, where `*` and `>` are Classic's wildcards."""

@@ -39,7 +39,11 @@ class Classic(Profile):
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
+        # Not in the transaction: it hands a delayed message to its scheduler after the commit has been written.
+        reschedule="confirmed",
+        reschedule_needs="schedulerSupport=true in its configuration",
     )
+    delay_prolongs = True
     handle = b"\nack:"
     group_header = "JMSXGroupID"
     _prefixes: ClassVar = {
@@ -106,7 +110,12 @@ class Artemis(Profile):
     """ActiveMQ Artemis: NACK discards, and an ACK inside a transaction takes effect at once, so a copy goes first."""
 
     capabilities = Capabilities(
-        broker="artemis", forward="confirmed", window_in_bytes=True, dead_letter_destination="queue://DLQ"
+        broker="artemis",
+        forward="confirmed",
+        drops_second_copy=True,
+        window_in_bytes=True,
+        dead_letter_destination="queue://DLQ",
+        reschedule="confirmed",
     )
     handle = b"\nmessage-id:"  # its `ack` is the same, unless the producer has set a header of that name
     group_header = "_AMQ_GROUP_ID"

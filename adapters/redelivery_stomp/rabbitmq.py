@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime
+from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_letter import COPY
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
 from redelivery_stomp.frames import number
@@ -36,8 +38,18 @@ OWN = QUEUE_ARGUMENTS | {
 }  # fmt: skip
 FROM_AMQP = b"\nx-amqp-1.0-"
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
+_COPY = f"\n{COPY}:".encode()
+LONGEST_MS = 2**32 - 1  # of x-message-ttl
+IDLE_MS = 60_000  # after which a queue that was made for one message goes
 MAX_PREFETCH = 65535  # a larger one is refused
 MILLISECONDS = 10**11  # a timestamp from here on is in milliseconds: AMQP 1.0 clients' are
+
+
+def delay_ms(seconds: float) -> int:
+    """Return the milliseconds that a message is held: two digits, rounded up, so that there are few delay queues."""
+    wanted = min(max(1, ceil(seconds * 1000 - 1e-6)), LONGEST_MS)
+    unit = int(f"1{'0' * (len(str(wanted)) - 2)}")
+    return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
 class RabbitDelivery(StompDelivery):
@@ -87,11 +99,12 @@ class RabbitDelivery(StompDelivery):
     @property
     def expires_at(self) -> float | None:
         lives = number(self._property(b"\nexpiration:"))
-        if lives is None:
-            return None  # a header `expires` alone is the application's own
+        if lives is None and _COPY not in self.head:
+            # A header `expires` alone is the application's own; but a delay queue takes the property away.
+            return None
         at = super().expires_at
         # This library tells it, to the millisecond. Of others' it is not known how long they have waited in the queue.
-        return self.arrived + lives / 1000 if at is None else at
+        return self.arrived + lives / 1000 if at is None and lives is not None else at
 
     @property
     def expiration(self) -> datetime | None:
@@ -118,6 +131,9 @@ class RabbitMQ(Profile):
         queue_wildcards=False,
         max_hold=1800.0,  # consumer_timeout: then the connection ends, and the messages go back
         dead_letter_destination="queue://DLQ",
+        reschedule="confirmed",
+        reschedule_needs="the right to declare queues named redelivery.delay.*",
+        longest_delay=LONGEST_MS / 1000,
     )
     handle = b"\nack:"
     group_header = "JMSXGroupID"
@@ -139,6 +155,21 @@ class RabbitMQ(Profile):
         if kind == "native":
             return name
         return self._prefixes[kind] + name.replace("%", "%25").replace("/", "%2F")
+
+    def target(self, message: Outgoing) -> str:
+        address = self.address(message.destination)
+        if message.delay is None:
+            return address
+        return f"/queue/redelivery.delay.{delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
+
+    def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
+        # A queue for each delay: one message's own expiration would wait behind the longer ones before it.
+        if message.delay is not None:
+            yield "x-message-ttl", delay_ms(message.delay)
+            yield "x-dead-letter-exchange", ""
+            yield "x-dead-letter-routing-key", message.destination.partition("://")[2]
+            # Never of a queue with messages that count: it goes with what is in it.
+            yield "x-expires", IDLE_MS if message.private else None
 
     def pattern(self, destination: str) -> str:
         address = self.address(destination)
@@ -167,6 +198,8 @@ class RabbitMQ(Profile):
             yield "durable", True
             yield "auto-delete", False
             yield "x-queue-name", f"stomp-subscription-{self.client_id}.{command.subscription}"
+        elif command.private:
+            yield "x-expires", IDLE_MS
         elif command.destination.startswith("queue://"):
             yield from self.queue_arguments
 
@@ -183,7 +216,10 @@ class RabbitMQ(Profile):
         yield "amqp-message-id", command.delivery.message_id
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
-        yield from self.copy_headers(command)
+        if command.delayed:  # another message, which must not be taken for the one that it was made of
+            yield "amqp-message-id", command.copy.headers.get(COPY)
+        else:
+            yield from self.copy_headers(command)
 
     def origin(self, headers: RawHeaders) -> str | None:
         queue = headers.get("x-first-death-queue")
@@ -207,7 +243,7 @@ class RabbitMQ(Profile):
         return self.problem(destination)
 
     def cannot_send(self, message: Outgoing) -> str | None:
-        if message.delay is not None:
+        if message.delay is not None and not message.private:
             return "RabbitMQ cannot hold a message back: send() takes no delay= here"
         if message.reply_to is not None and (wrong := self.problem(message.reply_to)) is not None:
             return wrong

@@ -28,6 +28,16 @@ __all__ = ["Transaction", "aborted"]
 Header = tuple[str, str]
 
 
+def to_all(answers: Sequence[Answer]) -> Answer:
+    """Return what gives the one answer to all of them."""
+
+    def answer(error: RedeliveryError | None) -> None:
+        for each in answers:
+            each(error)
+
+    return answer
+
+
 class Transaction:
     """One transaction. It goes on when an answer comes, on the reading thread; writing never waits."""
 

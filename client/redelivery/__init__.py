@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         HandlerTimeout,
         LedgerError,
         RedeliveryError,
+        TransactionRolledBack,
         TransportError,
     )
     from redelivery.ledger import Ledger
@@ -69,6 +70,7 @@ _HOMES = {
     "Session": "session",
     "Settings": "settings",
     "SqliteLedger": "ledger.sqlite",
+    "TransactionRolledBack": "errors",
     "TransportError": "errors",
     "connect": "connection",
     "connect_async": "aio",
@@ -104,6 +106,7 @@ __all__ = [
     "Session",
     "Settings",
     "SqliteLedger",
+    "TransactionRolledBack",
     "TransportError",
     "connect",
     "connect_async",

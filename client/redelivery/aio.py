@@ -90,7 +90,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
 
-        Dead letters on their way are waited for until the broker has confirmed them.
+        Dead letters and commits on their way are waited for until the broker has confirmed them.
         """
         timeout = seconds(timeout, "timeout")
         if self._entered and not self._closed:
@@ -110,7 +110,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                     self._pool.shutdown(wait=False)
                 self._roll_back_sessions()
                 left = max(0.0, deadline - time.monotonic())
-                await in_own_thread(self._keeper.close, left)
+                await in_own_thread(self._close_keeper, left)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         """Return the workers' tasks, but for the one that asks."""
@@ -134,8 +134,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     def session(self, mode: str = "individual") -> AsyncSession:
         """Return a session. Argument and errors as for `Connection.session`."""
         self._check_open()
-        seat = Seat(self._keeper, self._clock, self._check_open, self._awaited, self._listening, self.send)
-        self._began(session := AsyncSession(seat, mode))
+        front = self._check_open, self._awaited, self._listening, self.send, self._patience
+        self._began(session := AsyncSession(Seat(self._keeper, self._clock, *front), mode))
         return session
 
     async def _awaited(

@@ -49,6 +49,8 @@ class AsyncConsumer:
             AdapterError: the broker ended the consumer.
             TransportError: the connection was lost, and reconnecting was given up.
         """
+        if self._channel.holdings is not None:
+            self._channel.holdings.at_work.check_pull("receive")
         delivery = await self._waiter.take(self._channel, timeout=patience(timeout))
         return None if delivery is None else pulled(delivery, self._channel)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.core.convert import seconds
+from redelivery.drive.holdings import COMMIT_TIMEOUT
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.session_base import SessionBase
 from redelivery.drive.waiter import answer_on_loop, in_own_thread
@@ -32,7 +34,7 @@ class AsyncSession(SessionBase):
 
     async def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
-        self._check_open()
+        self._check_consumer()
         channel, waiter = await self._seat.subscribed(destination, options, self._holdings)
         channel.pulled = True
         self._consuming(channel)
@@ -55,7 +57,7 @@ class AsyncSession(SessionBase):
                 return self.listen(destination, function, **options)
 
             return decorate
-        self._listeners.append(self._seat.listening(destination, handler, options, self._holdings))
+        self._listening(destination, handler, options)
         return handler
 
     async def acknowledge(self) -> None:
@@ -66,9 +68,13 @@ class AsyncSession(SessionBase):
         """Have all that is not settled come again, each charged a redelivery, as `Session.recover` does."""
         self._recover()
 
-    async def commit(self, *, timeout: float | timedelta = 30.0) -> None:
+    async def commit(self, *, timeout: float | timedelta = COMMIT_TIMEOUT) -> None:
         """Accept all that was received and send all that was sent since the last commit, as `Session.commit` does."""
-        attempt = self._begin_commit(timeout)
+        deadline, patience = self._commits(timeout)
+        if patience > self._seat.clock.monotonic():
+            with suppress(TimeoutError, RedeliveryError):  # then the commit says so
+                await answer_on_loop(patience, self._seat.keeper.standing(), self._seat.clock)
+        attempt = self._begin_commit(deadline, timeout)
         if attempt is None:
             return
         error: RedeliveryError | None = None
@@ -98,8 +104,8 @@ class AsyncSession(SessionBase):
     async def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
         """End the session, its consumers and listeners, as `Session.close` does."""
         timeout = seconds(timeout, "timeout")
-        if channels := self._end():  # in one call: a close that is cancelled ends all of them even so
-            await in_own_thread(self._unsubscribe, channels, timeout)
+        if self._begin_end():  # in one call: a close that is cancelled ends all of them even so
+            await in_own_thread(self._finish, self._holdings.at_work.mine(), timeout)
 
     async def __aenter__(self) -> Self:
         return self

@@ -110,6 +110,11 @@ class Classifier:
             (kind.__name__, rule.policy) for kind, rule in self._rules.items() if rule.policy is not None
         )
 
+    @property
+    def rules(self) -> int:
+        """How many types of exceptions it names."""
+        return len(self._rules)
+
     def __repr__(self) -> str:
         rules = "".join(f".{rule.what}({kind.__name__})" for kind, rule in self._rules.items())
         return f"Classifier(){rules}"

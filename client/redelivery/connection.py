@@ -89,14 +89,14 @@ class Connection(ConnectionBase[Worker]):
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
 
-        Dead letters on their way are waited for until the broker has confirmed them.
+        Dead letters and commits on their way are waited for until the broker has confirmed them.
         """
         timeout = seconds(timeout, "timeout")
         if self._entered and not self._closed:
             self._closed = True
             self._stopping.set()
             self._roll_back_sessions()
-            self._keeper.close(timeout)
+            self._close_keeper(timeout)
 
     # Consuming.
 
@@ -131,11 +131,8 @@ class Connection(ConnectionBase[Worker]):
             ConfigurationError: there is no such mode, or the broker has no transactions over this protocol.
         """
         self._check_open()
-        session = Session(
-            Seat(self._keeper, self._clock, self._check_open, self._subscribed, self._listening, self.send),
-            mode,
-        )
-        self._began(session)
+        front = self._check_open, self._subscribed, self._listening, self.send, self._patience
+        self._began(session := Session(Seat(self._keeper, self._clock, *front), mode))
         return session
 
     def _subscribed(
@@ -206,7 +203,8 @@ class Connection(ConnectionBase[Worker]):
         """Run the listeners until `stop`, SIGTERM or SIGINT (in the main thread), drain, and report.
 
         With `until_idle`, also once nothing has come, run or waited for so many seconds. An outage is not idleness, for
-        nobody knows what waits at the broker: while the connection is down, it does not end.
+        nobody knows what waits at the broker: while the connection is down, it does not end. What a session holds with
+        no handler at work on it, and dead letters without an answer, do not keep it: the report tells of them.
 
         Draining: no more credit is given, running handlers finish until `drain_timeout` seconds are over, the rest
         is given back uncounted.

@@ -43,10 +43,12 @@ class Consumer:
         None also means that the consumer was closed.
 
         Raises:
-            ConfigurationError: `timeout` is no duration.
+            ConfigurationError: `timeout` is no duration, or the consumer's session has a listener.
             AdapterError: the broker ended the consumer.
             TransportError: the connection was lost, and reconnecting was given up.
         """
+        if self._channel.holdings is not None:
+            self._channel.holdings.at_work.check_pull("receive")
         delivery = self._channel.take(None, patience(timeout))
         return None if delivery is None else pulled(delivery, self._channel)
 

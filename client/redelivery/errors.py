@@ -3,6 +3,7 @@
 RedeliveryError
 ├── ConfigurationError   yours: raised before any I/O; names the option, what is allowed, a near miss
 ├── TransportError       the link's: no broker reached, or the link broke; trying again may help
+│   └── TransactionRolledBack   nothing of a transaction was done, for sure: it may be done again
 ├── AdapterError         the broker's: it answered, and refused
 ├── LedgerError          the ledger's: attempts cannot be counted safely, so nothing is dispatched
 ├── HandlerTimeout       yours: a handler did not end within its timeout
@@ -26,6 +27,7 @@ __all__ = [
     "HandlerTimeout",
     "LedgerError",
     "RedeliveryError",
+    "TransactionRolledBack",
     "TransportError",
     "another",
     "near_miss",
@@ -49,6 +51,10 @@ class ConfigurationError(RedeliveryError, ValueError):
 
 class TransportError(RedeliveryError, ConnectionError):
     """No broker could be reached, or the link to it broke. Trying again may help."""
+
+
+class TransactionRolledBack(TransportError):
+    """Nothing of a transaction was done: it was rolled back before it reached the broker. It may be done again."""
 
 
 class AdapterError(RedeliveryError):

@@ -230,15 +230,19 @@ class Message:
         return self.settle_for(error) and error is not None
 
 
-def message_for(delivery: Delivery, channel: Channel) -> Message:
-    """Return the message for a delivery: its consumer's session may have it settled with others."""
+def message_for(delivery: Delivery, channel: Channel, *, handled: bool = True) -> Message:
+    """Return the message for a delivery, for a handler that begins now: its session may have it settled with others."""
     holdings = channel.holdings
-    return Message(delivery, channel) if holdings is None else holdings.message(delivery, channel)
+    return (
+        Message(delivery, channel)
+        if holdings is None
+        else holdings.message(delivery, channel, handled=handled)
+    )
 
 
 def pulled(delivery: Delivery, channel: Channel) -> Message:
     """Return the message that a `receive` returns: some sessions acknowledge it before that, as the reference does."""
-    message = message_for(delivery, channel)
+    message = message_for(delivery, channel, handled=False)
     if channel.holdings is not None:
         channel.holdings.pulled(message)
     return message

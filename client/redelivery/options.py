@@ -128,7 +128,7 @@ _TABLE: tuple[Option, ...] = (
     _ours("ordering", "choice", "non_blocking", "What waits while a message waits for its redelivery.",
           choices=("blocking", "non_blocking", "per_group")),
     _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that are not charged."),
-    _ours("scheduler", "choice", "client", "Who holds a waiting message.", choices=("client", "broker")),
+    _ours("scheduler", "choice", "client", "Who holds what waits for its redelivery.", choices=("client", "broker")),
     _ours("deadLetter", "choice", "auto", "How a poison message leaves.",
           choices=("auto", "ack", "forward", "discard")),
     _ours("deadLetterDestination", "destination", "", "Where a copy goes; default: the broker's own."),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.consumer import Consumer
 from redelivery.core.convert import seconds
 from redelivery.drive.answer import answer_by
+from redelivery.drive.holdings import COMMIT_TIMEOUT
 from redelivery.drive.link import CLOSE_TIMEOUT
 from redelivery.drive.session_base import SessionBase
 from redelivery.errors import RedeliveryError
@@ -35,7 +37,7 @@ class Session(SessionBase):
 
     def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
-        self._check_open()
+        self._check_consumer()
         channel: Channel = self._seat.subscribed(destination, options, self._holdings)
         channel.pulled = True
         self._consuming(channel)
@@ -62,7 +64,7 @@ class Session(SessionBase):
                 return self.listen(destination, function, **options)
 
             return decorate
-        self._listeners.append(self._seat.listening(destination, handler, options, self._holdings))
+        self._listening(destination, handler, options)
         return handler
 
     # Settling.
@@ -79,18 +81,24 @@ class Session(SessionBase):
         """
         self._recover()
 
-    def commit(self, *, timeout: float | timedelta = 30.0) -> None:
+    def commit(self, *, timeout: float | timedelta = COMMIT_TIMEOUT) -> None:
         """Accept all that was received and send all that was sent since the last commit: all of it, or nothing.
 
         Args:
-            timeout: seconds for the broker to answer.
+            timeout: seconds for the connection to stand and the broker to answer, together; 30 by default.
 
         Raises:
             AdapterError: the broker refused; it is rolled back, and what was received is charged a redelivery.
+            TransactionRolledBack: nothing was sent, and what was received comes again: the connection that it came over
+                has been lost, or a consumer closed; or there was no connection in time; or too much has no answer.
             TransportError: the connection was lost, or no answer came in time: the transaction was committed as a whole
                 or not at all. What was not committed comes again; its sends are not made again.
         """
-        attempt = self._begin_commit(timeout)
+        deadline, patience = self._commits(timeout)
+        if patience > self._seat.clock.monotonic():
+            with suppress(TimeoutError, RedeliveryError):  # then the commit says so
+                answer_by(patience, self._seat.keeper.standing(), self._seat.clock)
+        attempt = self._begin_commit(deadline, timeout)
         if attempt is None:
             return
         error: RedeliveryError | None = None
@@ -126,9 +134,14 @@ class Session(SessionBase):
     # The end.
 
     def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
-        """End the session, its consumers and listeners: a transacted one is rolled back, the rest given back."""
+        """End the session, its consumers and listeners: a transacted one is rolled back, the rest given back.
+
+        From any thread. A handler that runs, and a commit that the broker has not answered, are waited for, `timeout`
+        seconds at most (5 by default); what is not over then is said in the log. A handler may close its own session.
+        """
         timeout = seconds(timeout, "timeout")
-        self._unsubscribe(self._end(), timeout)
+        if self._begin_end():
+            self._finish(self._holdings.at_work.mine(), timeout)
 
     def __enter__(self) -> Self:
         return self

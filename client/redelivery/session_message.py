@@ -39,12 +39,23 @@ class SessionMessage(Message):
         """The delivery itself."""
         return self._delivery
 
+    @property
+    def channel(self) -> Channel:
+        """The channel that it came over."""
+        return self._channel
+
+    @property
+    def live(self) -> bool:
+        """Whether it can still be settled at the broker: its connection stands, and its consumer is open."""
+        return self._delivery.epoch == self._channel.engine.epoch
+
     def conclude(self, event: Event) -> None:
         """Settle it, as its session says."""
         self._outcome = self._channel.settle(self._delivery, event)
 
     def result(self, error: BaseException | None) -> Event | None:
         """Return what the end of a handler means: nothing yet, where the session settles."""
+        self._holdings.at_work.ended(self)
         if self._holdings.mode not in ("client", "transacted"):
             self._holdings.forget(self._delivery)
             return super().result(error)
@@ -57,8 +68,9 @@ class SessionMessage(Message):
         return None
 
     def give_back(self) -> None:
-        if self._outcome is None:
-            self._holdings.forget(self._delivery)
+        self._holdings.at_work.ended(self)
+        # A commit on its way may accept it yet: its answer settles, not the end of who waited for it.
+        if self._outcome is None and self._holdings.forget(self._delivery):
             self.conclude(Released(self._delivery))
 
     def _settle(self, event: Event) -> bool:
@@ -67,7 +79,7 @@ class SessionMessage(Message):
                 "in a transacted session commit() and rollback() settle messages, all of them together"
             )
         if self._holdings.mode == "client" and isinstance(event, Succeeded) and self._outcome is None:
-            self._holdings.acknowledge()
+            self._holdings.acknowledge("accept")
             return self.outcome != "stale"
         self._holdings.forget(self._delivery)
         return super()._settle(event)

@@ -172,6 +172,8 @@ class Settings:
     empty_body: Literal["stop", "forward"] = "stop"
     """What is done with a poison message that must be copied, and whose body may have been lost on the way."""
     maximum_deferrals: int = 100
+    scheduler: Literal["client", "broker"] = "client"
+    """Who holds a message until its redelivery is due; `broker`: as a delayed copy."""
     ledger: str | None = None
     """URL of the ledger of attempts (`sqlite:///path`); None: there is none."""
     inapplicable: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)

@@ -21,6 +21,7 @@ from redelivery.uri_read import (
     ledger,
     ordering,
     queue_arguments,
+    scheduler,
     tls,
 )
 from redelivery.uri_text import JAVA_PORTS, Parts, redact_uri, split_uri
@@ -74,6 +75,7 @@ def parse_uri(text: str) -> Settings:
         queue_arguments=queue_arguments(read, "redelivery.queueArguments"),
         dead_letter_arguments=queue_arguments(read, "redelivery.deadLetterArguments"),
         maximum_deferrals=read.whole("redelivery.maximumDeferrals", 100),
+        scheduler=scheduler(read, java=family == "java"),
         ledger=ledger(read),
         inapplicable=inapplicable,
         **dead_letters(read),

@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from redelivery.settings import BrokerName, DeadLetterRoute
     from redelivery.uri_read import Reader
 
-__all__ = ["OUTCOME", "DeadLetterFields", "dead_letters"]
+__all__ = ["OUTCOME", "SCHEDULER", "DeadLetterFields", "dead_letters"]
 
 OUTCOME = "jms.redeliveryPolicy.outcome"
 _OUTCOMES = ("ACCEPTED", "REJECTED", "RELEASED", "MODIFIED_FAILED", "MODIFIED_FAILED_UNDELIVERABLE")
 STRATEGY = "redelivery.deadLetterStrategy"
+SCHEDULER = "redelivery.scheduler"
 
 
 class DeadLetterFields(TypedDict):
@@ -42,10 +43,13 @@ class DeadLetterFields(TypedDict):
 
 def dead_letters(read: Reader) -> DeadLetterFields:
     """Return what becomes of poisoned and expired messages."""
-    if read.choice("redelivery.scheduler", "client") != "client":
-        name = "redelivery.scheduler"
-        raise ConfigurationError(f"{name}=broker is not supported yet; supported: client", option=name)
     route = _route(read)
+    if route == "ack" and read.choice(SCHEDULER, "client") == "broker":
+        raise ConfigurationError(
+            f"{SCHEDULER}=broker contradicts redelivery.deadLetter=ack: the broker's own poison acknowledgement would "
+            "leave a dead letter with what the last delayed copy told; use auto or forward",
+            option=SCHEDULER,
+        )
     strategy = read.choice(STRATEGY, "shared")
     individual = _individual(read, strategy, route)
     discarding = _discarding(read, strategy, route)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery.core import convert
 from redelivery.errors import ConfigurationError
@@ -27,6 +27,7 @@ __all__ = [
     "ledger",
     "ordering",
     "queue_arguments",
+    "scheduler",
     "tls",
 ]
 
@@ -108,6 +109,20 @@ def ordering(read: Reader, *, java: bool) -> Ordering:
             f"{name}={chosen} contradicts {java_name}={str(non_blocking).lower()}", option=name
         )
     return cast("Ordering", chosen)
+
+
+def scheduler(read: Reader, *, java: bool) -> Literal["client", "broker"]:
+    """Return who holds a waiting message: the broker cannot where an order is kept."""
+    name = "redelivery.scheduler"
+    chosen = cast("Literal['client', 'broker']", read.choice(name, "client"))
+    order = ordering(read, java=java)
+    if chosen == "broker" and order != "non_blocking":
+        raise ConfigurationError(
+            f"{name}=broker cannot keep an order, for a copy goes behind the others: use "
+            f"redelivery.ordering=non_blocking, not {order}",
+            option=name,
+        )
+    return chosen
 
 
 def failover(read: Reader, *, enabled: bool) -> FailoverSettings:

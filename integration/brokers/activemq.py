@@ -20,7 +20,8 @@ class ActiveMQ(Broker):
     """Classic, embedded in a small Java program of our own (its archive is not in Maven, its jars are).
 
     Default policies (shared dead-letter queue, 200 messages paged in); login required; nobody may touch
-    `denied.>`; queues below `ind.` have a dead-letter queue each, which also takes non-persistent messages.
+    `denied.>`; queues below `ind.` have a dead-letter queue each, which also takes non-persistent messages; of queues
+    below `wide.` 100,000 are paged in.
     AMQP messages are stored as JMS messages, which the other protocols can read. In a container the program
     runs on the jars of the image.
     """
@@ -40,6 +41,11 @@ class ActiveMQ(Broker):
     services = ("stomp", "stomp+ssl", "amqp", "amqp+ssl", "openwire")
     dead_letter_queue = "ActiveMQ.DLQ"
     java_clients = ("openwire", "qpid")
+
+    def __init__(self, *, containerised: bool | None = None, scheduler: bool = True) -> None:
+        """With or without `schedulerSupport`; its own default is without."""
+        super().__init__(containerised=containerised)
+        self.scheduler = scheduler
 
     @classmethod
     def lacks(cls) -> str | None:
@@ -65,6 +71,7 @@ class ActiveMQ(Broker):
             "amqp": place.ports["amqp"],
             "amqps": place.ports["amqp+ssl"],
             "openwire": place.ports["openwire"],
+            "scheduler": str(self.scheduler).lower(),
             "user": self.user,
             "password": self.password,
             "keyStore": f"{place.folder}/{tls.KEY_STORE}",

@@ -25,7 +25,8 @@ class BrokerJ(Broker):
     """Broker-J with a persistent store, AMQP 1.0 only, login required.
 
     A queue is made, durable, when a link names it. It has no limit of deliveries and no dead-letter queue, but
-    those below `max3.` (after 3 deliveries to DLQ) and those below `alt.` (DLQ, but no limit). Nobody may
+    those below `max3.` (after 3 deliveries to DLQ) and those below `alt.` (DLQ, but no limit). Those below
+    `nohold.` take no message that is to be held back. Nobody may
     touch `denied.*`, and none is made below `absent.`.
     """
 
@@ -148,7 +149,7 @@ def _queues(pattern: str, **attributes: object) -> dict[str, Any]:
         "createdOnPublish": True,
         "createdOnConsume": True,
         "nodeType": "queue",
-        "attributes": {"durable": True, "holdOnPublishEnabled": True, **attributes},
+        "attributes": {"durable": True, "holdOnPublishEnabled": True} | attributes,
     }
 
 
@@ -160,6 +161,7 @@ _VIRTUAL_HOST = {
     "nodeAutoCreationPolicies": [
         _queues(r"max3\..*", maximumDeliveryAttempts=3, alternateBinding=_DEAD_LETTERS),
         _queues(r"alt\..*", alternateBinding=_DEAD_LETTERS),
+        _queues(r"nohold\..*", holdOnPublishEnabled=False),
         _queues(r"(?!absent\.).*"),
     ],
     "queues": [{"name": "DLQ", "type": "standard", "durable": True}],

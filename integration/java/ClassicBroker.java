@@ -34,6 +34,7 @@ public class ClassicBroker {
         broker.setUseJmx(false);
         broker.setUseShutdownHook(false);
         store(broker, new File(p.getProperty("data")));
+        broker.setSchedulerSupport(Boolean.parseBoolean(p.getProperty("scheduler"))); // AMQ_SCHEDULED_DELAY needs it
         broker.setDestinationPolicy(policies());
         broker.setPlugins(new BrokerPlugin[] {
             next -> new Guard(next, p.getProperty("user"), p.getProperty("password"))});
@@ -54,7 +55,6 @@ public class ClassicBroker {
 
     static void store(BrokerService broker, File data) throws Exception {
         broker.setDataDirectoryFile(data);
-        broker.setSchedulerSupport(true); // AMQ_SCHEDULED_DELAY needs it
         broker.setSchedulerDirectoryFile(new File(data, "scheduler"));
         KahaDBPersistenceAdapter kaha = new KahaDBPersistenceAdapter();
         kaha.setDirectory(new File(data, "kahadb"));
@@ -77,8 +77,12 @@ public class ClassicBroker {
         strategy.setProcessNonPersistent(true);
         individual.setDeadLetterStrategy(strategy);
         individual.setExpireMessagesPeriod(1000);
+        PolicyEntry wide = new PolicyEntry(); // looks at all messages, not at 400 of them
+        wide.setQueue("wide.>");
+        wide.setMaxPageSize(100_000);
+        wide.setMaxBrowsePageSize(100_000);
         PolicyMap map = new PolicyMap();
-        map.setPolicyEntries(List.of(shared, individual));
+        map.setPolicyEntries(List.of(shared, individual, wide));
         return map;
     }
 

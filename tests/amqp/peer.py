@@ -18,6 +18,7 @@ __all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer"]
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 PATIENCE = 10.0  # seconds
+DECLARE, DECLARED = 0x31, 0x33
 E: Any = proton.Event
 
 
@@ -95,13 +96,33 @@ class Conversation:
                     self._served.add(event.link.name)
                     self._peer.script(self, event.link)
             elif event.type == E.DELIVERY and event.link.is_receiver:
-                event.delivery.update(proton.Delivery.ACCEPTED)
-                event.delivery.settle()
+                self._taken(event.link, event.delivery)
+            elif event.type == E.DELIVERY and not event.delivery.settled:
+                self._peer.outcomes.append(event.delivery.remote_state)
             elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
                 event.link.close()
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
+
+    def _taken(self, link: Any, delivery: Any) -> None:
+        """Take a message, or have a transaction begun or ended as the test says."""
+        if link.remote_target.type == proton.Terminus.COORDINATOR:
+            said = proton.Message()
+            said.decode(link.recv(delivery.pending))
+            link.advance()
+            if int(said.body.descriptor) == DECLARE:
+                delivery.local.data = [b"txn-%d" % self._peer.next()]
+                delivery.update(DECLARED)
+                self._peer.declared(link)
+            elif self._peer.discharges(self, link, delivery):
+                delivery.update(proton.Delivery.ACCEPTED)
+            else:
+                return
+        else:
+            self._peer.taken(self, link)
+            delivery.update(proton.Delivery.ACCEPTED)
+        delivery.settle()
 
     def _attach(self, link: Any) -> None:
         link.source.copy(link.remote_source)
@@ -125,6 +146,11 @@ class ScriptedPeer:
         self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0
     ) -> None:
         self.script = script
+        self.discharges: Callable[[Conversation, Any, Any], bool] = lambda *_: True
+        """What becomes of a discharge: True, it is carried out; else the test has answered it, or nobody does."""
+        self.declared: Callable[[Any], None] = lambda _: None  # called with the link to the coordinator
+        self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
+        self.outcomes: list[int] = []  # of what it has sent
         self.closing = threading.Event()
         self.largest = largest  # bytes that a message to it may have; 0: no limit
         self.connections = 0

@@ -272,3 +272,13 @@ def test_command_that_takes_too_long(cli: Any, shop: MemoryBroker, uri: str) -> 
 def test_a_timeout_needs_something_to_run(cli: Any, uri: str) -> None:
     """Printing has none."""
     assert "--timeout needs --handler or --exec" in cli("consume", uri, "orders", "--timeout", "1").error
+
+
+def test_a_count_is_refused_where_the_broker_schedules(cli: Any, shop: MemoryBroker, uri: str) -> None:
+    """A redelivery is another message there: nothing is consumed, and nothing put off."""
+    shop.send("orders", "order 1")
+    before = shop.depth("orders")
+    ended = cli("consume", f"{uri}&redelivery.scheduler=broker", "orders", "--count", "1")
+    assert ended.code == 78
+    assert "--count needs redelivery.scheduler=client" in ended.err
+    assert shop.depth("orders") == before

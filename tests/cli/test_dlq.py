@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import rich.console
 
+import redelivery
+from redelivery.cli import progress
+from redelivery.core.ledger import Buried
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 URI = "memory://morgue"
 FAST = ("--idle", "0.05")
@@ -123,3 +130,52 @@ def test_mistakes(cli: Any) -> None:
     ):
         ended = cli("dlq", *arguments)
         assert (ended.code, text in ended.error) == (code, True), ended.err
+
+
+def test_a_ledger_on_the_command_line(cli: Any, morgue: MemoryBroker, tmp_path: Path) -> None:
+    """It names causes in every command that looks; one that is not there is refused, and not made."""
+    identity = morgue.send("DLQ", "native")
+    ledger = redelivery.SqliteLedger(tmp_path / "a.db")
+    ledger.open(print)
+    ledger.bury(b"k" * 16, Buried("queue://bills", identity, "OSError: disk", 3, 0.0))
+    ledger.close(print)
+    url = ("--ledger", f"sqlite:///{tmp_path}/a.db")
+    assert "OSError" in cli("dlq", "summary", URI, *url).out
+    assert "OSError: disk" in cli("dlq", "list", URI, "--destination", "bills", *url).out
+    assert "redelivery count: 3\n" in cli("dlq", "show", URI, identity, *url).out
+    assert '"OSError: disk"' in cli("dlq", "export", URI, *url).out
+    ended = cli("dlq", "redrive", URI, "--cause", "OSError", "--output", "json", *url, *FAST)
+    assert json.loads(ended.out)["destinations"] == {"queue://bills": 1}
+    missing = cli("dlq", "summary", URI, "--ledger", f"sqlite:///{tmp_path}/none.db")
+    assert (missing.code, missing.error) == (1, f"redelivery: the ledger {tmp_path}/none.db does not exist")
+    assert not (tmp_path / "none.db").exists()
+    wrong = cli("dlq", "summary", URI, "--ledger", "a.db")
+    assert wrong.code == 78
+    assert "a ledger is sqlite:///relative/path" in wrong.error
+
+
+def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal it is a line every ten seconds on stderr; nothing on stdout."""
+    at = iter([0.0, 1.0, 10.0, 11.0, 20.5])
+    monkeypatch.setattr(time, "monotonic", lambda: next(at))
+    steps = progress.Steps("redriven", live=False)
+    with steps.shown():
+        for done in (10, 20, 30):
+            steps(done)
+        steps.expect(100)
+        steps(40)
+    assert capsys.readouterr() == ("", "20 redriven ...\n40 of 100 redriven ...\n")
+    assert steps.done == 40
+
+
+def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal it is one line of 80 columns with the total, the rate, and what is left."""
+    screen = io.StringIO()
+    monkeypatch.setenv("COLUMNS", "80")
+    made = rich.console.Console(file=screen, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(progress, "console", lambda *, err: made)
+    steps = progress.Steps("redriven", live=True)
+    with steps.shown():
+        steps.expect(50000)
+        steps(12345)
+    assert "12345 of 50000 redriven" in screen.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -146,21 +147,62 @@ def test_delay_and_life_time(twin: Twin) -> None:
     assert [letter.cause for letter in twin.broker.dead_letters()] == ["expired"]
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"headers": {"a": None}}, "header 'a' must be text"),
-        ({"headers": {"a": {}}}, "header 'a' must be text"),
-        ({"headers": {"a": "x\0y"}}, "header 'a' has a NUL"),
-        ({"headers": {"a": "\ud800"}}, "header 'a' has a NUL or a lone surrogate"),
-        ({"correlation_id": "x\0"}, "correlation_id has a NUL"),
-        ({"timeout": None}, "timeout must be a number"),
-        ({"timeout": -1}, "timeout must be a number of seconds of 0 or more"),
-    ],
-)
-def test_what_no_header_can_carry_is_refused(twin: Twin, options: dict[str, Any], told: str) -> None:
-    """A value that would be dropped, changed or sent as its repr is refused before anything is sent."""
-    connection = twin.connect()
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"headers": {"a": None}}, "header 'a' must be text, a boolean, .* not NoneType"),
+    ({"headers": {"a": {}}}, "header 'a' must be text, .* not dict"),
+    ({"headers": {"a": [1]}}, "header 'a' must be text, .* not list"),
+    ({"headers": {"a": b"x"}}, "header 'a' must be text, .* not bytes"),
+    ({"headers": {"a": 2**63}}, "header 'a' must be .* a whole number of 64 bits .* not 9223372036854775808"),
+    ({"headers": {"a": -(2**63) - 1}}, "header 'a' must be .* a whole number of 64 bits"),
+    ({"headers": {"a": float("nan")}}, "header 'a' must be .* a finite float, not nan"),
+    ({"headers": {"a": float("-inf")}}, "header 'a' must be .* a finite float, not -inf"),
+    ({"headers": {"a": "x\0y"}}, "header 'a' has a NUL"),
+    ({"headers": {"a": "\ud800"}}, "header 'a' has a NUL or a lone surrogate"),
+    ({"headers": {5: "a"}}, "header name 5 has characters"),
+    ({"headers": [("a", "b")]}, "headers must be a mapping"),
+    ({"headers": ""}, "headers must be a mapping"),
+    ({"correlation_id": "x\0"}, "correlation_id has a NUL"),
+    ({"correlation_id": 5}, "correlation_id must be text, or None, not 5"),
+    ({"group": 5}, "group must be text, or None, not 5"),
+    ({"content_type": 5}, "content_type must be text, or None, not 5"),
+    ({"content_type": "é"}, "content_type must be a MIME type, in ASCII"),
+    ({"reply_to": 5}, "reply_to must be text, or None, not 5"),
+    ({"persistent": "no"}, "persistent must be True or False, not 'no'"),
+    ({"priority": 4.0}, "priority must be a whole number"),
+    ({"ttl": "5"}, "ttl must be a number of seconds"),
+    ({"delay": float("nan")}, "delay must be a number of seconds"),
+    ({"timeout": None}, "timeout must be a number"),
+    ({"timeout": -1}, "timeout must be a number of seconds of 0 or more"),
+]
 
-    with pytest.raises(redelivery.ConfigurationError, match=told):
-        twin.call(connection.send("orders", "body", **options))
+
+def test_what_no_header_can_carry_is_refused(twin: Twin) -> None:
+    """What would be dropped, changed or sent as its repr is refused before anything is sent; in a session, too."""
+    connection = twin.connect()
+    session = connection.session("transacted")
+    for options, told in REFUSED:
+        for sender in (connection, session):
+            with pytest.raises(redelivery.ConfigurationError, match=told):
+                twin.call(sender.send("orders", "body", **options))
+    with pytest.raises(redelivery.ConfigurationError, match="body has a lone surrogate"):
+        twin.call(session.send("orders", "\ud800"))
+    twin.call(session.commit())
+    assert twin.broker.depth("orders") == 0
+
+
+def test_values_of_enumerations_are_sent_plain(twin: Twin) -> None:
+    """AMQP has no type for a subclass of `str`, `int` or `float`: what is sent is the value itself."""
+
+    class Size(enum.IntEnum):
+        SMALL = 1
+
+    class Colour(enum.StrEnum):
+        RED = "red"
+
+    connection = twin.connect()
+    given = {"size": Size.SMALL, Colour.RED: Colour.RED, "most": 2**63 - 1, "yes": True, "half": 0.5}
+    twin.call(connection.send("orders", "x", headers=given, group=Colour.RED))
+    (stored,) = twin.broker.messages("orders")
+    found = {name: stored.headers[str(name)] for name in given}
+    assert found == {"size": 1, "red": "red", "most": 2**63 - 1, "yes": True, "half": 0.5}
+    assert {type(value) for value in found.values()} == {int, str, bool, float}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery import AdapterError, Classifier, ConfigurationError, TransportError
 
 from .seats import POLICY, pull, seated
 
@@ -143,3 +143,88 @@ def test_what_is_closed_is_not_kept(twin: Twin) -> None:
         twin.call(twin.call(lasting.consumer("q")).close())
     assert len(connection._sessions) <= 2
     assert len(lasting._channels) <= 1
+
+
+def test_a_classifier_has_no_effect_in_transactions(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """As in the reference a handler's exception settles nothing there: said once, and refused where it is asked for."""
+    connection: Any = twin.connect("", errors=Classifier().poison(ValueError))
+    connection.session("client")
+    assert "classifier" not in caplog.text
+    for _ in range(2):
+        session = connection.session("transacted")
+        with pytest.raises(ConfigurationError, match="errors=: in a transacted session"):
+            twin.call(session.consumer("q", errors=Classifier()))
+    assert caplog.text.count("the connection's classifier has no effect there") == 1
+
+
+def test_a_session_outlives_its_connection(twin: Twin) -> None:
+    """Closed under it: what it does is refused in one sentence, its closing is quiet, and its message comes again."""
+    connection, session, consumer = seated(twin, "transacted", "1")
+    pull(twin, consumer, 1)
+    twin.call(connection.close())
+    for call in (session.commit, session.rollback, lambda: session.send("out", "x")):
+        with pytest.raises(ConfigurationError, match="the connection is closed"):
+            twin.call(call())
+    twin.call(session.close())
+    other = twin.connect("", policies=POLICY)
+    assert twin.receive(twin.call(other.consumer("q"))).text == "1"
+
+
+def test_a_fault_in_a_commit_does_not_hang_its_closing(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever an adapter raises: an AdapterError, and nothing is waited for that will not come."""
+    connection, session, consumer = seated(twin, "transacted", "1")
+    pull(twin, consumer, 1)
+
+    def faulty(_: object) -> None:
+        raise KeyError("a type that nobody knows")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(connection._keeper._adapter, "execute", faulty)
+        with pytest.raises(AdapterError, match="cannot be written: KeyError"):
+            twin.call(session.commit())
+    assert session._holdings.at_work.wait_quiet(0, None) is None
+
+
+def test_two_sessions_of_a_connection_settle_apart(twin: Twin) -> None:
+    """What one commits, rolls back or closes is nothing to the other."""
+    connection, first, consumer = seated(twin, "transacted", "1", "2")
+    second = connection.session("transacted")
+    pull(twin, consumer, 1)
+    others = twin.call(second.consumer("r"))
+    twin.broker.send("r", "3")
+    (mine,) = pull(twin, others, 1)
+    twin.call(second.send("out", "x"))
+    twin.call(first.commit())
+    twin.call(first.close())
+    assert (mine.outcome, twin.broker.depth("out")) == (None, 0)
+    twin.call(second.commit())
+    assert (mine.outcome, twin.broker.depth("out"), twin.broker.depth("r")) == ("accepted", 1, 0)
+
+
+def test_a_cancelled_commit_and_receive_lose_nothing(twin: Twin) -> None:
+    """A task that is cancelled in `receive` has taken nothing; one that waits for a connection, committed nothing."""
+    if not twin.asynchronous:
+        return
+    connection, session, consumer = seated(twin, "transacted")
+
+    async def cancelled(call: Any) -> None:
+        task = asyncio.ensure_future(call)
+        await asyncio.wait([task], timeout=0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    twin.runner.run(cancelled(consumer.receive()))
+    twin.broker.send("q", "1")
+    twin.advance(0)
+    pull(twin, consumer, 1)
+    twin.call(session.commit())
+    twin.call(session.send("out", "x"))
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    twin.runner.run(cancelled(session.commit()))
+    twin.broker.accept_connections()
+    twin.advance(60)
+    assert twin.broker.depth("out") == 0
+    twin.call(session.commit())
+    assert (twin.broker.depth("out"), connection.report().accepted) == (1, 1)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery import AdapterError, ConfigurationError, TransactionRolledBack, TransportError
 
 from .seats import pull, seated
 from .twins import body_of
@@ -138,7 +138,7 @@ def test_a_refused_commit_is_a_failure(twin: Twin) -> None:
 
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_a_connection_lost_rolls_back_and_charges_nothing(twin: Twin, when: str) -> None:
-    """TransportError; the messages come again with the next connection, with the count that they had."""
+    """The error says whether it is known; the messages come again with the next connection, with their count."""
     _, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     if when == "before":
@@ -147,7 +147,9 @@ def test_a_connection_lost_rolls_back_and_charges_nothing(twin: Twin, when: str)
     else:
         twin.broker.stall_confirmations()
         twin.clock.call_later(2, twin.broker.cut)
-    with pytest.raises(TransportError, match="committed as a whole or not at all"):
+    known = "the transaction is rolled back: 1 of its 1 messages"
+    told = known if when == "before" else "committed as a whole or not at all"
+    with pytest.raises(TransactionRolledBack if when == "before" else TransportError, match=told):
         twin.call(session.commit(), over=3)
     twin.broker.resume_confirmations()
     twin.advance(1)

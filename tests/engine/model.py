@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.commands import Accept, Command, Credit, Forward, Poison, Release
 from redelivery.core.delivery import Delivery
@@ -12,7 +12,7 @@ from redelivery.core.events import Arrived, Confirmed
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import BodyKind
@@ -35,6 +35,8 @@ class Letter:
     dead: int = 0  # dead letters made of it
     partial: bool = False  # the body did not arrive whole
     accepted: bool = False  # the broker has taken its accept
+    told: Mapping[str, Any] = field(default_factory=dict[str, Any])  # by its last delayed copy
+    copies: int = 0  # delayed ones made of it
 
     @property
     def ended(self) -> bool:
@@ -44,17 +46,22 @@ class Letter:
 class Arrival(Delivery):
     """One delivery of a letter."""
 
-    __slots__ = ("letter", "mark", "marks")
+    __slots__ = ("copies", "letter", "mark", "marks")
 
     def __init__(self, letter: Letter, epoch: int, *, counts: bool) -> None:
         super().__init__(1, epoch, b"body")
         self.letter = letter
+        self.copies = letter.copies
         self.mark = letter.attempts > 0
         self.marks = letter.attempts if counts else None
 
     @property
     def key(self) -> Hashable:
-        return self.letter.number
+        return self.letter.number if not self.copies else (self.letter.number, self.copies)
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.letter.told
 
     @property
     def destination(self) -> str:
@@ -101,12 +108,17 @@ class Broker:
     unsettled: dict[Arrival, None] = field(default_factory=dict[Arrival, None])
     wire: deque[Command] = field(default_factory=deque[Command])
     unconfirmed: deque[Poison | Forward] = field(default_factory=deque[Poison | Forward])
+    scheduled: list[tuple[float, Letter]] = field(default_factory=list[tuple[float, Letter]])
+    now: float = 0.0
     epoch: int = 0
     up: bool = False
     credit: int = 0
 
     def deliver(self, most: int) -> Arrived | None:
         """Send up to so many messages."""
+        for due, letter in [one for one in self.scheduled if one[0] <= self.now]:
+            self.scheduled.remove((due, letter))
+            self.waiting.append(letter)
         room = self.credit if self.capabilities.flow else self.window - len(self.unsettled)
         batch: list[Delivery] = []
         while self.up and self.waiting and len(batch) < min(room, most):
@@ -158,6 +170,12 @@ class Broker:
         assert isinstance(delivery, Arrival)
         if refuse:
             return Confirmed(delivery, AdapterError("refused"))
+        if isinstance(command, Forward) and command.copy.delay is not None:
+            letter = self._take(delivery)  # atomic: else there would be two of it
+            letter.told, letter.attempts = command.copy.headers, 0
+            letter.copies += 1
+            self.scheduled.append((self.now + command.copy.delay, letter))
+            return Confirmed(delivery)
         delivery.letter.dead += 1
         if isinstance(command, Poison) or self.capabilities.forward == "atomic":
             self._take(delivery)

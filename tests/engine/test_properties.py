@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from redelivery.core.engine import Engine
 from redelivery.core.events import Connected, ConnectionLost, Drained
 from redelivery.core.policy import RedeliveryPolicy
 from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.rescheduling import Rescheduling
 from redelivery.errors import TransportError
 
 from .model import WALL_OFFSET, Broker, Letter
@@ -62,6 +64,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         seed=st.integers(0, 99),
         in_order=st.booleans(),
         drain_after=st.sampled_from([3, 12, 1000, 1000]),
+        by_broker=st.booleans(),
     )
     def begin(
         self,
@@ -73,7 +76,10 @@ class EngineMachine(World, RuleBasedStateMachine):
         seed: int,
         in_order: bool,
         drain_after: int,
+        by_broker: bool,
     ) -> None:
+        if by_broker:
+            ordering, able = "non_blocking", replace(able, reschedule="atomic")
         engine = Engine(
             1,
             policies=RedeliveryPolicyMap({}, default=policy),
@@ -83,6 +89,9 @@ class EngineMachine(World, RuleBasedStateMachine):
             ordering=ordering,
             maximum_deferrals=DEFERRALS,
             random=Random(seed),
+            rescheduling=Rescheduling("queue://orders", "run", maximum_deferrals=DEFERRALS)
+            if by_broker
+            else None,
         )
         engine.wall_offset = WALL_OFFSET
         broker = Broker(able, window=credit + max_parked, in_order=in_order)
@@ -124,6 +133,17 @@ class EngineMachine(World, RuleBasedStateMachine):
         if not self.broker.up:
             self.reconnect()
         self.work(100, deliver, outcomes)
+
+    @precondition(lambda self: self.engine.reschedules and self.broker.up and not self.drained)
+    @rule(outcomes=st.lists(st.sampled_from(["fail", "fail", "defer", "keep"]), min_size=2, max_size=5))
+    def go_round(self, outcomes: list[str]) -> None:
+        """What the broker holds comes, and fails again, and again."""
+        for _ in range(4):
+            self.read(100)
+            while self.broker.unconfirmed:
+                self.confirm(refuse=False)
+            self.wait_until(max(self.now, *(at for at, _ in self.broker.scheduled), 0.0))
+            self.work(100, 5, outcomes)
 
     @precondition(lambda self: self.running)
     @rule(place=st.integers(0, 3), result=results)
@@ -175,6 +195,7 @@ class EngineMachine(World, RuleBasedStateMachine):
     @rule()
     def pass_until_due(self) -> None:
         times = [at for at in (self.engine.next_due(), self.engine.next_alarm()) if at is not None]
+        times += [at for at, _ in self.broker.scheduled]
         if times:
             self.wait_until(max(self.now, min(times)))
 
@@ -182,7 +203,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         """Let time pass; a broker that reads nothing for so long has missed its heart-beats, and is gone."""
         if at - self.now > PATIENCE and self.broker.up:
             self.read(1000)
-        self.now = at
+        self.now = self.broker.now = at
         self.tick()
 
     @precondition(lambda self: len(self.letters) > self.drain_after and not self.drained)
@@ -210,6 +231,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         if not hasattr(self, "engine"):
             return
         known = {id(letter) for letter in self.broker.waiting} | {id(a.letter) for a in self.broker.unsettled}
+        known |= {id(letter) for _, letter in self.broker.scheduled}
         for letter in self.letters:
             assert letter.ended or id(letter) in known
 
@@ -237,6 +259,8 @@ class EngineMachine(World, RuleBasedStateMachine):
         while self.broker.unconfirmed:
             self.confirm(refuse=False)
         self.pass_until_due()
+        if self.broker.scheduled:
+            self.wait_until(max(self.now, min(due for due, _ in self.broker.scheduled)))
 
 
 TestEngine = EngineMachine.TestCase

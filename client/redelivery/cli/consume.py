@@ -49,9 +49,9 @@ _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
 
 \b
 Exit codes: 0 drained, 1 the broker ended the consumer, the ledger failed, or
-a handler is stuck (--timeout), 3 handlers were still running at the end of
---drain-timeout, 69 broker unreachable, 78 bad configuration, 130 and 143
-interrupted before it was connected.""",
+a handler is stuck (--timeout), 3 handlers were still running, or dead letters
+not confirmed, at the end of --drain-timeout, 69 broker unreachable, 78 bad
+configuration, 130 and 143 interrupted before it was connected.""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
@@ -123,7 +123,7 @@ def consume(
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < settings.credit:
         given["credit"] = count  # to take no more from the others than is needed
-    tally = Tally(count, given.pop("idle"))
+    tally = Tally(count, given.pop("idle"), scheduler=settings.scheduler)
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
         raise click.UsageError("--timeout needs --handler or --exec")
@@ -139,7 +139,7 @@ def consume(
         _tell(report, output, printer)
     if error is not None:
         raise error
-    return PARTLY if report.running else OK
+    return PARTLY if report.running or report.unconfirmed else OK
 
 
 def _steered(

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 import redelivery
-from redelivery.cli.exits import PARTLY, Failure
 from redelivery.cli.kinds import number, one_of, seconds
-from redelivery.cli.letters import details, print_groups, print_letters
+from redelivery.cli.letters import details, print_groups, print_letters, report, report_redrive
 from redelivery.cli.mistakes import Group
+from redelivery.cli.progress import counted, progress, stopping
 from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
-from redelivery.cli.show import console, note, to_json
+from redelivery.cli.show import note
 from redelivery.letters.queue import IDLE
+from redelivery.letters.report import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from contextlib import AbstractContextManager
 
     from redelivery.letters.queue import DeadLetterQueue
-    from redelivery.letters.report import Purged, Redriven
 
 __all__ = ["dlq"]
 
@@ -82,12 +80,22 @@ def _filters(command: Command) -> Command:
     return _common(command)
 
 
+def _ledger(command: Command) -> Command:
+    """Add the option that says who remembers."""
+    return click.option(
+        "--ledger", metavar="URL",
+        help="Whoever consumed has this ledger (sqlite:///path): causes of what the broker poisoned itself.",
+    )(command)  # fmt: skip
+
+
 @contextmanager
-def _opened(words: tuple[str, ...], *, take: bool, idle: float) -> Generator[DeadLetterQueue]:
+def _opened(
+    words: tuple[str, ...], *, take: bool, idle: float, ledger: str | None = None
+) -> Generator[DeadLetterQueue]:
     uri, rest = uri_and_rest(words)
     if len(rest) > 1:
         raise click.UsageError("give at most one dead-letter queue, after the URI if there is one")
-    tools = redelivery.dead_letters(uri, rest[0] if rest else None, take=take, idle=idle)
+    tools = redelivery.dead_letters(uri, rest[0] if rest else None, take=take, idle=idle, ledger=ledger)
     with tools:
         yield tools
         if tools.limit is not None:
@@ -103,15 +111,20 @@ def _meant(given: dict[str, Any]) -> dict[str, Any]:
 @dlq.command(short_help="Count dead letters by origin, cause and day.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @_filters
+@_ledger
 @output_option
 @verbose_option
-def summary(words: tuple[str, ...], take: bool, idle: float, output: str, **given: Any) -> None:
+def summary(
+    words: tuple[str, ...], take: bool, idle: float, ledger: str | None, output: str, **given: Any
+) -> None:
     """Count dead letters by where they came from, the type of their cause, and the day they died on (UTC).
 
     QUEUE is the broker's own dead-letter queue if it is not given.
     """
-    with _opened(words, take=take, idle=idle) as tools:
-        groups = tools.summary(**_meant(given))
+    with _opened(words, take=take, idle=idle, ledger=ledger) as tools:
+        steps = progress("counted")
+        with steps.shown():
+            groups = summarise(counted(tools.list(**_meant(given)), steps))
         print_groups(groups, tools.queue, output)
 
 
@@ -119,27 +132,35 @@ def summary(words: tuple[str, ...], take: bool, idle: float, output: str, **give
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @_filters
 @click.option("--limit", type=number(1), metavar="N", help="List so many at most.")
+@_ledger
 @output_option
 @verbose_option
 def list_letters(
-    words: tuple[str, ...], take: bool, idle: float, limit: int | None, output: str, **given: Any
+    words: tuple[str, ...],
+    take: bool,
+    idle: float,
+    limit: int | None,
+    ledger: str | None,
+    output: str,
+    **given: Any,
 ) -> None:
     """List dead letters, in the broker's order. They stay where they are."""
-    with _opened(words, take=take, idle=idle) as tools:
+    with _opened(words, take=take, idle=idle, ledger=ledger) as tools:
         print_letters(tools.list(**_meant(given)), limit, output)
 
 
 @dlq.command(short_help="Show one dead letter, with its body.")
 @click.argument("words", nargs=-1, required=True, metavar="[URI] [QUEUE] ID")
 @_common
+@_ledger
 @output_option
 @verbose_option
-def show(words: tuple[str, ...], take: bool, idle: float, output: str) -> None:
+def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, output: str) -> None:
     """Show the dead letter with this id, now or before it died: cause, headers, and a preview of its body."""
     *others, identity = words
     if "://" in identity:
         raise click.UsageError("give the id of a dead letter as the last argument; dlq list shows them")
-    with _opened(tuple(others), take=take, idle=idle) as tools:
+    with _opened(tuple(others), take=take, idle=idle, ledger=ledger) as tools:
         details(tools.show(identity), output)
 
 
@@ -160,6 +181,7 @@ message is then there twice. Exit code 3: some of what was meant was left.""",
 )
 @click.option("--dry-run", is_flag=True, help="Send nothing; say what would be done.")
 @click.option("--yes", is_flag=True, help="Also put back what came from topics: every subscriber gets it.")
+@_ledger
 @output_option
 @verbose_option
 def redrive(
@@ -171,11 +193,19 @@ def redrive(
         raise click.UsageError(
             f"--to {to} is a topic: every subscriber gets each message; add --yes if that is meant"
         )
-    options: dict[str, Any] = {name: given[name] for name in ("to", "rate", "quarantine", "dry_run")}
-    with _opened(words, take=take, idle=idle) as tools, _stopping("redriven") as told:
-        options |= {"maximum_redrives": max_redrives, "topics": yes, "told": told}
-        done = tools.redrive(**options, **_meant(given))
-    _report_redrive(done, output)
+    options: dict[str, Any] = {name: given[name] for name in ("to", "rate", "quarantine")} | _meant(given)
+    options |= {"maximum_redrives": max_redrives, "topics": yes}
+    with (
+        _opened(words, take=take, idle=idle, ledger=given["ledger"]) as tools,
+        stopping("redriven") as steps,
+        steps.shown(),
+    ):
+        if steps.live and tools.browses and not given["dry_run"]:
+            planned = tools.redrive(**options, dry_run=True)
+            if planned.incomplete is None:
+                steps.expect(planned.redriven)
+        done = tools.redrive(**options, dry_run=given["dry_run"], told=steps)
+    report_redrive(done, output)
 
 
 @dlq.command(short_help="Drop dead letters for ever.")
@@ -189,105 +219,52 @@ def purge(
     words: tuple[str, ...], take: bool, idle: float, output: str, dry_run: bool, yes: bool, **given: Any
 ) -> None:
     """Drop dead letters for ever. Asks before, unless --yes is given."""
-    with _opened(words, take=take, idle=idle) as tools, _stopping("purged") as told:
+    with _opened(words, take=take, idle=idle) as tools, stopping("purged") as steps:
         if not (yes or dry_run):
             if not sys.stdin.isatty():
                 raise click.UsageError(
                     "purge drops messages for ever: add --yes, or --dry-run to see what it would"
                 )
             what = "those that the filters mean" if _meant(given) else "ALL dead letters"
+            if tools.browses:
+                planned = tools.purge(dry_run=True, **_meant(given))
+                at_least = "" if planned.incomplete is None else "at least "
+                what += f" ({at_least}{planned.purged})"
             click.confirm(f"Drop {what} in {tools.queue} for ever?", abort=True, err=True)
-        done = tools.purge(dry_run=dry_run, told=told, **_meant(given))
+        with steps.shown():
+            done = tools.purge(dry_run=dry_run, told=steps, **_meant(given))
     verb = "would be dropped" if done.dry_run else "dropped"
-    _report(done, output, [f"{done.purged} {verb}"], {"left: not meant": done.skipped})
+    report(done, output, [f"{done.purged} {verb}"], {"left: not meant": done.skipped})
 
 
 @dlq.command(short_help="Write dead letters to a file.")
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @_filters
 @click.option(
-    "--file", "target", type=click.File("wb", lazy=True), default="-", metavar="FILE", help="Default: stdout."
-)
-@click.option(
-    "--format", "form", type=one_of("jsonl", "parquet"), default="jsonl", show_default=True,
-    metavar="jsonl|parquet", help="JSON Lines, or Parquet (needs pyarrow).",
+    "--file", "target", type=click.Path(dir_okay=False, allow_dash=True), default="-", metavar="FILE",
+    help="Default: stdout. It gets its name when all is written.",
 )  # fmt: skip
+@click.option(
+    "--format", "form", type=one_of("jsonl", "parquet"), metavar="jsonl|parquet",
+    help="JSON Lines, or Parquet (needs pyarrow). Default: by the file's name, else jsonl.",
+)  # fmt: skip
+@_ledger
 @verbose_option
-def export(words: tuple[str, ...], take: bool, idle: float, target: Any, form: str, **given: Any) -> None:
+def export(
+    words: tuple[str, ...],
+    take: bool,
+    idle: float,
+    target: str,
+    form: str | None,
+    ledger: str | None,
+    **given: Any,
+) -> None:
     """Write dead letters with their bodies as JSON Lines or Parquet. They stay where they are."""
-    if form == "parquet" and getattr(target, "name", "-") in ("-", "<stdout>"):
+    form = form or ("parquet" if target.endswith(".parquet") else "jsonl")
+    if form == "parquet" and target == "-":
         raise click.UsageError("--format parquet needs --file")
-    with _opened(words, take=take, idle=idle) as tools, _progress("exported", quiet=False) as told:
-        count = tools.export(target, form, told=told, **_meant(given))
+    steps = progress("exported")
+    with _opened(words, take=take, idle=idle, ledger=ledger) as tools, steps.shown():
+        where = click.open_file("-", "wb") if target == "-" else target
+        count = tools.export(where, form, told=steps, **_meant(given))
     note(f"{count} exported")
-
-
-def _report_redrive(done: Redriven, output: str) -> None:
-    verb = "would be redriven" if done.dry_run else "redriven"
-    lines = [
-        f"{done.redriven} {verb}",
-        *(f"  {count} to {where}" for where, count in done.destinations.items()),
-    ]
-    left = {
-        "left: not meant": done.skipped,
-        "left: dead again after this redrive": done.again,
-        "left: nobody knows where they came from (give --to)": done.without_origin,
-        "left: their bodies do not arrive whole over this protocol (use AMQP)": done.partial,
-        "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
-    }
-    _report(done, output, lines, left)
-
-
-def _report(done: Redriven | Purged, output: str, lines: list[str], left: dict[str, int]) -> None:
-    if output == "table":
-        for line in lines:
-            click.echo(line)
-        for why, count in left.items():
-            if count:
-                note(f"{count} {why}")
-    else:
-        click.echo(to_json(asdict(done), indent=2 if output == "json" else None))
-    if not done.complete:
-        why = done.incomplete or "some of what was meant was left"
-        raise Failure(why, PARTLY)
-
-
-@contextmanager
-def _stopping(verb: str) -> Generator[Callable[[int], None]]:
-    """Show progress; an error after some were done is a failure in part."""
-    count = 0
-    with _progress(verb, quiet=False) as told:
-
-        def counted(done: int) -> None:
-            nonlocal count
-            count = done
-            told(done)
-
-        try:
-            yield counted
-        except redelivery.ConfigurationError:
-            raise
-        except redelivery.RedeliveryError as error:
-            if not count:
-                raise
-            raise Failure(f"{count} {verb}, then: {error}", PARTLY) from error
-
-
-def _progress(verb: str, *, quiet: bool) -> AbstractContextManager[Callable[[int], None]]:
-    if quiet or not sys.stderr.isatty():
-        return nullcontext(_nothing)
-    return _counter(verb)
-
-
-def _nothing(done: int) -> None:
-    del done
-
-
-@contextmanager
-def _counter(verb: str) -> Generator[Callable[[int], None]]:
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    columns = (SpinnerColumn(), TextColumn("{task.completed} " + verb), TimeElapsedColumn())
-    with Progress(*columns, console=console(err=True), redirect_stdout=False, transient=True) as progress:
-        task = progress.add_task(verb, total=None)
-        yield lambda done: progress.update(task, completed=cast("float", done))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from redelivery.cli.exits import PARTLY, Failure
 from redelivery.cli.show import clean, note, print_table, to_json
 from redelivery.letters.export import row_of
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from redelivery.letters.letter import DeadLetter
-    from redelivery.letters.report import Group
+    from redelivery.letters.report import Group, Purged, Redriven
 
-__all__ = ["details", "print_groups", "print_letters"]
+__all__ = ["details", "print_groups", "print_letters", "report", "report_redrive"]
 
 PREVIEW = 4096  # characters of a body
 ROWS = 16  # bytes of a row of a body that is no text
@@ -109,3 +110,35 @@ def _preview(letter: DeadLetter) -> list[str]:
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     lines = text[:PREVIEW].splitlines()
     return lines + (["…"] if len(text) > PREVIEW else [])
+
+
+def report_redrive(done: Redriven, output: str) -> None:
+    """Print what a redrive has done. Raises Failure if some of what was meant was left."""
+    verb = "would be redriven" if done.dry_run else "redriven"
+    lines = [
+        f"{done.redriven} {verb}",
+        *(f"  {count} to {where}" for where, count in done.destinations.items()),
+    ]
+    left = {
+        "left: not meant": done.skipped,
+        "left: dead again after this redrive": done.again,
+        "left: nobody knows where they came from (give --to)": done.without_origin,
+        "left: their bodies do not arrive whole over this protocol (use AMQP)": done.partial,
+        "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
+    }
+    report(done, output, lines, left)
+
+
+def report(done: Redriven | Purged, output: str, lines: list[str], left: dict[str, int]) -> None:
+    """Print what was done, and why some were left. Raises Failure if they were meant."""
+    if output == "table":
+        for line in lines:
+            click.echo(line)
+        for why, count in left.items():
+            if count:
+                note(f"{count} {why}")
+    else:
+        click.echo(to_json(asdict(done), indent=2 if output == "json" else None))
+    if not done.complete:
+        why = done.incomplete or "some of what was meant was left"
+        raise Failure(why, PARTLY)

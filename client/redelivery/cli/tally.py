@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Accept, Dispatch, Forward, Poison, Release
+from redelivery.errors import ConfigurationError
 from redelivery.steer import Defer
 
 if TYPE_CHECKING:
@@ -30,7 +31,16 @@ class Tally:
     A message is finished when it is accepted, discarded or poisoned; one that waits for a redelivery is not.
     """
 
-    def __init__(self, count: int | None = None, idle: float | None = None) -> None:
+    def __init__(
+        self, count: int | None = None, idle: float | None = None, *, scheduler: str = "client"
+    ) -> None:
+        if count is not None and scheduler == "broker":
+            # What is too many is put off until the end, which at the broker is another day; and copies have new ids.
+            raise ConfigurationError(
+                "--count needs redelivery.scheduler=client: with broker what fails comes again as another message; use "
+                "--idle",
+                option="--count",
+            )
         self.stop: Callable[[], None] = lambda: None
         self.connected: Callable[[], bool] = lambda: True
         self._count = count

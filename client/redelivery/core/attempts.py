@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Confirmed, Result
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.redrive import Ways
+    from redelivery.core.rescheduling import Rescheduling
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Attempts"]
@@ -42,10 +43,12 @@ class Attempts(Moves):
         ordering: Ordering,
         transacted: bool,
         random: Random | None,
+        rescheduling: Rescheduling | None = None,
     ) -> None:
         super().__init__(
-            consumer, dead_letters=dead_letters, credit=credit, max_parked=max_parked, ordering=ordering
-        )
+            consumer, dead_letters=dead_letters, credit=credit, max_parked=max_parked, ordering=ordering,
+            rescheduling=rescheduling,
+        )  # fmt: skip
         self._policies = policies
         self._random = random
         self._transacted = transacted
@@ -56,17 +59,38 @@ class Attempts(Moves):
         """How many deliveries wait for a turn alone: for `Alone`."""
         return 0 if self._closed else len(self._suspects)
 
+    @property
+    def reschedules(self) -> bool:
+        """Whether the broker is to hold what waits for its redelivery."""
+        return self._rescheduling is not None
+
     def attempts(self) -> list[Delivery]:
         """Return what the application has, of this connection or of one before."""
         return list(self._running)
 
-    def _seeded(self, delivery: Delivery) -> Record | None:
-        """Start from the broker's count, as far as it may be believed; with a ledger that counts instead."""
-        count = delivery.broker_count
-        if not count or self._ledger:
+    def _seeded(self, delivery: Delivery, now: float) -> Record | None:
+        """Start from the broker's count, as far as it may be believed; with a ledger that counts instead.
+
+        A delayed copy carries what was known of its message.
+        """
+        count = None if self._ledger else delivery.broker_count
+        if not count and self._rescheduling is None:
             return None
         policy = self._policies.policy_for(delivery.destination)
-        return Record(seed(count, delivery, policy, transacted=self._transacted))
+        seeded = Record(seed(count, delivery, policy, transacted=self._transacted)) if count else None
+        if self._rescheduling is None:
+            return seeded
+        record = self._rescheduling.record_of(delivery, policy.maximum_redeliveries, self.wall_offset)
+        if record is None:
+            return seeded
+        if seeded is not None:
+            record.count = max(record.count, seeded.count)
+        if (
+            record.due is not None
+        ):  # as a producer may write it; nothing waits for longer than its policy says
+            delay = policy.redelivery_delay_ms(max(1, record.count)) / 1000
+            record.due = min(record.due, now + min(delay, self._most() or delay))
+        return record
 
     def _has_expired(self, delivery: Delivery, now: float) -> bool:
         expires = delivery.expires_at
@@ -85,7 +109,8 @@ class Attempts(Moves):
             return self._unbegun(delivery, now)
         if entry is None:
             return self._begun(delivery)
-        fresh = delivery.record is None
+        # Of a failure that another process had, or that took it with it, nobody here has waited for the delay.
+        fresh = delivery.record is None or delivery.record.count < entry.count
         record = self._entered(delivery, entry)
         policy = self._policies.policy_for(delivery.destination)
         if entry.poisoned or 0 <= policy.maximum_redeliveries < record.count:
@@ -141,8 +166,10 @@ class Attempts(Moves):
     def _postponed(self, delivery: Delivery, record: Record, now: float, left: float) -> Sequence[Command]:
         """Wait for the rest of the delay after a failure that another process had."""
         self._running.discard(delivery)
-        delivery.state = "parked"
         record.due = now + left
+        if self._by_broker(delivery, record, now):
+            return self._begin_poisoning(delivery, record, now)
+        delivery.state = "parked"
         record.held = left
         self._schedule.park(delivery, record.due)
         return (Hold(delivery, record.due, left, record.count, record.cause),)
@@ -203,5 +230,8 @@ class Attempts(Moves):
         if not record.copied:
             cause = "unknown" if record.cause is None else record.cause.text
             at = now + self.wall_offset
-            buried = Buried(delivery.destination, delivery.message_id, cause, record.count, at)
+            entry = self._entry(record)
+            buried = Buried(
+                delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
+            )
         return [*self._poisoning.confirmed(delivery, None, now), Bury(delivery, key, buried)]

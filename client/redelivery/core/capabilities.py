@@ -18,6 +18,8 @@ class Capabilities:
     a message. `poison_on_request`: it keeps a message if the broker is configured so; used for `deadLetter=ack` only.
     `forward`: how safe "send the copy, then accept" is: `atomic` (one transaction) or `confirmed`
     (the copy is confirmed first; a crash in between leaves a duplicate, never a loss).
+    `drops_second_copy`: it drops a copy that is sent again because the acknowledgement of its original was lost, also
+    when another process sends it.
     `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
     `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
     `release`: a delivery can be given back uncounted.
@@ -30,6 +32,11 @@ class Capabilities:
     with a selector finds what it wants among so many only.
     `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
     `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
+    `reschedule`: how safe "send a copy that the broker holds back, then accept" is, as `forward`; `none`: it cannot
+    hold a message back, or cannot be told to. `reschedule_proof`: how that is found out when a consumer starts: by a
+    message that must not come early, and must come (`arrival`) or need not be waited for (`held`); `certain`: not at
+    all.
+    `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -39,6 +46,7 @@ class Capabilities:
     poison_non_persistent: bool = False
     poison_on_request: bool = False
     forward: Literal["atomic", "confirmed"] = "confirmed"
+    drops_second_copy: bool = False
     flow: bool = False
     window_in_bytes: bool = False
     release: bool = False
@@ -55,6 +63,10 @@ class Capabilities:
     browse: bool = False
     browse_limit: int | None = None
     transactions: bool = False
+    reschedule: Literal["none", "atomic", "confirmed"] = "none"
+    reschedule_proof: Literal["certain", "arrival", "held"] = "arrival"
+    reschedule_needs: str = ""
+    longest_delay: float | None = None
 
     @property
     def most_delay(self) -> float | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.ledger import Buried, Entry
     from redelivery.core.outgoing import Outgoing
@@ -140,7 +141,8 @@ class Forward:
     Where the capabilities say that forwarding is atomic, the original is accepted in the same transaction. Elsewhere
     the adapter leaves it alone: the engine accepts it once the copy is confirmed.
 
-    `redrive`: the delivery is a dead letter that goes back: the copy gets none of what marks a dead letter.
+    `redrive`: the delivery is a dead letter that goes back. A copy with a `delay` goes back too, and the broker holds
+    it until then; whether that is atomic is another capability.
     """
 
     delivery: Delivery
@@ -148,6 +150,30 @@ class Forward:
     cause: Cause
     count: int
     redrive: bool = False
+
+    @property
+    def delayed(self) -> bool:
+        """Whether the broker is to hold the copy back."""
+        return self.copy.delay is not None
+
+    @property
+    def back(self) -> bool:
+        """Whether the copy is to be handled again: it gets none of what marks a dead letter."""
+        return self.redrive or self.copy.delay is not None
+
+    def atomic(self, capabilities: Capabilities) -> bool:
+        """Whether the original is accepted in the transaction that sends the copy."""
+        return (capabilities.reschedule if self.delayed else capabilities.forward) == "atomic"
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardAll:
+    """Carry these out in one transaction, all or nothing; report `Confirmed` for each, all with the one answer.
+
+    Only where the capabilities say that forwarding is atomic. A delivery of an older epoch is left out.
+    """
+
+    forwards: Sequence[Forward]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +224,8 @@ class Subscribe:
     `browse`: show what is on the queue and take nothing: what arrives is never settled. `Credit` asks for so many more,
     where there is flow; `Browsed` tells the end. Refused where the capabilities have no `browse`.
 
+    `private`: nobody else uses the queue: where it would stay for ever, the broker is asked to drop it when it is idle.
+
     `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
     """
 
@@ -209,6 +237,7 @@ class Subscribe:
     dead_letter: str | None = None
     epoch: int = 0
     browse: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +273,9 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
     return isinstance(first, Subscribe) and first.epoch not in (0, epoch)
 
 
-AdapterCommand = Accept | Hold | Poison | Forward | Release | Credit | Subscribe | Unsubscribe | Send | Commit
+AdapterCommand = (
+    Accept | Hold | Poison | Forward | ForwardAll | Release | Credit | Subscribe | Unsubscribe | Send | Commit
+)
 LedgerCommand = LookUp | Mark | Clear | Bury
 Command = (
     Dispatch

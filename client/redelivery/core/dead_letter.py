@@ -24,11 +24,30 @@ if TYPE_CHECKING:
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.strategies import Discarding, Individual
 
-__all__ = ["OWN_HEADERS", "DeadLetters", "Route", "arrived_whole", "dead_letter_headers"]
+__all__ = [
+    "COPY",
+    "DEFERRALS",
+    "DUE",
+    "OWN_HEADERS",
+    "DeadLetters",
+    "Route",
+    "arrived_whole",
+    "copy_of",
+    "dead_letter_headers",
+]
 
 Route = Literal["auto", "ack", "forward", "discard"]
 
+COPY = "redeliveryCopy"
+"""The property that names a delayed copy, and the queue that it was sent to; a dead letter has none."""
+DUE = "redeliveryDue"
+"""Milliseconds since the Unix epoch at which a delayed copy is to come."""
+DEFERRALS = "redeliveryDeferrals"
+"""Deferrals of a delayed copy that were not charged."""
 OWN_HEADERS = frozenset({
+    COPY,
+    DUE,
+    DEFERRALS,
     "redeliveryCause",
     "redeliveryCount",
     "redeliveryOriginalDestination",
@@ -48,7 +67,8 @@ class DeadLetters:
     Classic's own default is false: false loses messages. `empty_is_whole`: the user vouches that an empty body is what
     was sent. `send_exhausted`: whether what has used up its redeliveries is dead-lettered. `policies`: whose entries
     decide, if what no entry serves is dropped. `source`: what is consumed; `subscriber`: `clientID:name` of its durable
-    subscription.
+    subscription. `scheduled`: what fails comes again as a delayed copy; the broker's own poison acknowledgement would
+    leave the dead letter with what the last copy told, so that is a copy too.
     """
 
     route: Route = "auto"
@@ -63,6 +83,7 @@ class DeadLetters:
     policies: RedeliveryPolicyMap | None = None
     source: Destination | None = None
     subscriber: str | None = None
+    scheduled: bool = False
 
     def destination_on(self, capabilities: Capabilities) -> str | None:
         """Return the dead-letter destination in force on this broker, qualified; None: it depends on the message."""
@@ -87,6 +108,7 @@ class DeadLetters:
     def copies_always(self) -> bool:
         """Whether only a copy comes to where the user wants it, with what he wants: then none is left to the broker."""
         chosen = self.destination is not None or self.individual is not None or bool(self.expiration)
+        chosen = chosen or self.scheduled
         return self.route == "forward" or (self.route == "auto" and chosen)
 
     def may_forward(self, capabilities: Capabilities) -> bool:
@@ -107,7 +129,7 @@ class DeadLetters:
             self.policies is not None and self.policies.pattern_for(delivery.destination) is None
         ):
             return True
-        if not delivery.persistent and not self.process_non_persistent:
+        if not self.process_non_persistent and not _was_persistent(delivery):
             return True
         return self.discarding is not None and self.discarding.drops(Destination.parse(delivery.destination))
 
@@ -162,20 +184,27 @@ class DeadLetters:
             record=record,
             wall_offset=wall_offset,
         )
-        return Outgoing(
-            destination=destination,
-            body=delivery.body,
-            body_kind="text" if delivery.body_kind == "unknown" else delivery.body_kind,
-            headers=headers,
-            content_type=delivery.content_type,
-            correlation_id=delivery.correlation_id,
-            reply_to=delivery.reply_to,
-            message_type=delivery.message_type,
-            priority=delivery.priority,
-            group=delivery.group,
-            expires_at=now + wall_offset + self.expiration if self.expiration else None,
-            persistent=True,
-        )
+        expires_at = now + wall_offset + self.expiration if self.expiration else None
+        return copy_of(delivery, destination, headers, expires_at)
+
+
+def copy_of(
+    delivery: Delivery, destination: str, headers: Mapping[str, Any], expires_at: float | None = None
+) -> Outgoing:
+    """Return a copy of a message with other properties: always persistent."""
+    return Outgoing(
+        destination=destination,
+        body=delivery.body,
+        body_kind="text" if delivery.body_kind == "unknown" else delivery.body_kind,
+        headers=headers,
+        content_type=delivery.content_type,
+        correlation_id=delivery.correlation_id,
+        reply_to=delivery.reply_to,
+        message_type=delivery.message_type,
+        priority=delivery.priority,
+        group=delivery.group,
+        expires_at=expires_at,
+    )
 
 
 def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str) -> AdapterError:
@@ -218,17 +247,28 @@ def dead_letter_headers(
     told: dict[str, Any] = {name: value for name, value in headers.items() if name not in OWN_HEADERS}
     told["redeliveryCause"] = cause.text
     told["redeliveryCount"] = str(count)
-    told["redeliveryOriginalDestination"] = destination
+    # Of a delayed copy these are told as they were of the message that failed first.
+    before: Mapping[str, Any] = headers if COPY in headers else {}
+    told["redeliveryOriginalDestination"] = before.get("redeliveryOriginalDestination") or destination
     # A message that was redriven keeps the id that it had when it was first poison: by it people follow it.
-    first = headers.get("redeliveryOriginalId") if "redeliveryRedrives" in headers else None
+    first = headers.get("redeliveryOriginalId") if before or "redeliveryRedrives" in headers else None
     if first is not None or message_id is not None:
         told["redeliveryOriginalId"] = first or message_id
-    told["redeliveryOriginalDeliveryMode"] = "PERSISTENT" if persistent else "NON_PERSISTENT"
+    mode = "PERSISTENT" if persistent else "NON_PERSISTENT"
+    told["redeliveryOriginalDeliveryMode"] = before.get("redeliveryOriginalDeliveryMode") or mode
     if record is not None:
         for name, at in (("First", record.first_failure), ("Last", record.last_failure)):
             if at is not None:
                 told[f"redelivery{name}Failure"] = _iso(at + wall_offset)
     return told
+
+
+def _was_persistent(delivery: Delivery) -> bool:
+    """Whether the producer asked for it: a delayed copy is always persistent, and tells."""
+    if not delivery.persistent:
+        return False
+    headers = delivery.headers
+    return COPY not in headers or headers.get("redeliveryOriginalDeliveryMode") != "NON_PERSISTENT"
 
 
 def _iso(seconds: float) -> str:

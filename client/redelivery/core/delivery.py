@@ -69,7 +69,7 @@ class Record:
 
     __slots__ = (
         "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "due", "exhausted", "first_failure",
-        "held", "last_failure", "poisoned", "running", "tries",
+        "held", "last_failure", "poisoned", "returns", "running", "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -82,6 +82,7 @@ class Record:
         self.first_failure: float | None = None
         self.last_failure: float | None = None
         self.poisoned = False  # the verdict: only its confirmation is outstanding
+        self.returns: float | None = None  # when its delayed copy is to come, once it leaves as one
         self.exhausted = False  # for its redeliveries are used up; else it was poisoned, or has expired
         self.running = False  # a handler of a lost delivery still has it
         self.copy: Delivery | None = None  # the copy that waits for that handler
@@ -95,7 +96,7 @@ class Record:
         other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
         other.cause, other.poisoned, other.exhausted = self.cause, self.poisoned, self.exhausted
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
-        other.tries, other.confirmed = self.tries, self.confirmed
+        other.tries, other.confirmed, other.returns = self.tries, self.confirmed, self.returns
         return other
 
 
@@ -175,6 +176,11 @@ class Delivery:
     def body_kind(self) -> BodyKind:
         """How a copy must be typed."""
         return "bytes"
+
+    @property
+    def readable(self) -> bool:
+        """Whether a copy can be the same message; else its body is all that arrived, fit for a dead letter only."""
+        return True
 
     @property
     def message_id(self) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.attempts import Attempts
-from redelivery.core.commands import Command, Dispatch, Hold, LookUp
+from redelivery.core.commands import Command, Dispatch, LookUp
 from redelivery.core.delivery import Cause, Delivery, Record
 from redelivery.core.events import (
     Alone,
@@ -34,6 +34,7 @@ from redelivery.core.events import (
 )
 from redelivery.core.moves import NOTHING
 from redelivery.core.pre_dispatch import exceeded
+from redelivery.core.rescheduling import EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.redrive import Ways
+    from redelivery.core.rescheduling import Rescheduling
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Engine"]
@@ -52,7 +54,7 @@ class Engine(Attempts):
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
     no fresh message is dispatched. `transacted`: the policy's pre-dispatch check applies. `random` drives collision
-    avoidance; None means no jitter.
+    avoidance; None means no jitter. `rescheduling`: the broker holds what waits; None: it is held here.
     """
 
     def __init__(
@@ -67,10 +69,11 @@ class Engine(Attempts):
         maximum_deferrals: int = 100,
         transacted: bool = False,
         random: Random | None = None,
+        rescheduling: Rescheduling | None = None,
     ) -> None:
         super().__init__(
             consumer, policies=policies, dead_letters=dead_letters, credit=credit, max_parked=max_parked,
-            ordering=ordering, transacted=transacted, random=random,
+            ordering=ordering, transacted=transacted, random=random, rescheduling=rescheduling,
         )  # fmt: skip
         self._credit = credit
         self._max_parked = max_parked
@@ -155,7 +158,7 @@ class Engine(Attempts):
 
     def _arrived(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Command]:
         epoch, seq, add = self.epoch, self._seq, self._schedule.add
-        known = not self._recall.empty
+        known = not self._recall.empty or self._rescheduling is not None
         counted = self._capabilities is not None and self._capabilities.counts
         commands: list[Command] = []
         for delivery in deliveries:
@@ -185,11 +188,11 @@ class Engine(Attempts):
             if self._recall.accepted_before(delivery):
                 self.counts.deduplicated += 1
                 return self._accept(delivery)
-            record = self._seeded(delivery)
-            if record is not None:
-                delivery.record = record
-            self._schedule.add(delivery)
-            return NOTHING
+            record = delivery.record = self._seeded(delivery, now)
+            if record is None or record.due is None or record.due <= now + EARLY:
+                self._schedule.add(delivery)
+                return NOTHING
+            return self._park(delivery, record, record.due, now)
         return self._readmit(delivery, record, now)
 
     def _readmit(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
@@ -201,18 +204,12 @@ class Engine(Attempts):
             record.copy = delivery
             return NOTHING
         self._recall.forget(delivery.key)
-        if record.poisoned:
+        if record.poisoned or record.returns is not None or self._by_broker(delivery, record, now):
             return self._begin_poisoning(delivery, record, now)
         if record.due is None:
             self._schedule.add(delivery)
             return NOTHING
-        delivery.state = "parked"
-        self._schedule.park(delivery, record.due)
-        left = record.due - now
-        if left <= 0:
-            return NOTHING
-        record.held = left
-        return (Hold(delivery, record.due, left, record.count, record.cause, record.deferred),)
+        return self._park(delivery, record, record.due, now)
 
     def _has_room(self) -> bool:
         """Whether a fresh message may be dispatched, which may fail and have to be held."""
@@ -280,7 +277,7 @@ class Engine(Attempts):
         record.deferrals += event.counted
         if record.deferrals > self._maximum_deferrals:
             return self._failed(delivery, event.cause, None, now)
-        most = None if self._capabilities is None else self._capabilities.most_delay
+        most = None if self._rescheduling is not None else self._most()
         return self._hold(delivery, record, min(event.delay, most or event.delay), now, deferred=True)
 
     def _released(self, delivery: Delivery) -> Sequence[Command]:

@@ -70,7 +70,11 @@ class Buried:
     cause: str
     count: int
     at: float
-    """Seconds since the Unix epoch."""
+    """When it became one: seconds since the Unix epoch."""
+    first: float | None = None
+    """When it failed first."""
+    last: float | None = None
+    """When it failed last."""
 
 
 def fingerprint(delivery: Delivery) -> bytes:

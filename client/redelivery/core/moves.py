@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.events import Connected, ConnectionLost
     from redelivery.core.redrive import Ways
+    from redelivery.core.rescheduling import Rescheduling
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Moves"]
@@ -42,6 +43,7 @@ class Moves:
         credit: int,
         max_parked: int,
         ordering: Ordering,
+        rescheduling: Rescheduling | None = None,
     ) -> None:
         self.counts = Counts()
         self.epoch = -1  # no connection yet
@@ -53,7 +55,8 @@ class Moves:
         self._suspects: deque[Delivery] = deque()  # with a ledger: those that wait for a turn alone
         self._recall = Recall(RECALL + credit + max_parked)
         self._flow = Flow(consumer, credit, max_parked)
-        self._poisoning = Poisoning(dead_letters, self._recall, self.counts, self._flow)
+        self._rescheduling = rescheduling
+        self._poisoning = Poisoning(dead_letters, self._recall, self.counts, self._flow, rescheduling)
         self._capabilities: Capabilities | None = None
         self._closed = False  # draining or stopped: nothing is dispatched
 
@@ -145,6 +148,14 @@ class Moves:
         live = self._finish(delivery)
         if live is None:
             return NOTHING
+        if self._rescheduling is not None:
+            if self._by_broker(live, record, now):
+                self.counts.deferred += deferred and live is delivery
+                self.counts.redelivered += not deferred and live is delivery
+                self._schedule.settled(live)
+                return self._begin_poisoning(live, record, now)
+            delay = min(delay, self._most() or delay)
+            record.due = now + delay
         record.held += delay
         too_long = not self._closed and self._too_long(record)
         if too_long and live.key is None:
@@ -167,6 +178,33 @@ class Moves:
         live.state = "parked"
         self._schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, deferred),)
+
+    def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
+        """Hold a delivery that comes again, or too early, until `due`."""
+        delivery.state = "parked"
+        self._schedule.park(delivery, due)
+        left = due - now
+        if left <= 0:
+            return NOTHING
+        record.held = left
+        return (Hold(delivery, due, left, record.count, record.cause, record.deferred),)
+
+    def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
+        """Whether the broker is to hold the message until it is due, as a copy: then the record says so."""
+        rescheduling, able, due = self._rescheduling, self._capabilities, record.due
+        if rescheduling is None or able is None or due is None or due <= now:
+            return False
+        if able.longest_delay is not None:
+            due = min(due, now + able.longest_delay)
+        if not rescheduling.takes(delivery, due + self.wall_offset):
+            return False
+        delivery.record = record
+        record.returns = due
+        return True
+
+    def _most(self) -> float | None:
+        """Return how many seconds a message may wait here, or None."""
+        return None if self._capabilities is None else self._capabilities.most_delay
 
     def _condemn(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         record.poisoned = True

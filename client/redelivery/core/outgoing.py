@@ -18,7 +18,7 @@ class Outgoing:
     """A message to be sent: a producer's, or the dead-letter copy of a poisoned one.
 
     `destination` is qualified (`queue://orders`); `expires_at` is in seconds since the Unix epoch; `delay` in
-    seconds. `body_kind` says how a JMS consumer should see the body.
+    seconds. `private`: as `Subscribe.private`. `body_kind` says how a JMS consumer should see the body.
     """
 
     destination: str
@@ -34,3 +34,4 @@ class Outgoing:
     expires_at: float | None = None
     delay: float | None = None
     persistent: bool = True
+    private: bool = False

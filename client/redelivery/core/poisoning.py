@@ -1,4 +1,4 @@
-"""Poison acknowledgements on their way: tried until confirmed, never assumed."""
+"""Poison acknowledgements and delayed copies on their way: tried until confirmed, never assumed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.recall import Recall
     from redelivery.core.redrive import Ways
     from redelivery.core.report import Counts
+    from redelivery.core.rescheduling import Rescheduling
     from redelivery.errors import RedeliveryError
 
 __all__ = ["ACKNOWLEDGED", "STORED", "Poisoning"]
@@ -33,10 +34,21 @@ FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds between tries: doubled from the f
 
 
 class Poisoning:
-    """Deliveries that are poison, until the broker confirms that their dead letter is safe."""
+    """Deliveries that are poison, until the broker confirms that their dead letter is safe.
 
-    def __init__(self, dead_letters: Ways, recall: Recall, counts: Counts, flow: Flow) -> None:
+    So too those that leave as delayed copies: their records say when they return.
+    """
+
+    def __init__(
+        self,
+        dead_letters: Ways,
+        recall: Recall,
+        counts: Counts,
+        flow: Flow,
+        rescheduling: Rescheduling | None = None,
+    ) -> None:
         self._dead_letters = dead_letters
+        self._rescheduling = rescheduling
         self._recall = recall
         self._counts = counts
         self._flow = flow
@@ -54,11 +66,15 @@ class Poisoning:
         self._capabilities = capabilities
 
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        """Try a poison acknowledgement."""
+        """Try a poison acknowledgement, or a delayed copy."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
-        record.poisoned = True
+        ways: Ways | Rescheduling = self._dead_letters
+        if record.returns is not None and self._rescheduling is not None:
+            ways = self._rescheduling
+        else:
+            record.poisoned = True
         self.in_doubt.discard(delivery)
-        command = self._dead_letters.command(delivery, record, self._capabilities, self.wall_offset, now)
+        command = ways.command(delivery, record, self._capabilities, self.wall_offset, now)
         if isinstance(command, Accept):
             self._counts.discarded += 1
             delivery.outcome = "discarded"
@@ -88,13 +104,14 @@ class Poisoning:
         if record.confirmed:  # its first copy was: this one is dropped by the broker, or is one too many
             self._counts.deduplicated += 1
         else:
-            self._counts.poisoned += 1
+            self._counts.poisoned += record.poisoned
             record.confirmed = True
         self._settle(delivery)
         if not record.copied:
             self._recall.poisoned(delivery.key, record, now + STORED)
             return ()
-        if self._capabilities is None or self._capabilities.forward == "atomic":
+        able = self._capabilities
+        if able is None or (able.forward if record.poisoned else able.reschedule) == "atomic":
             return ()
         # The copy is safe; the original is not acknowledged yet. Should its acknowledgement be lost with the connection
         # (or with the broker, which then does not mark what it sends again), it is copied again, not handled again.

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redelivery.core.commands import Forward, Stop
-from redelivery.core.dead_letter import OWN_HEADERS
+from redelivery.core.dead_letter import OWN_HEADERS, copy_of
 from redelivery.core.delivery import Cause
-from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_letter import DeadLetters, Route
     from redelivery.core.delivery import Delivery, Record
+    from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
 
 __all__ = [
@@ -74,18 +74,7 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
         headers[KEPT] = str(first)
     headers[REDRIVES] = str(redrives_of(told) + 1)
     headers[REDRIVE_RUN] = run
-    return Outgoing(
-        destination=destination,
-        body=delivery.body,
-        body_kind="text" if delivery.body_kind == "unknown" else delivery.body_kind,
-        headers=headers,
-        content_type=delivery.content_type,
-        correlation_id=delivery.correlation_id,
-        reply_to=delivery.reply_to,
-        message_type=delivery.message_type,
-        priority=delivery.priority,
-        group=delivery.group,
-    )
+    return copy_of(delivery, destination, headers)
 
 
 class Redrive:
@@ -107,6 +96,8 @@ class Redrive:
         self.destination = destination
         self.quarantine = quarantine
         self.maximum_redrives = maximum_redrives
+        self.origin: Callable[[Delivery], str | None] = origin_of
+        """Where a dead letter came from: a ledger may know more than its properties."""
         self.refusal: RedeliveryError | None = None
         """The last error that the broker answered a copy with: the driver tells."""
 
@@ -124,7 +115,7 @@ class Redrive:
         """Return where a dead letter goes, or None if nobody knows."""
         if self.quarantine is not None and redrives_of(delivery.headers) >= self.maximum_redrives:
             return self.quarantine
-        return self.destination or origin_of(delivery)
+        return self.destination or self.origin(delivery)
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float

@@ -31,7 +31,8 @@ class Report:
     Each dispatch counts once, by its result: `accepted`, `discarded`, `redelivered` (a failure with a try left, here
     or, while draining, elsewhere), `deferred` (put off, uncharged), `released` (given back by the application),
     `poisoned`; as `stale`, whatever its result, if that came after the connection was lost, or the consumer
-    closed; until then as `running`, while its consumer is open.
+    closed; until then as `running`, while its consumer is open, or as `unconfirmed`, when it is poison and the broker
+    has not confirmed its dead letter: the message is still at the broker, unacknowledged.
 
     Without a dispatch of their own count: as `released` what waited or came in when the consumer had begun to drain;
     as `poisoned` or `discarded` what expired, and what comes again after it was poisoned; as `deduplicated` copies
@@ -51,10 +52,10 @@ class Report:
     deduplicated: int = 0
     deferred: int = 0
     running: int = 0
+    unconfirmed: int = 0
 
     @classmethod
-    def of(cls, counts: list[Counts], running: int = 0) -> Report:
+    def of(cls, counts: list[Counts], running: int = 0, unconfirmed: int = 0) -> Report:
         """Sum up the totals of several engines."""
-        return cls(
-            running=running, **{name: sum(getattr(c, name) for c in counts) for name in Counts.__slots__}
-        )
+        sums = {name: sum(getattr(c, name) for c in counts) for name in Counts.__slots__}
+        return cls(running=running, unconfirmed=unconfirmed, **sums)

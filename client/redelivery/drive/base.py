@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import logging
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
 
@@ -41,11 +43,12 @@ if TYPE_CHECKING:
     from redelivery.drive.holdings import Holdings
     from redelivery.drive.overdue import Overdue
     from redelivery.drive.session_base import SessionBase
-    from redelivery.ledger import Ledger
     from redelivery.message import Message
     from redelivery.settings import Endpoint, Settings
 
 __all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "Listener", "not_subscribed"]
+
+logger = logging.getLogger("redelivery")
 
 SUBSCRIBE_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a subscription
 
@@ -75,6 +78,7 @@ class ConnectionBase(Generic[RunnerT]):
 
     _maker = "connect"
     _awaits = False  # handlers
+    _counts = True  # by the ledger that it is given
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         known(options, ConnectOptions)
@@ -86,13 +90,15 @@ class ConnectionBase(Generic[RunnerT]):
         adapter = adapter_for(self.settings.scheme)
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = log.guarded(options.get("observer"))
-        self._counting = _counting(checked_ledger(options.get("ledger"), self.settings))
+        self._ledger = checked_ledger(options.get("ledger"), self.settings)
+        self._counting = Counting(self._ledger) if self._ledger is not None and self._counts else None
         self._keeper = Keeper(self.settings, adapter, self._clock, self._counting)
         self._channels = self._keeper.totals.channels  # of the consumers that are open
         self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
         self._listeners: list[Listener[RunnerT]] = []
         self._sessions: list[SessionBase] = []
         self._failure: BaseException | None = None  # what ends a run
+        self._warned = False  # that a classifier has no effect in transactions
         self._entered = False
         self._closed = False
         self._drained = False
@@ -184,11 +190,24 @@ class ConnectionBase(Generic[RunnerT]):
         """Keep a new session, and no longer those that are closed."""
         self._sessions = [each for each in self._sessions if not each.closed]
         self._sessions.append(session)
+        if session.mode == "transacted" and self._errors.rules and not self._warned:
+            self._warned = True
+            logger.warning(
+                "errors=: a transacted session settles by commit() and rollback() alone; "
+                "the connection's classifier has no effect there"
+            )
 
     def _roll_back_sessions(self) -> None:
         """Roll back what sessions have not committed, as their closing does."""
         for session in self._sessions:
             session.abandon()
+
+    def _close_keeper(self, timeout: float) -> None:
+        """Close within `timeout` seconds, after commits on their way: cut off, nobody knows what became of them."""
+        deadline = time.monotonic() + timeout
+        for session in self._sessions:
+            session.await_commits(deadline)
+        self._keeper.close(max(0.0, deadline - time.monotonic()))
 
     def _channel(
         self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
@@ -218,10 +237,6 @@ class ConnectionBase(Generic[RunnerT]):
         channel.inherit()
         self._keeper.totals.add(channel)
         return channel
-
-
-def _counting(ledger: Ledger | None) -> Counting | None:
-    return None if ledger is None else Counting(ledger)
 
 
 def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:

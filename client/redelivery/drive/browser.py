@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.commands import Credit, Subscribe, Unsubscribe
 from redelivery.core.events import Arrived
@@ -95,7 +95,17 @@ class Browser:
                 self._execute((Credit(self.subscribe.consumer, WINDOW),))
 
 
-class Browsers(dict[int, Browser]):
+class Looks(Protocol):
+    """Who gets messages without an engine: a browser, or the proof that a broker holds messages back."""
+
+    def feed(self, event: Arrived | Browsed, /) -> None:
+        """Take what came."""
+
+    def fail(self, error: RedeliveryError, /) -> None:
+        """Hear that no more will come."""
+
+
+class Browsers(dict[int, Looks]):
     """Those of one connection, by consumer. A lost connection ends them: nobody could say where they were."""
 
     def feed(self, event: Arrived | Browsed) -> None:

@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING
 
 from redelivery.drive.addresses import Addresses, delay_after, retrying, starting
 from redelivery.drive.link import IN_HAND, MANY, Link, closed
+from redelivery.drive.scheduled import Proofs
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from redelivery.adapter import Adapter
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
+    from redelivery.drive.channel import Channel
     from redelivery.drive.counting import Counting
     from redelivery.settings import Settings
 
@@ -41,6 +44,7 @@ class Keeper(Link):
     ) -> None:
         super().__init__(settings, adapter, clock)
         self._counting = counting
+        self._proofs = Proofs(self, clock)
         self._addresses = Addresses(settings)
         self._fleeting = 0  # connections in a row that did not stand for long enough
         self._connected_at = 0.0
@@ -108,6 +112,7 @@ class Keeper(Link):
             channel.forsake(closed())
             channel.wait_written(written)
         self._adapter.close(max(0.0, deadline - time.monotonic()))
+        self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._counting is not None:
             self._counting.close()
@@ -118,6 +123,10 @@ class Keeper(Link):
                 closed()
             )  # what is reported from now on is stale: it could not be written any more
         self.flush()
+
+    def subscribe(self, channel: Channel) -> Future[None]:
+        """Start a consumer, as `Link` does; before, what it asks of the broker is proved."""
+        return self._proofs.before(channel, super().subscribe)
 
     # Writing.
 
@@ -230,6 +239,7 @@ class Keeper(Link):
             self._clock.notify(self._turn, MANY)
         for channel in list(self.channels.values()):
             channel.stop(failure)
+        self.browsers.lost(failure)
         self._fail_waiting(failure, for_good=True)
 
     def _nap(self, seconds: float) -> None:

@@ -21,7 +21,7 @@ from redelivery.drive.legacy import Legacy
 from redelivery.drive.log import Drops
 from redelivery.drive.sends import Sends, end
 from redelivery.drive.totals import Totals
-from redelivery.errors import AdapterError, RedeliveryError, TransportError
+from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,9 +41,8 @@ logger = logging.getLogger("redelivery")
 
 MANY = 1000  # more than ever wait
 IN_HAND = 1.0  # seconds that commands may be in a thread's hand at least: writing waits for nobody
-CLOSE_TIMEOUT = (
-    5.0  # seconds that closing a consumer or a connection may take, unless the application says otherwise
-)
+# Seconds that closing a consumer or a connection may take, unless the application says otherwise.
+CLOSE_TIMEOUT = 5.0
 
 
 class Link:
@@ -61,9 +60,8 @@ class Link:
         self._adapter = adapter
         self._clock = clock
         self._introducing = threading.RLock()
-        self._writing = (
-            threading.RLock()
-        )  # from taking what is collected until it is written: nothing overtakes it
+        # From taking what is collected until it is written: nothing overtakes it.
+        self._writing = threading.RLock()
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._epoch = 0
@@ -164,14 +162,19 @@ class Link:
         return self._asked((message,), lambda token: Send(token, message))
 
     def commit(self, deliveries: Sequence[Delivery], messages: Sequence[Outgoing]) -> Future[None]:
-        """Accept and send in one transaction; the future ends as that of `send`."""
-        return self._asked(messages, lambda token: Commit(token, deliveries, messages))
+        """Accept and send in one transaction; the future ends as that of `send`. TransactionRolledBack: unsent."""
+        return self._asked(messages, lambda token: Commit(token, deliveries, messages), TransactionRolledBack)
 
     def give_up(self, answer: Future[None]) -> None:
         """Count what a commit sends, which nobody waits for any longer, as an abandoned send."""
         self._sends.give_up(answer)
 
-    def _asked(self, messages: Sequence[Outgoing], command: Callable[[int], AdapterCommand]) -> Future[None]:
+    def _asked(
+        self,
+        messages: Sequence[Outgoing],
+        command: Callable[[int], AdapterCommand],
+        unsent: type[RedeliveryError] | None = None,
+    ) -> Future[None]:
         with self._lock:
             try:
                 if not self._up:
@@ -179,11 +182,11 @@ class Link:
                 token, future = self._sends.begin(messages)
             except RedeliveryError as error:
                 refused: Future[None] = Future()
-                end(refused, error)
+                end(refused, error if unsent is None else unsent(str(error)))
                 return refused
         try:
             self._adapter.execute((command(token),))
-        except (ValueError, TypeError, OverflowError) as error:  # a value that the protocol has no room for
+        except Exception as error:  # noqa: BLE001 - a value that the protocol has no room for, or a fault
             what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
             self._sends.answered(token, what)
         return future

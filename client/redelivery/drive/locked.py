@@ -110,6 +110,15 @@ class Locked:
         """Whether it has stopped with an error, and nothing is left that the broker should still hear of."""
         return self.error is not None and not (self.engine.running or self.engine.unconfirmed)
 
+    @property
+    def unheard(self) -> bool:
+        """Whether nobody may receive from it: its session has a listener."""
+        return self.pulled and self.holdings is not None and self.holdings.at_work.listens
+
+    def left_to_its_session(self) -> int:
+        """How many deliveries its session holds, and nobody is at work on; needs no lock."""
+        return 0 if self.holdings is None else self.holdings.idle(self)
+
     def _notice_end(self) -> None:
         """Have the keeper unsubscribe once all is over: what was prefetched is for others."""
         if self.over:

@@ -102,12 +102,17 @@ def say_waits(commands: Sequence[Command]) -> None:
             case Hold():
                 what = "deferred before" if command.deferred else f"failed before ({_cause(command)})"
                 line = logging.INFO, what, _redelivery(command)
+            case Forward() if command.delayed:
+                line = logging.INFO, f"failed before ({command.cause.text})", _copied(command)
             case Poison() | Forward():
-                line = logging.WARNING, f"given up ({command.cause.text})", _dead_letter(command)
+                line = logging.WARNING, f"given up ({command.cause.text})", _copied(command)
             case Dropped():
                 line = logging.INFO, f"given up ({command.cause.text})", "dropped without a dead letter"
             case Unanswered():
-                what = f"no answer to its poison acknowledgement for {command.seconds:g} s"
+                record = command.delivery.record
+                delayed = record is not None and not record.poisoned
+                what = "delayed copy" if delayed else "poison acknowledgement"
+                what = f"no answer to its {what} for {command.seconds:g} s"
                 line = logging.WARNING, what, "waited for as long as the connection stands"
             case _:
                 continue
@@ -131,7 +136,7 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
             case Hold():
                 return _redelivery(command)
             case Poison() | Forward():
-                return _dead_letter(command)
+                return _copied(command)
             case Accept():
                 return "accepted and dropped"
             case Stop():
@@ -144,15 +149,21 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
 
 
 def _redelivery(command: Hold) -> str:
-    return f"redelivery in {f'{command.delay:.3f}'.rstrip('0').rstrip('.')} s"
+    return f"redelivery in {_seconds(command.delay)}"
+
+
+def _seconds(delay: float) -> str:
+    return f"{f'{delay:.3f}'.rstrip('0').rstrip('.')} s"
 
 
 def _cause(command: Hold) -> str:
     return command.cause.text if command.cause else "unknown"
 
 
-def _dead_letter(command: Poison | Forward) -> str:
+def _copied(command: Poison | Forward) -> str:
     if isinstance(command, Forward):
+        if command.copy.delay is not None:
+            return f"redelivery in {_seconds(command.copy.delay)}, for which the broker holds a copy"
         return f"poison, a copy goes to {command.copy.destination}"
     return "poison, the broker dead-letters it"
 

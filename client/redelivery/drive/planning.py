@@ -12,6 +12,7 @@ from redelivery.core.dead_letter import DeadLetters
 from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.wildcards import covers, is_pattern
+from redelivery.drive.scheduled import rescheduling_for
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -53,9 +54,12 @@ def planned(
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
-    _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
+    rescheduling = None
+    if settings.scheduler == "client":
+        _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
+    elif redrive is None:
+        rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
     max_parked = _max_parked(settings, capabilities)
-    subscription = options.get("subscription")
     credit = _credit(destination, options, settings)
     engine = (CountedEngine if counted else Engine)(
         number,
@@ -67,19 +71,28 @@ def planned(
         maximum_deferrals=settings.maximum_deferrals,
         transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
+        rescheduling=rescheduling,
     )
-    copies = dead_letters.may_forward(capabilities)
-    if settings.individual is not None and destination.is_temporary:
-        copies = False  # checking makes the queue on most brokers: each reply queue would leave one behind
     subscribe = Subscribe(
         consumer=number,
         destination=str(destination),
         window=credit + max_parked,
         selector=options.get("selector"),
-        subscription=subscription,
-        dead_letter=dead_letters.destination_on(capabilities) if copies else None,
+        subscription=options.get("subscription"),
+        dead_letter=_checked_beforehand(destination, dead_letters, capabilities),
     )
     return subscribe, engine
+
+
+def _checked_beforehand(
+    destination: Destination, dead_letters: DeadLetters | Redrive, capabilities: Capabilities
+) -> str | None:
+    """Return where copies may have to go, if that can be found out to be impossible before the first."""
+    if not dead_letters.may_forward(capabilities):
+        return None
+    if isinstance(dead_letters, DeadLetters) and dead_letters.individual and destination.is_temporary:
+        return None  # checking makes the queue on most brokers: each reply queue would leave one behind
+    return dead_letters.destination_on(capabilities)
 
 
 def _credit(destination: Destination, options: ConsumerOptions, settings: Settings) -> int:
@@ -105,6 +118,7 @@ def _dead_letters(settings: Settings, destination: Destination, subscription: st
         process_non_persistent=settings.process_non_persistent,
         expiration=settings.dead_letter_expiration,
         empty_is_whole=settings.empty_body == "forward",
+        scheduled=settings.scheduler == "broker",
     )
 
 

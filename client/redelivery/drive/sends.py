@@ -47,7 +47,7 @@ class Sends:
             if given_up >= MOST_ABANDONED:
                 raise TransportError(
                     f"the broker has not answered {len(self._abandoned)} messages ({given_up} bytes) in their time: "
-                    f"nothing was sent to {', '.join(message.destination for message in messages)}"
+                    f"nothing was sent to {', '.join(message.destination for message in messages) or 'it'}"
                 )
             self._waiting[token] = future, size
         future.add_done_callback(lambda _: self._ended(token, size))

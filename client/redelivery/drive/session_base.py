@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -12,7 +13,7 @@ from redelivery.core.convert import seconds
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed
 from redelivery.drive.holdings import KEPT, Holdings, checked_mode, in_doubt
-from redelivery.drive.sending import outgoing
+from redelivery.drive.sending import outgoing, time_limit
 from redelivery.drive.sends import end
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from redelivery.session_message import SessionMessage
 
 __all__ = ["Attempt", "Seat", "SessionBase"]
+
+logger = logging.getLogger("redelivery")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Seat:
     subscribed: Callable[..., Any]
     listening: Callable[..., Listener[Any]]
     send: Callable[..., Any]
+    patience: Callable[[float], float]
 
 
 class SessionBase:
@@ -64,6 +68,7 @@ class SessionBase:
         self._seat = seat
         self._channels: list[Channel] = []
         self._listeners: list[Listener[Any]] = []
+        self._closing = False  # close() has been called
         self._closed = False
 
     @property
@@ -81,7 +86,7 @@ class SessionBase:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConfigurationError("the session is closed; make a new one with connection.session(...)")
+            raise _is_closed()
         self._seat.check_open()
 
     def _only(self, modes: tuple[Mode, ...], call: str) -> None:
@@ -99,12 +104,26 @@ class SessionBase:
                 f"workers={options.get('workers')}: a session delivers one message at a time; make a session for each",
                 option="workers",
             )
+        if self._closing:
+            raise _is_closed()
         if self._listeners and self.mode in KEPT:  # a commit of one would accept what the other has in hand
             raise ConfigurationError(
                 f"a {self.mode} session has one listener: what it settles covers all that its session has in hand; "
                 "make a session for each",
                 option="mode",
             )
+
+    def _check_consumer(self) -> None:
+        self._check_open()
+        if self._closing:
+            raise _is_closed()
+        self._holdings.at_work.check_pull("consumer")
+
+    def _listening(self, destination: str, handler: Callable[[Message], Any], options: ListenOptions) -> None:
+        """Register a handler."""
+        listener = self._seat.listening(destination, handler, options, self._holdings)
+        self._holdings.at_work.listens = True
+        self._listeners.append(listener)
 
     def _consuming(self, channel: Channel) -> None:
         """Keep a new consumer's channel, and no longer those of consumers that are closed."""
@@ -114,11 +133,11 @@ class SessionBase:
 
     def _acknowledge(self) -> None:
         self._only(("client",), "acknowledge")
-        self._holdings.acknowledge()
+        self._holdings.acknowledge("acknowledge")
 
     def _recover(self) -> None:
         self._only(("client", "individual", "auto", "dups_ok"), "recover")
-        for message in self._holdings.take()[0]:
+        for message in self._holdings.take_settled_alone():
             message.conclude(Failed(message.delivery, Cause("recovered")))
 
     def _roll_back(self, charge: Collection[Message] | None = None) -> None:
@@ -126,27 +145,45 @@ class SessionBase:
         self._holdings.roll_back(Cause("rolled back"), charge)
 
     def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
+        time_limit(options)  # the commit's counts; but what is no time is refused
         identity, message = outgoing(destination, body, options, self._seat.clock)
         self._holdings.send(message)
         return identity
 
-    def _begin_commit(self, timeout: float | timedelta) -> Attempt | None:
+    def _commits(self, timeout: float | timedelta) -> tuple[float, float]:
+        """Check that there can be a commit; return when it must be over, and until when the connection may come."""
         self._only(("transacted",), "commit")
-        limit = seconds(timeout, "timeout")
-        deadline = self._seat.clock.monotonic() + limit
+        limit, now = seconds(timeout, "timeout"), self._seat.clock.monotonic()
+        patience = self._seat.patience(limit)
+        return now + limit, now if self._seat.keeper.up or not self._holdings.anything else now + patience
+
+    def _begin_commit(self, deadline: float, timeout: float | timedelta) -> Attempt | None:
+        self._only(("transacted",), "commit")  # it may have been closed while the connection was waited for
         messages, sends = self._holdings.take_to_commit()
         if not messages and not sends:
             return None
-        answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
+        try:
+            answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
+        except (
+            BaseException
+        ):  # an interrupt: nobody knows what was written; what was received stays in flight
+            self._holdings.at_work.answered()
+            raise
         future: Future[None] = Future()
         answer.add_done_callback(lambda done: end(future, _error(done)))
-        return Attempt(messages, answer, future, deadline, limit)
+        return Attempt(messages, answer, future, deadline, seconds(timeout, "timeout"))
 
     def _conclude(self, attempt: Attempt, error: RedeliveryError | None) -> None:
         """Settle by the broker's answer. Raises it, if it is an error."""
-        self._holdings.conclude(attempt.messages, error)
+        self._settled(attempt, error)
         if error is not None:
             raise in_doubt(error) from None
+
+    def _settled(self, attempt: Attempt, error: RedeliveryError | None) -> None:
+        try:
+            self._holdings.conclude(attempt.messages, error)
+        finally:
+            self._holdings.at_work.answered()
 
     def _late(self, attempt: Attempt) -> TransportError:
         """Have the messages settled by an answer that comes late; return the error for `commit`."""
@@ -154,39 +191,59 @@ class SessionBase:
         def conclude(done: Future[None]) -> None:
             # Not on the thread that reads: what follows from an answer may have to be written.
             threading.Thread(
-                target=Holdings.conclude,
-                args=(attempt.messages, _error(done)),
-                name="redelivery-commit",
-                daemon=True,
+                target=self._settled, args=(attempt, _error(done)), name="redelivery-commit", daemon=True
             ).start()
 
         self._seat.keeper.give_up(attempt.answer)
+        self._holdings.late(attempt.messages)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
             f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
             "its messages are settled when the answer comes, and come again if the connection is lost before"
         )
 
-    def _end(self) -> list[Channel]:
-        """End it, and return the channels to be unsubscribed."""
-        if self._closed:
-            return []
-        self.abandon()
-        self._closed = True
-        channels, self._channels = self._channels, []
-        for listener in self._listeners:
+    def _begin_end(self) -> bool:
+        """Begin no handler any more; return whether there is still an end to come."""
+        with self._holdings.at_work.lock:
+            first, self._closing = not self._closing, True
+        for listener in self._listeners if first else ():
             listener.ended = True
-        return channels + [each.channel for each in self._listeners if each.channel is not None]
+            if listener.channel is not None:
+                listener.channel.stop()
+        return first
 
-    def _unsubscribe(self, channels: list[Channel], timeout: float) -> None:
+    def _finish(self, own: object, timeout: float) -> None:
+        """End it, and its consumers, after handlers and commits, which have `timeout` seconds together.
+
+        `own`: what the caller's own handler has in hand, which is not waited for.
+        """
         deadline = time.monotonic() + timeout
-        for channel in channels:
-            self._seat.keeper.unsubscribe(channel, max(0.0, deadline - time.monotonic()))
+        try:
+            busy = self._holdings.at_work.wait_quiet(deadline, own)
+            if busy is not None:
+                within = "after" if busy.endswith("runs") else "within"
+                logger.warning("%r closes all the same: %s %s %g s", self, busy, within, timeout)
+        finally:
+            self.abandon(own)
+            self._closed = True
+            channels, self._channels = self._channels, []
+            channels += [each.channel for each in self._listeners if each.channel is not None]
+            for channel in channels:
+                self._seat.keeper.unsubscribe(channel, max(0.0, deadline - time.monotonic()))
 
-    def abandon(self) -> None:
-        """Roll back what is not committed, as closing does."""
+    def await_commits(self, deadline: float) -> None:
+        """Wait until the broker has answered all commits, or until `deadline`."""
+        self._holdings.at_work.wait_answered(deadline)
+
+    def abandon(self, own: object = None) -> None:
+        """Roll back what is not committed, as closing does; what another handler works on is left to the broker."""
         if self.mode == "transacted" and not self._closed:
-            self._holdings.abandon(self._holdings.cause or Cause("the session was closed before its commit"))
+            cause = self._holdings.cause or Cause("the session was closed before its commit")
+            self._holdings.abandon(cause, own)
+
+
+def _is_closed() -> ConfigurationError:
+    return ConfigurationError("the session is closed; make a new one with connection.session(...)")
 
 
 def _error(done: Future[None]) -> RedeliveryError | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from redelivery.drive.waiter import call_later
@@ -146,7 +147,7 @@ class _StillRunning(BaseException):
 
 
 async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> Any:
-    job = pool.submit(handler, message)
+    job = pool.submit(copy_context().run, handler, message)  # it is known there whose handler runs
     try:
         return await asyncio.wrap_future(job)
     except asyncio.CancelledError:

@@ -45,7 +45,8 @@ class Totals:
             self._fold()
             engines = [channel.engine for channel in self.channels]
             counts = [self._closed, *(late for _, late in self._late), *(engine.counts for engine in engines)]
-            return Report.of(counts, sum(engine.running for engine in engines))
+            running = sum(engine.running for engine in engines)
+            return Report.of(counts, running, sum(engine.unconfirmed for engine in engines))
 
     def _fold(self) -> None:
         """Add up what no result can come for any more: nothing runs, or nobody is left who could report it."""

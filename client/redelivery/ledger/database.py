@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
     from pathlib import Path
 
-__all__ = ["Changes", "Database", "explained"]
+__all__ = ["APPLICATION", "Changes", "Database", "buried_in", "explained"]
 
 APPLICATION = 0x52444C56
 _SCHEMA = """
@@ -27,7 +27,7 @@ CREATE INDEX IF NOT EXISTS entries_by_revision ON entries (revision);
 CREATE TABLE IF NOT EXISTS owners (name TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS dead_letters (
     number INTEGER PRIMARY KEY, destination TEXT NOT NULL, message_id TEXT, cause TEXT NOT NULL,
-    count INTEGER NOT NULL, at REAL NOT NULL
+    count INTEGER NOT NULL, at REAL NOT NULL, first REAL, last REAL
 );
 CREATE INDEX IF NOT EXISTS dead_letters_by_message ON dead_letters (destination, message_id);
 INSERT OR IGNORE INTO meta VALUES ('revision', 0), ('pruned', 0);
@@ -42,6 +42,7 @@ _FORGET = """
 UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned = 0, suspect = 0,
     revision = ?, written = ? WHERE key = ?
 """
+_BURIED = ("destination", "message_id", "cause", "count", "at", "first", "last")
 FORGOTTEN = 3600.0  # seconds for which other processes may learn that a message has been forgotten
 
 
@@ -82,6 +83,9 @@ class Database:
         try:
             for statement in _SCHEMA.split(";\n"):
                 self._sql.execute(statement)
+            for name in _BURIED[-2:]:  # a ledger that was made before they were
+                if name not in _columns(self._sql):
+                    self._sql.execute(f"ALTER TABLE dead_letters ADD COLUMN {name} REAL")
             self._sql.execute(f"PRAGMA application_id = {APPLICATION}")
             self._sql.execute("COMMIT")
         except BaseException:
@@ -151,10 +155,11 @@ class Database:
 
     def bury(self, buried: Buried) -> None:
         """Keep the cause of a dead letter."""
-        values = (buried.destination, buried.message_id, buried.cause, buried.count, buried.at)
+        values = (getattr(buried, name) for name in _BURIED)
+        marks = ", ".join("?" * len(_BURIED))
         self._sql.execute(
-            "INSERT INTO dead_letters (destination, message_id, cause, count, at) VALUES (?, ?, ?, ?, ?)",
-            values,
+            f"INSERT INTO dead_letters ({', '.join(_BURIED)}) VALUES ({marks})",  # noqa: S608 - names of our own
+            tuple(values),
         )
 
     def own(self, name: str) -> None:
@@ -192,9 +197,7 @@ class Database:
 
     def buried(self, destination: str | None) -> list[Buried]:
         """Return the causes that are kept, oldest first."""
-        where = "" if destination is None else "WHERE destination = ?"
-        sql = f"SELECT destination, message_id, cause, count, at FROM dead_letters {where} ORDER BY number"  # noqa: S608
-        return [Buried(*row) for row in self._sql.execute(sql, () if destination is None else (destination,))]
+        return buried_in(self._sql, destination)
 
     def close(self) -> None:
         """Close the file."""
@@ -207,6 +210,19 @@ def _entry(row: Iterable[object]) -> Entry | None:
     if not (count or poisoned or suspect):
         return None
     return Entry(count, cause, first, last, bool(poisoned), bool(suspect))  # type: ignore[arg-type]  # by the schema
+
+
+def buried_in(sql: sqlite3.Connection, destination: str | None) -> list[Buried]:
+    """Return the causes that a database keeps, oldest first."""
+    there = _columns(sql)
+    names = ", ".join(name if name in there else f"NULL AS {name}" for name in _BURIED)
+    where = "" if destination is None else "WHERE destination = ?"
+    query = f"SELECT {names} FROM dead_letters {where} ORDER BY number"  # noqa: S608 - names of our own
+    return [Buried(*row) for row in sql.execute(query, () if destination is None else (destination,))]
+
+
+def _columns(sql: sqlite3.Connection) -> set[str]:
+    return {row[1] for row in sql.execute("PRAGMA table_info(dead_letters)")}
 
 
 def explained(path: Path, error: BaseException, timeout: float) -> LedgerError:

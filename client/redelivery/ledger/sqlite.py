@@ -16,9 +16,9 @@ from redelivery.core.convert import seconds, whole
 from redelivery.core.ledger import counted
 from redelivery.errors import LedgerError
 from redelivery.ledger import Behind
-from redelivery.ledger.database import Database, explained
+from redelivery.ledger.database import explained
 from redelivery.ledger.files import Files
-from redelivery.ledger.filesystems import check_local
+from redelivery.ledger.looking import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,16 +187,14 @@ class SqliteLedger(Files):
             self._writer.put(key, None, None, buried)
 
     def buried(self, destination: str | None = None) -> list[Buried]:
-        """Return the causes that are kept, oldest first. Also of a ledger that is not open. Raises LedgerError."""
+        """Return the causes that are kept, oldest first. Raises LedgerError.
+
+        Also of a ledger that is not open, or in use by another process: nothing of it is changed.
+        """
         try:
-            if self._database is None:
-                check_local(self.path)
-                database = Database(self.path, self.timeout)
-                try:
-                    return database.buried(destination)
-                finally:
-                    database.close()
             with self.database_lock:
-                return self._database.buried(destination)
+                if self._database is not None:
+                    return self._database.buried(destination)
+            return look(self.path, self.timeout, destination)
         except Exception as error:
             raise explained(self.path, error, self.timeout) from error

@@ -5,11 +5,15 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from redelivery.core.commands import Forward, ForwardAll
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
 from redelivery.drive.channel import Channel
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Arrived, Event
     from redelivery.core.redrive import Redrive
@@ -53,9 +57,22 @@ class Taker(Channel):
         """Hold it until the consumer closes, which gives it back."""
         self.settle(delivery, Deferred(delivery, LONG, _KEEP))
 
-    def send_on(self, delivery: Delivery) -> bool:
-        """Send it where it belongs. False if the connection was lost before: it comes again."""
-        return self.settle(delivery, Poisoned(delivery, _SEND)) != "stale"
+    def send_on(self, deliveries: Sequence[Delivery], *, together: bool) -> list[Delivery]:
+        """Send them where they belong, `together` in one transaction; tried again, each goes by itself.
+
+        Return them without those whose connection was lost before: they come again.
+        """
+        with self._lock:
+            now = self._now()
+            for delivery in deliveries:
+                self._result(Poisoned(delivery, _SEND), now)
+            if self.closed:
+                self._notice_end()
+            writes = self._outbox.all()
+            writes = self._take(_joined(writes) if together else writes)
+            self._wake()
+        self._write(writes)
+        return [delivery for delivery in deliveries if delivery.outcome != "stale"]
 
     def drop(self, delivery: Delivery) -> bool:
         """Accept it. False if the connection was lost before: it comes again."""
@@ -72,3 +89,11 @@ class Taker(Channel):
                 self._wait(1.0)
         if self.error is not None:
             raise self.error
+
+
+def _joined(commands: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
+    """Make one transaction of all that is forwarded."""
+    forwards = [command for command in commands if isinstance(command, Forward)]
+    if len(forwards) < 2:
+        return commands
+    return [*(command for command in commands if not isinstance(command, Forward)), ForwardAll(forwards)]

@@ -13,7 +13,7 @@ from redelivery.letters.channel import HELD
 from redelivery.letters.report import Purged, Redriven
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redelivery.core.delivery import Delivery
     from redelivery.letters.channel import Taker
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Run"]
 
-IN_FLIGHT = 64
-"""Copies on their way at once where forwarding is atomic. Elsewhere one: what a kill may leave twice is what was sent
-and not accepted yet."""
+BATCH = 64  # copies in one transaction, at most
+BATCH_BYTES = 1024 * 1024  # of their bodies, about
+BATCH_TIME = (
+    0.1  # seconds' worth of copies at most in one, where there is a rate: it is no rate by the second else
+)
+COMPANY = 0.02  # seconds that dead letters wait for others, while the transaction before them is on its way
 Verdict = str
 
 
@@ -105,6 +108,16 @@ class Run:
         self._idle = idle
         self._told = told
         self._done = 0
+        self._began = reading.clock.monotonic()
+        able = reading.capabilities
+        self._together = able.forward == "atomic"
+        # One by one where a copy and its acceptance are two: what a kill may leave twice is what was sent and not
+        # accepted yet. Where the broker drops a second copy that may be many.
+        self._batch = BATCH if self._together else 1
+        if rate is not None:
+            self._batch = max(1, min(self._batch, int(rate * BATCH_TIME)))
+        many = self._together or able.drops_second_copy
+        self._below = max(self._batch, BATCH) + 1 if many else 1
 
     def carry_out(self) -> str | None:
         """Do it; return why more may be left that is meant, or None.
@@ -117,7 +130,7 @@ class Run:
         redrive = plan.redrive or Redrive("")
         with ExitStack() as stack:
             taker = self._opened(stack, redrive, selector)
-            held = self._take_all(taker, IN_FLIGHT if able.forward == "atomic" else 1)
+            held = self._take_all(taker)
         most = HELD if able.max_unacknowledged is None else min(HELD, able.max_unacknowledged)
         if held >= most:
             return (
@@ -144,35 +157,61 @@ class Run:
                 raise
             return stack.enter_context(reading.taker(queue, redrive))
 
-    def _take_all(self, taker: Taker, in_flight: int) -> int:
-        clock, plan = self._reading.clock, self._plan
-        held, began = 0, clock.monotonic()
+    def _take_all(self, taker: Taker) -> int:
+        gathered: list[Delivery] = []
+        plan, held = self._plan, 0
         while True:
-            delivery = taker.take(None, self._idle)
+            delivery = taker.take(None, self._patience(taker, gathered))
             if delivery is None:
-                if not taker.engine.unconfirmed:
-                    break
-                taker.wait_below(1)
+                if gathered:
+                    self._send(taker, gathered)
+                elif taker.engine.unconfirmed:
+                    taker.wait_below(1)
+                    self._tell(taker)
+                else:
+                    return held
                 continue
-            verdict = plan.judge(self._read(delivery), delivery, clock.time())
+            verdict = plan.judge(self._read(delivery), delivery, self._reading.clock.time())
             if verdict != "go":
                 held += 1
                 plan.left[verdict] += 1
                 taker.keep(delivery)
-                continue
-            if self._rate is not None:
-                self._reading.pause(began + self._done / self._rate - clock.monotonic())
-            self._go(taker, delivery)
-            taker.wait_below(in_flight)
-            if self._told is not None:
-                self._told(self._done)
-        return held
+            elif plan.redrive is None:
+                self._count([delivery] if taker.drop(delivery) else [])
+                self._tell(taker)
+            else:
+                gathered.append(delivery)
+                if self._enough(gathered):
+                    self._send(taker, gathered)
 
-    def _go(self, taker: Taker, delivery: Delivery) -> None:
-        purge = self._plan.redrive is None
-        if taker.drop(delivery) if purge else taker.send_on(delivery):
+    def _patience(self, taker: Taker, gathered: Sequence[Delivery]) -> float:
+        """Return how long to wait for the next one: for a full transaction only while another is on its way."""
+        if not gathered:
+            return self._idle
+        return COMPANY if taker.engine.unconfirmed else 0.0
+
+    def _enough(self, gathered: Sequence[Delivery]) -> bool:
+        return len(gathered) >= self._batch or sum(len(one.body) for one in gathered) >= BATCH_BYTES
+
+    def _send(self, taker: Taker, gathered: list[Delivery]) -> None:
+        """Send what is gathered; then wait until so much is confirmed that more may be on its way."""
+        clock = self._reading.clock
+        if self._rate is not None:
+            self._reading.pause(self._began + self._done / self._rate - clock.monotonic())
+        self._count(taker.send_on(gathered, together=self._together))
+        gathered.clear()
+        taker.wait_below(self._below)
+        self._tell(taker)
+
+    def _count(self, gone: Sequence[Delivery]) -> None:
+        for delivery in gone:
             self._plan.gone(delivery)
-            self._done += 1
+        self._done += len(gone)
+
+    def _tell(self, taker: Taker) -> None:
+        """Tell how many are confirmed."""
+        if self._told is not None:
+            self._told(self._done - taker.engine.unconfirmed)
 
 
 def new_run() -> str:

@@ -5,28 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_letter import arrived_whole
-from redelivery.core.redrive import origin_of, redrives_of
+from redelivery.core.redrive import redrives_of
+from redelivery.letters.memories import Memories
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.delivery import Delivery
 
-__all__ = ["UNKNOWN", "CauseOf", "DeadLetter", "kind_of_cause", "read_letter"]
+__all__ = ["UNKNOWN", "DeadLetter", "kind_of_cause", "read_letter"]
 
 UNKNOWN = "unknown"
 _TYPE = re.compile(r"[A-Za-z_][\w.]*")
-
-
-class CauseOf(Protocol):
-    """Who remembers why a message was poisoned that carries no cause: a ledger."""
-
-    def __call__(self, destination: str, message_id: str, /) -> str | None:
-        """Return the cause of the message `message_id` of `destination` (qualified), or None if it is not known."""
-        ...
 
 
 def kind_of_cause(cause: str) -> str:
@@ -48,7 +41,10 @@ class DeadLetter:
     original_destination: str | None
     """Where it came from, qualified; None where neither its properties nor the broker tell."""
     cause: str
-    """Why it died; `unknown` where nobody has told: no broker keeps the cause of its own poison acknowledgement."""
+    """Why it died; `unknown` where nobody has told: no broker keeps the cause of its own poison acknowledgement, but a
+    ledger does."""
+    first_failure: datetime | None
+    """When it failed first, where that is told."""
     died_at: datetime | None
     """The last failure, where that is told, else when it was sent."""
     redelivery_count: int | None
@@ -83,20 +79,27 @@ class DeadLetter:
 
 
 def read_letter(
-    delivery: Delivery, queue: str, cause_of: CauseOf | None = None, *, empty_is_whole: bool = False
+    delivery: Delivery, queue: str, memories: Memories | None = None, *, empty_is_whole: bool = False
 ) -> DeadLetter:
     """Return a delivery from a dead-letter queue as a dead letter."""
-    headers, origin = delivery.headers, origin_of(delivery)
-    identity = delivery.message_id
+    headers, memories = delivery.headers, memories or Memories()
+    identity, buried = delivery.message_id, memories.of(delivery)
     original = headers.get("redeliveryOriginalId") or identity
+    first, last = _time(headers.get("redeliveryFirstFailure")), _time(headers.get("redeliveryLastFailure"))
+    count = _number(headers.get("redeliveryCount"))
+    if buried is not None:
+        first, last = first or _at(buried.first), last or _at(buried.last or buried.at)
+        count = buried.count if count is None else count
+    told = headers.get("redeliveryCause") or memories.cause(delivery) or delivery.died_of or UNKNOWN
     return DeadLetter(
         message_id=identity,
         original_id=None if original is None else str(original),
         queue=queue,
-        original_destination=origin,
-        cause=_cause(delivery, headers, origin, cause_of),
-        died_at=_time(headers.get("redeliveryLastFailure")) or delivery.timestamp,
-        redelivery_count=_number(headers.get("redeliveryCount")),
+        original_destination=memories.origin(delivery),
+        cause=str(told),
+        first_failure=first,
+        died_at=last or delivery.timestamp,
+        redelivery_count=count,
         redrives=redrives_of(headers),
         whole=arrived_whole(delivery, empty_is_whole=empty_is_whole),
         headers=headers,
@@ -109,16 +112,8 @@ def read_letter(
     )
 
 
-def _cause(
-    delivery: Delivery, headers: Mapping[str, Any], origin: str | None, cause_of: CauseOf | None
-) -> str:
-    told = headers.get("redeliveryCause")
-    if told:
-        return str(told)
-    identity = delivery.message_id
-    if cause_of is not None and identity is not None:
-        told = cause_of(origin or delivery.destination, identity)
-    return told or delivery.died_of or UNKNOWN
+def _at(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _time(text: object) -> datetime | None:

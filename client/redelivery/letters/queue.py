@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 
 from redelivery.core.convert import seconds
@@ -11,6 +12,7 @@ from redelivery.errors import AdapterError, ConfigurationError
 from redelivery.letters import export
 from redelivery.letters.going_back import Plan, Run, new_run
 from redelivery.letters.letter import DeadLetter, read_letter
+from redelivery.letters.memories import Memories
 from redelivery.letters.reading import Reading
 from redelivery.letters.report import Group, Purged, Redriven, summarise
 from redelivery.letters.selection import Filters, Selection
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
-    from redelivery.letters.letter import CauseOf
+    from redelivery.ledger import Ledger
+    from redelivery.letters.memories import CauseOf
 
     Told = Callable[[int], None]
 
@@ -38,6 +41,7 @@ def dead_letters(
     *,
     take: bool = False,
     idle: float = IDLE,
+    ledger: Ledger | str | None = None,
     cause_of: CauseOf | None = None,
     clock: Clock | None = None,
 ) -> DeadLetterQueue:
@@ -48,13 +52,16 @@ def dead_letters(
         queue: the dead-letter queue; by default the URI's `redelivery.deadLetterDestination`, or the broker's own.
         take: read by receiving and giving back, where the broker cannot show a queue without taking from it.
         idle: seconds (2 by default) after the last message when a queue that is taken from is at its end.
-        cause_of: asked for the cause of what the broker poisoned itself: `cause_of(destination, message_id)`.
+        ledger: the ledger of whoever consumed, as for `redelivery.connect`, or its URL; by default the URI's
+            `redelivery.ledger`. It tells of what the broker poisoned itself why it died, and where it came from. It is
+            only read: it must be there, and may be in use.
+        cause_of: asked before the ledger: `cause_of(destination, message_id)`.
         clock: a `redelivery.testing.ManualClock` in tests.
 
     Raises:
         ConfigurationError: an option, or an argument, cannot be honoured.
     """
-    return DeadLetterQueue(uri, queue, take=take, idle=idle, cause_of=cause_of, clock=clock)
+    return DeadLetterQueue(uri, queue, take=take, idle=idle, ledger=ledger, cause_of=cause_of, clock=clock)
 
 
 class DeadLetterQueue:
@@ -67,20 +74,22 @@ class DeadLetterQueue:
         *,
         take: bool,
         idle: float,
+        ledger: Ledger | str | None,
         cause_of: CauseOf | None,
         clock: Clock | None,
     ) -> None:
-        self._reading = Reading(uri, clock=clock)
+        self._reading = Reading(uri, ledger=cast("Ledger | None", ledger), clock=clock)
         self._given = None if queue is None else str(single(queue))
         self._take = take
         self._idle = seconds(idle, "idle")
         if not self._idle:
             raise ConfigurationError("idle must be more than 0 seconds", option="idle")
-        self._cause_of = cause_of
+        self._memories = Memories(self._reading.ledger, cause_of)
         self._limit: str | None = None
 
     def __enter__(self) -> Self:
-        """Connect. Raises as `Connection.__enter__` does."""
+        """Read the ledger, if there is one, and connect. Raises as `Connection.__enter__` does."""
+        self._memories.refresh()
         self._reading.__enter__()
         return self
 
@@ -94,6 +103,11 @@ class DeadLetterQueue:
         """The dead-letter queue, qualified."""
         own = self._given or self._reading.settings.dead_letter_destination
         return own or self._reading.capabilities.dead_letter_destination
+
+    @property
+    def browses(self) -> bool:
+        """Whether a look takes nothing: then what would be done can be counted before. Only inside of `with`."""
+        return self._reading.capabilities.browse and not self._take
 
     @property
     def limit(self) -> str | None:
@@ -135,20 +149,36 @@ class DeadLetterQueue:
         raise AdapterError(f"there is no dead letter {message_id!r} in {self.queue}")
 
     def export(
-        self, target: IO[bytes], form: str = "jsonl", *, told: Told | None = None, **filters: Unpack[Filters]
+        self,
+        target: IO[bytes] | str | os.PathLike[str],
+        form: str = "jsonl",
+        *,
+        told: Told | None = None,
+        **filters: Unpack[Filters],
     ) -> int:
-        """Write them to a binary file as `jsonl` or `parquet` (needs pyarrow); return how many.
+        """Write them as `jsonl` or `parquet` (needs pyarrow); return how many.
 
-        `told` is called with the number written so far. Other arguments and errors as `list`.
+        Args:
+            target: a binary file, or the name of one, which it gets only when all of it is written.
+            form: `jsonl` by default; the columns are in `redelivery.letters.export`.
+            told: called with the number written so far.
+            cause, destination, id, older_than, younger_than: which ones.
+
+        Raises:
+            ConfigurationError: there is no such form, or pyarrow is not installed.
+            OSError: it cannot be written; and as `list`.
         """
-        if form not in export.FORMATS:
-            raise ConfigurationError(f"format must be jsonl or parquet, not {form!r}", option="format")
-        return export.write(self.list(**filters), target, form, told)
+        export.check(form)
+        if not isinstance(target, str | os.PathLike):
+            return export.write(self.list(**filters), target, form, told)
+        with export.published(target) as file:
+            return export.write(self.list(**filters), file, form, told)
 
     def _seen(self, selection: Selection) -> Iterator[tuple[Delivery, DeadLetter]]:
         reading, queue, now = self._reading, self.queue, self._reading.clock.time()
         self._limit, count = None, 0
-        browses = reading.capabilities.browse and not self._take
+        self._memories.refresh()
+        browses = self.browses
         shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
         for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last count is looked at
             letter = self._read(delivery)
@@ -167,7 +197,7 @@ class DeadLetterQueue:
 
     def _read(self, delivery: Delivery) -> DeadLetter:
         vouched = self._reading.settings.empty_body == "forward"
-        return read_letter(delivery, self.queue, self._cause_of, empty_is_whole=vouched)
+        return read_letter(delivery, self.queue, self._memories, empty_is_whole=vouched)
 
     # Taking away.
 
@@ -221,7 +251,10 @@ class DeadLetterQueue:
     def _done(self, plan: Plan, rate: float | None, told: Told | None, *, dry_run: bool) -> Redriven | Purged:
         if rate is not None and not seconds(rate, "rate"):
             raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
+        if plan.redrive is not None:
+            plan.redrive.origin = self._memories.origin
         if not dry_run:
+            self._memories.refresh()
             run = Run(self._reading, plan, self._read, rate=rate, idle=self._idle, told=told)
             return plan.report(run.carry_out())
         now = self._reading.clock.time()

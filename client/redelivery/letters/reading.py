@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
+    from redelivery.ledger import Ledger
 
 __all__ = ["Reading"]
 
@@ -31,7 +32,14 @@ WIDE = 1000  # messages that a first window in bytes is meant for: it is widened
 
 
 class Reading(Connection):
-    """A connection whose consumers look after dead letters."""
+    """A connection whose consumers look after dead letters. Its ledger only tells: none of them is an attempt."""
+
+    _counts = False
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What remembers why the broker was told to poison messages itself."""
+        return self._ledger
 
     @property
     def clock(self) -> Clock:

@@ -35,6 +35,7 @@ from redelivery.testing.conformance.log import EXPECTED_LOG, Attempt, AttemptLog
 from redelivery.testing.conformance.orders import Orders
 from redelivery.testing.conformance.poisoning import DeadLetters
 from redelivery.testing.conformance.reconnects import Reconnects
+from redelivery.testing.conformance.scheduled import Scheduled
 from redelivery.testing.conformance.schedules import Schedules
 from redelivery.testing.conformance.sending import Sending
 from redelivery.testing.conformance.sessions import Sessions
@@ -65,6 +66,7 @@ __all__ = [
     "Kind",
     "Orders",
     "Reconnects",
+    "Scheduled",
     "Schedules",
     "Sending",
     "Sessions",
@@ -78,6 +80,7 @@ class Conformance(
     AttemptLog,
     Counts,
     Schedules,
+    Scheduled,
     Orders,
     DeadLetters,
     Expiry,

@@ -109,7 +109,7 @@ class Sessions(Suite):
         assert (bench.left(), bench.left(out)) == ([], [])
 
     def test_a_cut_before_the_commit_rolls_back_and_charges_nothing(self, bench: Bench) -> None:
-        """TransportError; the message comes again with the count that it had, and its sends are nowhere."""
+        """TransactionRolledBack; the message comes again with the count that it had, and its sends are nowhere."""
         connection = bench.connect(POLICY)
         session = transacted(bench, connection)
         if session is None:
@@ -120,7 +120,7 @@ class Sessions(Suite):
         bench.pull(consumer)
         session.send(out, "never", headers={"conformance": bench.run})
         bench.cut(connection)
-        with pytest.raises(redelivery.TransportError, match="committed as a whole or not at all"):
+        with pytest.raises(redelivery.TransactionRolledBack, match="nothing was sent"):
             session.commit()
         again = bench.pull(consumer)
         assert (again.text, again.redelivery_count) == ("kept", 0)

@@ -1,0 +1,103 @@
+"""Progress of long work on stderr: a bar on a terminal, elsewhere a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import redelivery
+from redelivery.cli.exits import PARTLY, Failure
+from redelivery.cli.show import console, duration, note
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from redelivery.letters.letter import DeadLetter
+
+__all__ = ["Steps", "counted", "progress", "stopping"]
+
+EVERY = 10.0  # seconds between two lines where there is no terminal
+
+
+class Steps:
+    """How much is done. Call it with the number so far."""
+
+    def __init__(self, verb: str, *, live: bool) -> None:
+        self.verb = verb
+        self.live = live
+        """Whether somebody looks on."""
+        self.done = 0
+        self._total: int | None = None
+        self._show: Callable[[int, int | None], None] | None = None
+        self._said = time.monotonic()
+
+    def __call__(self, done: int) -> None:
+        """Tell the number so far."""
+        self.done = done
+        if self._show is not None:
+            self._show(done, self._total)
+        elif not self.live and (now := time.monotonic()) - self._said >= EVERY:
+            self._said = now
+            of = "" if self._total is None else f" of {self._total}"
+            note(f"{done}{of} {self.verb} ...")
+
+    def expect(self, total: int) -> None:
+        """Learn how many there will be."""
+        self._total = total
+        if self._show is not None:
+            self._show(self.done, total)
+
+    @contextmanager
+    def shown(self) -> Generator[None]:
+        """Show a bar meanwhile, if somebody looks on."""
+        if not self.live:
+            yield
+            return
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+        with Progress(*columns, console=console(err=True), redirect_stdout=False, transient=True) as bar:
+            task, began = bar.add_task(self.verb, total=None), time.monotonic()
+
+            def show(done: int, total: int | None) -> None:
+                took = time.monotonic() - began
+                text = f"{done} {self.verb}" if total is None else f"{done} of {total} {self.verb}"
+                if took >= 1 and done:
+                    text += f", {done / took:,.0f}/s"
+                    if total is not None:
+                        text += f", {duration(max(0, total - done) / done * took // 1 * 1000)} left"
+                bar.update(task, description=text, completed=cast("float", done), total=total)
+
+            self._show = show
+            try:
+                yield
+            finally:
+                self._show = None
+
+
+def progress(verb: str) -> Steps:
+    """Return the progress of something, not shown yet."""
+    return Steps(verb, live=sys.stderr.isatty())
+
+
+@contextmanager
+def stopping(verb: str) -> Generator[Steps]:
+    """Have progress; an error after some were done is a failure in part."""
+    steps = progress(verb)
+    try:
+        yield steps
+    except redelivery.ConfigurationError:
+        raise
+    except redelivery.RedeliveryError as error:
+        if not steps.done:
+            raise
+        raise Failure(f"{steps.done} {verb}, then: {error}", PARTLY) from error
+
+
+def counted(letters: Iterable[DeadLetter], steps: Steps) -> Iterator[DeadLetter]:
+    """Go through dead letters, and tell how many there were."""
+    for count, letter in enumerate(letters, 1):
+        steps(count)
+        yield letter

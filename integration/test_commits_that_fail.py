@@ -1,0 +1,172 @@
+"""A broker that freezes in a commit and goes on, or refuses one: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from redelivery_amqp.outlet import judged
+from redelivery_amqp.transactions import Transfer
+from redelivery_stomp.link import Link
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.conftest import Session
+
+PAIRS = [("activemq", "stomp"), ("activemq", "amqp"), ("artemis", "amqp"), ("brokerj", "amqp")]
+BODIES = {"1", "2", "3"}
+POLICIES = redelivery.RedeliveryPolicyMap(
+    default=redelivery.RedeliveryPolicy(initial_redelivery_delay=0.1, redelivery_delay=0.1)
+)
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
+    """Each broker and protocol that has transactions."""
+    name, protocol = request.param
+    return session.broker(name), protocol
+
+
+@pytest.mark.parametrize("end", ["answered late", "connection lost"])
+@pytest.mark.parametrize("at", ["its begin", "its end"])
+def test_a_broker_frozen_in_a_commit(
+    pair: tuple[Broker, str], at: str, end: str, new_queue: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clear error; when it goes on, each message is handled once, or comes again, and what was sent goes with it."""
+    broker, protocol = pair
+    queue, out = new_queue(), f"out.{uuid.uuid4().hex[:8]}"
+    heartbeat = 20_000 if end == "answered late" else 1000
+    uri = broker.uri(protocol=protocol, redelivery__heartbeat=heartbeat, redelivery__connectTimeout=3000)
+    uri = re.sub(r"^(\w+://[^?]*)\?", r"failover:(\1)?maxReconnectDelay=500&", uri)
+    with redelivery.connect(uri, policies=POLICIES) as connection:
+        for body in BODIES:
+            connection.send(queue, body)
+        session = connection.session("transacted")
+        consumer = session.consumer(queue)
+        moved(session, consumer, out)
+        freeze(monkeypatch, broker, at)
+        if end == "answered late":
+            told = "did not answer the commit within 2 s, and may still carry it out"
+            with pytest.raises(redelivery.TransportError, match=told):
+                session.commit(timeout=2)
+        else:
+            with pytest.raises(redelivery.TransportError, match="committed as a whole or not at all"):
+                session.commit(timeout=60)
+        broker.resume()
+        monkeypatch.undo()
+        if end == "answered late":
+            eventually(lambda: not session._holdings.at_work._unanswered)
+            assert connection.report().accepted == 3
+        again = texts(consumer)
+        if again:
+            assert again == BODIES, "all of it or nothing"
+            for body in again:
+                session.send(out, body)
+        session.commit()
+        print(f"\n{broker.name} {protocol}, frozen at {at}, {end}: {'came again' if again else 'committed'}")
+        results = connection.consumer(out)
+        found: list[str] = []
+
+        def found_all() -> bool:
+            while (message := results.receive(1)) is not None:
+                found.append(message.text)
+                message.accept()
+            return len(found) >= len(BODIES)
+
+        eventually(found_all)
+        assert results.receive(2) is None
+        assert sorted(found) == sorted(BODIES), "each once"
+        session.close()
+        assert connection.consumer(queue).receive(2) is None
+
+
+@pytest.mark.parametrize("name", ["activemq", "artemis", "brokerj"])
+def test_a_refused_commit_over_amqp(
+    session: Session, name: str, new_queue: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had a part in it is not settled again over the same connection: it comes over a new one, charged."""
+    queue, out = new_queue(), f"out.{uuid.uuid4().hex[:8]}"
+    discharge = Transfer._discharge
+
+    def refused(outcome: Any, where: str, masked: Any) -> redelivery.RedeliveryError | None:
+        return redelivery.AdapterError("no") if "coordinator" in where else judged(outcome, where, masked)
+
+    def rolling_back(transfer: Transfer, then: Any, **_: bool) -> None:
+        discharge(transfer, then, failed=True)
+
+    with redelivery.connect(session.broker(name).uri(protocol="amqp"), policies=POLICIES) as connection:
+        for body in BODIES:
+            connection.send(queue, body)
+        transacted = connection.session("transacted")
+        consumer = transacted.consumer(queue)
+        moved(transacted, consumer, out)
+        with monkeypatch.context() as patch:
+            patch.setattr("redelivery_amqp.transactions.judged", refused)
+            patch.setattr(Transfer, "_discharge", rolling_back)
+            with pytest.raises(
+                redelivery.AdapterError, match="refused the transaction, and rolled it back: no"
+            ):
+                transacted.commit()
+        eventually(lambda: not connection.connected or connection._keeper._epoch > 1)
+        counts = moved(transacted, consumer, out)
+        transacted.commit()
+        assert counts == [1, 1, 1]
+        assert connection.report().accepted == len(BODIES)
+        transacted.close()
+        assert connection.consumer(queue).receive(2) is None
+        found = connection.consumer(out)
+        for _ in BODIES:
+            message = found.receive(10)
+            assert message is not None
+            message.accept()
+        assert found.receive(1) is None
+
+
+def moved(session: redelivery.Session, consumer: redelivery.Consumer, out: str) -> list[int]:
+    """Receive all messages, and send each on; return their counts."""
+    counts: list[int] = []
+    for _ in BODIES:
+        message = consumer.receive(30)
+        assert message is not None
+        session.send(out, message.text)
+        counts.append(message.redelivery_count)
+    return counts
+
+
+def texts(consumer: redelivery.Consumer) -> set[str]:
+    """Receive what comes again."""
+    found: set[str] = set()
+    while (message := consumer.receive(15 if len(found) % len(BODIES) else 5)) is not None:
+        found.add(message.text)
+    return found
+
+
+def freeze(monkeypatch: pytest.MonkeyPatch, broker: Broker, at: str) -> None:
+    """Freeze the broker when the library writes the begin of a transaction, or what ends it."""
+    begin, discharge, write = Transfer.begin, Transfer._discharge, Link.write
+
+    def beginning(transfer: Transfer) -> None:
+        broker.pause()
+        begin(transfer)
+
+    def discharging(transfer: Transfer, *arguments: Any, **options: Any) -> None:
+        broker.pause()
+        discharge(transfer, *arguments, **options)
+
+    def writing(link: Link, data: bytes) -> None:
+        if data.startswith(b"BEGIN\n" if at == "its begin" else b"COMMIT\n"):
+            broker.pause()
+        write(link, data)
+
+    if at == "its begin":
+        monkeypatch.setattr(Transfer, "begin", beginning)
+    else:
+        monkeypatch.setattr(Transfer, "_discharge", discharging)
+    monkeypatch.setattr(Link, "write", writing)

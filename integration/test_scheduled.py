@@ -1,0 +1,107 @@
+"""Redelivery by the broker on real brokers: killed clients, and brokers that do not hold messages back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.brokers import BROKERS
+from integration.conftest import available
+from integration.eventually import eventually
+from integration.killed_client import POINTS
+from integration.peers import PAIRS
+from integration.test_client_killed import Kills
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.brokers import Broker
+    from integration.java_client import JavaClient
+
+ABLE = [pair for pair in PAIRS if pair != ("rabbitmq", "amqp")]
+# A copy and its original are one transaction, or the broker drops the second copy.
+ONCE = {("artemis", "amqp"), ("artemis", "stomp"), ("brokerj", "amqp")}
+
+
+@pytest.mark.parametrize("peer", ABLE, ids="-".join, indirect=True)
+def test_nothing_is_lost_when_the_client_is_killed_over_a_delayed_copy(
+    peer: tuple[Broker, str],
+    java_client: Callable[[Broker, str | None], JavaClient],
+    unique_queue: str,
+    tmp_path: Path,
+) -> None:
+    """Each message is handled or is a dead letter; twice at most, and once where a second copy cannot be."""
+    broker, protocol = peer
+    client = "qpid" if protocol == "amqp" else "stomp" if broker.name == "rabbitmq" else None
+    java = java_client(broker, client)
+    dead_letters = f"{unique_queue}.dead"
+    uri = broker.uri(
+        protocol=protocol,
+        redelivery__scheduler="broker",
+        redelivery__deadLetterDestination=dead_letters,
+        redelivery__connectTimeout=60_000,  # of a loaded machine
+    )
+    kills = Kills(uri, java, unique_queue, dead_letters)
+    rounds = [kills.round(number, tmp_path / f"{number}.log") for number in range(len(POINTS))]
+    kills.finish(3.0, rounds[-1])  # second copies, which come when they are due
+    dead = sum((one.dead for one in rounds), Counter[str]())
+    twice = dead.total() - len(dead)
+    print(f"\n{broker.name} over {protocol}: {len(rounds)} kills, {len(dead)} dead letters, {twice} twice")
+    assert java.drain(unique_queue) == [], "the source queue ends empty"
+    assert all(body.startswith("bad") for body in dead), "only poison is dead-lettered"
+    assert max(dead.values()) <= (1 if (broker.name, protocol) in ONCE else 2)
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_classic_without_its_scheduler_is_refused(protocol: str, unique_queue: str) -> None:
+    """A consumer does not start, nothing is dispatched, and the error says what the broker lacks."""
+    available("activemq")
+    with BROKERS["activemq"](scheduler=False) as broker:  # type: ignore[call-arg]
+        broker.start() if not broker.running else None
+        plain = broker.uri(protocol=protocol)
+        with redelivery.connect(broker.uri(protocol=protocol, redelivery__scheduler="broker")) as connection:
+            connection.send(unique_queue, "waits")
+            with pytest.raises(redelivery.AdapterError, match="schedulerSupport=true"):
+                connection.consumer(unique_queue)
+        with redelivery.connect(plain) as connection:
+            message = connection.consumer(unique_queue).receive(timeout=10)
+            assert message is not None
+            assert (message.text, message.redelivery_count, message.accept()) == ("waits", 0, True)
+
+
+def test_a_queue_of_brokerj_that_holds_nothing_is_refused(brokerj: Broker, unique_queue: str) -> None:
+    """It is found out by a queue whose name begins as the consumer's does, so that the same rule makes it."""
+    with redelivery.connect(brokerj.uri(protocol="amqp", redelivery__scheduler="broker")) as connection:
+        with pytest.raises(redelivery.AdapterError, match="holdOnPublishEnabled"):
+            connection.consumer(f"nohold.{unique_queue}")
+        connection.consumer(unique_queue)
+
+
+@pytest.mark.parametrize("peer", ABLE, ids="-".join, indirect=True)
+def test_a_copy_outlives_the_broker(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Killed while it holds a confirmed copy, and started again, the broker delivers it, with its count."""
+    broker, protocol = peer
+    policies = redelivery.RedeliveryPolicyMap(
+        default=redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=8.0)
+    )
+    uri = broker.uri(protocol=protocol, redelivery__scheduler="broker", redelivery__connectTimeout=60_000)
+    with redelivery.connect(uri, policies=policies) as connection:
+        consumer = connection.consumer(unique_queue)
+        connection.send(unique_queue, "x", persistent=True)
+        message = consumer.receive(timeout=30)
+        assert message is not None
+        if hasattr(broker, "write_down"):
+            broker.write_down()
+        message.fail("no")
+        channel = consumer._channel
+        eventually(lambda: not channel.engine.unconfirmed, 30, message="the broker has the copy")
+        broker.kill()
+        broker.start()
+        again = consumer.receive(timeout=90)
+        assert again is not None
+        assert (again.text, again.redelivery_count) == ("x", 1)
+        again.accept()

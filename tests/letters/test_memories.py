@@ -1,0 +1,140 @@
+"""Causes that a ledger remembers, of messages that the broker poisoned itself."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from redelivery import LedgerError, SqliteLedger
+from redelivery.core.ledger import Buried
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redelivery.testing import MemoryBroker
+
+
+def remember(path: Path, *buried: Buried) -> SqliteLedger:
+    """Make a ledger that knows these, still open."""
+    ledger = SqliteLedger(path)
+    ledger.open(print)
+    for number, one in enumerate(buried):
+        ledger.bury(bytes([number]) * 16, one)
+    ledger.close(print)
+    return ledger
+
+
+def test_a_ledger_tells(broker: MemoryBroker, bury: Any, tmp_path: Path) -> None:
+    """Cause, counts, times, and where a broker does not tell it the origin; in filters and redrives too."""
+    told, silent, other = bury(origin="queue://orders"), bury(), bury()
+    own = bury(origin="queue://orders", cause="OSError: own")
+    remember(
+        tmp_path / "a.db",
+        Buried("queue://orders", told, "KeyError: old", 1, 10.0),
+        Buried("queue://orders", told, "ValueError: 7", 7, 20.0, 12.0, 19.0),
+        Buried("queue://bills", silent, "crash", 2, 30.0),
+        Buried("queue://a", other, "A", 1, 1.0),
+        Buried("queue://b", other, "B", 1, 1.0),
+        Buried("queue://orders", own, "never", 1, 1.0),
+        Buried("queue://orders", None, "whose", 1, 1.0),
+    )
+    url = f"sqlite:///{tmp_path}/a.db"
+    for uri, options in ((broker.uri, {"ledger": url}), (f"{broker.uri}?redelivery.ledger={url}", {})):
+        with redelivery.dead_letters(uri, **options) as tools:  # type: ignore[arg-type]
+            first, second, third, fourth = tools
+            assert (first.cause, first.redelivery_count) == ("ValueError: 7", 7)
+            assert first.first_failure == datetime.fromtimestamp(12, UTC)
+            assert first.died_at == datetime.fromtimestamp(19, UTC)
+            assert (second.cause, second.original_destination) == ("crash", "queue://bills")
+            assert second.died_at == datetime.fromtimestamp(30, UTC)
+            assert (third.cause, third.original_destination) == ("unknown", None), "two may be meant"
+            assert (fourth.cause, fourth.redelivery_count) == ("OSError: own", None)
+            assert [group.cause for group in tools.summary(destination="bills")] == ["crash"]
+            assert tools.redrive(cause="crash", dry_run=True).destinations == {"queue://bills": 1}
+    with redelivery.dead_letters(broker.uri, ledger=url, cause_of=lambda _, __: "mine") as tools:
+        assert tools.show(told).cause == "mine"
+    with redelivery.dead_letters(broker.uri, ledger=url) as tools:
+        assert tools.redrive(cause=["crash", "ValueError"]).redriven == 2
+    assert (broker.depth("bills"), broker.depth("orders"), broker.depth("DLQ")) == (1, 1, 2)
+
+
+def test_looking_changes_nothing(broker: MemoryBroker, bury: Any, tmp_path: Path) -> None:
+    """A ledger in use is read, from before and now; no file of marks is made, and no entry touched."""
+    path, identity = tmp_path / "a.db", bury()
+    ledger = SqliteLedger(path)
+    ledger.open(print)
+    before = sorted(tmp_path.iterdir())
+    other = SqliteLedger(path)
+    with redelivery.dead_letters(broker.uri, ledger=other) as tools:
+        assert tools.show(identity).cause == "unknown"
+        ledger.bury(b"k" * 16, Buried("queue://orders", identity, "crash", 1, 1.0))
+        written = threading.Event()
+        while not written.wait(0.001) and not other.buried():
+            pass
+        assert tools.show(identity).cause == "crash"
+        assert not other.in_use
+    assert sorted(tmp_path.iterdir()) == before
+    ledger.close(print)
+
+
+def make(path: Path, kind: str) -> None:
+    """Make what is no ledger."""
+    if kind == "text":
+        path.write_text("no database" * 100)
+    elif kind == "empty":
+        path.touch()
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "other":
+        with sqlite3.connect(path) as sql:
+            sql.execute("CREATE TABLE customers (name TEXT)")
+        sql.close()
+    elif kind == "damaged":
+        remember(path, Buried("queue://orders", "x", "crash", 1, 1.0))
+        data = path.read_bytes()
+        path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("missing", "does not exist"),
+        ("text", "is no SQLite database"),
+        ("empty", "is no ledger: it is empty"),
+        ("directory", "is not a file"),
+        ("other", "is no ledger: it is empty, or the database of another program"),
+        ("damaged", "is damaged"),
+    ],
+)
+def test_what_is_no_ledger(broker: MemoryBroker, tmp_path: Path, kind: str, text: str) -> None:
+    """One sentence, before anything is connected, and no file is made or changed."""
+    path = tmp_path / "a.db"
+    make(path, kind)
+    before = {one: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()}
+    tools = redelivery.dead_letters(broker.uri, ledger=f"sqlite:///{path}")
+    with pytest.raises(LedgerError, match=text), tools:
+        pytest.fail("it opened")
+    assert {one: one.read_bytes() for one in tmp_path.iterdir() if one.is_file()} == before
+    assert broker.connections == 0
+
+
+def test_a_ledger_that_was_made_before_there_were_times(tmp_path: Path) -> None:
+    """It is read as it is, and gets the columns when it is counted by next."""
+    path, now = tmp_path / "a.db", time.time()
+    remember(path, Buried("queue://orders", "x", "crash", 1, now, 2.0, 3.0))
+    with sqlite3.connect(path) as sql:
+        for name in ("first", "last"):
+            sql.execute(f"ALTER TABLE dead_letters DROP COLUMN {name}")
+    sql.close()
+    old = Buried("queue://orders", "x", "crash", 1, now)
+    assert SqliteLedger(path).buried() == [old]
+    new = Buried("queue://bills", "y", "crash", 1, now, 2.0, 3.0)
+    remember(path, new)
+    assert SqliteLedger(path).buried() == [old, new]
+    assert SqliteLedger(path).buried("queue://bills") == [new]
