@@ -60,7 +60,7 @@ class _Reader(RedeliveryStreamReader):
                 self._die()
             return done
 
-        segments.publish = dying
+        segments.publish = dying  # type: ignore[method-assign]
 
     def _die(self) -> None:
         if self._flag.exists():

@@ -1,8 +1,8 @@
 """A query in a process of its own, which can be killed: `python -m integration.spark_query CONFIG.json`.
 
-What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails twice),
-`killer` (its sink fails). The process ends with status 0 when the query has ended by itself, and prints the batches and
-the restarts as JSON lines.
+What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
+twice), `killer` (its sink fails). The process ends with status 0 when the query has ended by itself, and prints the
+batches and the restarts as JSON lines.
 """
 
 from __future__ import annotations
@@ -32,8 +32,14 @@ def session(config: dict[str, Any]) -> SparkSession:
     """Return a session of the master that is asked for."""
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(config.get("master", "local[2]")).config("spark.ui.enabled", "false")
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1", **config.get("spark", {})}
+    builder = SparkSession.builder.master(config.get("master", "local[2]")).config(
+        "spark.ui.enabled", "false"
+    )
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        **config.get("spark", {}),
+    }
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -79,7 +85,9 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
     else:
         writer = made.writeStream.foreachBatch(redelivery_spark.foreach_batch(write))
     writer = writer.option("checkpointLocation", config["checkpoint"])
-    trigger = {"availableNow": True} if config.get("trigger") is None else {"processingTime": config["trigger"]}
+    trigger = (
+        {"availableNow": True} if config.get("trigger") is None else {"processingTime": config["trigger"]}
+    )
     return writer.trigger(**trigger).start()
 
 

@@ -40,7 +40,7 @@ class SparkRun:
     queue: str
     sink: str = "once"
     options: dict[str, str] = field(default_factory=dict[str, str])
-    uri: dict[str, object] = field(default_factory=dict[str, object])
+    uri: dict[str, Any] = field(default_factory=dict[str, Any])
     more: dict[str, Any] = field(default_factory=dict[str, Any])
     starts: int = 0
     printed: str = ""
@@ -129,14 +129,21 @@ def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> 
     if protocol == "stomp":
         with RawStomp(broker) as stomp:
             for number, body in enumerate(bodies):
-                headers = {**broker.send_headers, "persistent": "true", "number": str(number), "redeliveryId": f"m{number}"}
+                headers = {
+                    **broker.send_headers,
+                    "persistent": "true",
+                    "number": str(number),
+                    "redeliveryId": f"m{number}",
+                }
                 stomp.connection.send(broker.destination(queue), body, headers=headers)
             stomp.send(f"{queue}.end", b"")  # its receipt comes behind all of them
         return
     with RawAmqp(broker, timeout=120) as amqp:
         link, last = amqp.declare(queue).link, None
         for number, body in enumerate(bodies):
-            message = proton.Message(body=body, durable=True, id=f"m{number}", properties={"number": str(number)})
+            message = proton.Message(
+                body=body, durable=True, id=f"m{number}", properties={"number": str(number)}
+            )
             message.inferred = True
             if link.credit <= 0:
                 amqp.connection.wait(lambda: link.credit > 0)

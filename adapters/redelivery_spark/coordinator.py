@@ -1,4 +1,4 @@
-"""Composes batches, settles them, and replays those that failed: one step a call of Spark's. See docs/design-spark.md."""
+"""Composes batches, settles them, and replays those that failed. Its walks are in docs/design-spark.md."""
 
 from __future__ import annotations
 
@@ -214,8 +214,9 @@ class Coordinator:
         return fresh
 
     def _decoded(self, fresh: list[Delivery]) -> tuple[list[Delivery], list[str | None], list[str | None]]:
-        options, nothing = self._options, [None] * len(fresh)
+        options = self._options
         if not options.text:
+            nothing: list[str | None] = [None] * len(fresh)
             return fresh, nothing, nothing
         kept: list[tuple[Delivery, str | None, str | None]] = []
         for delivery in fresh:

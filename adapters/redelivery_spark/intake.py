@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from redelivery.connection import Connection
 from redelivery.core.dead_letter import arrived_whole
-from redelivery.core.delivery import Cause, Delivery
 from redelivery.core.events import Poisoned, Succeeded
 from redelivery.core.policy_map import RedeliveryPolicyMap
 from redelivery.drive.arguments import single
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Forward
+    from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.engine import Engine
     from redelivery.drive.arguments import ConsumerOptions
     from redelivery_spark.options import SourceOptions

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["BARREN", "Isolation", "split", "suspicious"]
 
 BARREN = 3
-"""Batches of different rows that fail one after the other, with no success between them: past it, it is not the rows."""
+"""Batches of different rows that fail one after the other with no success between them: past it, no row is to blame."""
 
 
 def suspicious(attempts: int, limit: int, *, evidence: bool) -> bool:
@@ -57,7 +57,7 @@ class Isolation:
         return self.barren > BARREN
 
     def next_group(self, *, others: bool) -> list[int] | None:
-        """Return the group that is the next batch, if any; `others`: other rows want one too, and take turns with it."""
+        """Return the group that is the next batch, if any; `others`: other rows want one, and take turns with it."""
         if not self.groups or (others and self._served):
             self._served = False
             return None

@@ -58,7 +58,7 @@ _BY_NAME = {option.name.lower(): option for option in TABLE}
 _URI_NAMES = {name.lower(): name for name in OPTIONS}
 _SPARKS_OWN = frozenset({"path", "schema"})
 _LONGEST_WAIT = 2000  # a runner whose JVM was killed lives until its call ends
-USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"  # noqa: S105 - names of variables
+USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,12 +40,12 @@ def process(
     """Return what `handler(row)` makes of each row of a source; a row whose handler raises is redelivered.
 
     Such a row is not in the result. It comes again in a later batch, after its policy's delay, until its redeliveries
-    are used up; then it is dead-lettered with the exception as its cause. `Poison`, `Discard` and `Defer` steer as in any
-    handler.
+    are used up; then it is dead-lettered with the exception as its cause. `Poison`, `Discard` and `Defer` steer as in
+    any handler.
 
     Args:
-        df: a streaming DataFrame of the source `redelivery`, or what `foreachBatch` got of it, with at least the columns
-            `message_id` and `delivery_count`.
+        df: a streaming DataFrame of the source `redelivery`, or what `foreachBatch` got of it, with at least the
+            columns `message_id` and `delivery_count`.
         handler: called with a `Row` in an executor. Returns a tuple, dict or Row for `result`, or None for no row.
         result: the columns that the handler returns, as DDL or StructType; None: rows that pass, as they are.
         wal_dir: the source's `walDir`; by default what the DataFrame says.
@@ -75,7 +75,7 @@ def _parsed(result: str | StructType) -> StructType:
         return result
     try:
         return cast("StructType", StructType.fromDDL(result))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - Spark's are of many kinds
         raise ConfigurationError(
             f"result={result!r} is no schema: {str(error).splitlines()[0]}", option="result"
         ) from None

@@ -20,7 +20,6 @@ from redelivery.core.commands import (
     Stop,
     Unanswered,
 )
-from redelivery.core.delivery import Cause, Delivery, Record
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -47,17 +46,23 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Command
+    from redelivery.core.delivery import Cause, Delivery, Record
     from redelivery.core.engine import Engine
-    from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.core.events import Event
+    from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.errors import RedeliveryError
     from redelivery_spark.log.ledger import LogLedger
 
 __all__ = ["Originals", "Redeliveries"]
 
 logger = logging.getLogger("redelivery.spark")
-DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0  # seconds that a row waits whose batch failed together with everything else
-SPARED = 10  # times that it is not charged for that: five minutes; then it may well be that there are only killers
+DEFERRAL, LONGEST_DEFERRAL = (
+    1.0,
+    60.0,
+)  # seconds that a row waits whose batch failed together with everything else
+SPARED = (
+    10  # times that it is not charged for that: five minutes; then it may well be that there are only killers
+)
 
 
 class Originals(Protocol):
@@ -115,7 +120,7 @@ class Redeliveries:
         self.held[row] = None
         row.state, row.outcome = "ready", None  # it may have been here before
         self._feed(Arrived(CONSUMER, [row]))
-        while row.state != "running" and self._wanted():
+        while row not in self._found and self._wanted():
             pass
         self._found = deque(each for each in self._found if each is not row)
 
@@ -146,12 +151,12 @@ class Redeliveries:
 
     def part_with(self, row: LoggedDelivery) -> None:
         """Give a row that runs back to who asked for it, uncounted: it comes again by `add`."""
-        self._finish(row, Released(row))
+        self._finish(Released(row))
         self.held.pop(row, None)
 
     def succeeded(self, row: LoggedDelivery) -> None:
         """Its batch has been committed."""
-        self._finish(row, Succeeded(row))
+        self._finish(Succeeded(row))
 
     def failed(self, row: LoggedDelivery, kind: str, cause: Cause, delay: float) -> None:
         """Its handler raised: `kind` is what the classifier made of it."""
@@ -164,7 +169,7 @@ class Redeliveries:
                 event = Deferred(row, delay, cause)
             case _:
                 event = Failed(row, cause)
-        self._finish(row, event)
+        self._finish(event)
 
     def crashed(self, row: LoggedDelivery, cause: Cause, *, world: bool) -> None:
         """It was the only row of a batch that failed: it is charged, and goes on alone.
@@ -174,9 +179,9 @@ class Redeliveries:
         spared = 0 if row.record is None else row.record.deferrals
         if world and spared < SPARED:
             delay = min(DEFERRAL * 2**spared, LONGEST_DEFERRAL)
-            self._finish(row, Deferred(row, delay, cause))
+            self._finish(Deferred(row, delay, cause))
         else:
-            self._finish(row, Failed(row, cause))
+            self._finish(Failed(row, cause))
         if row in self.held:
             self.suspect(row)
 
@@ -201,7 +206,7 @@ class Redeliveries:
 
     # The engine.
 
-    def _finish(self, row: LoggedDelivery, event: Event) -> None:
+    def _finish(self, event: Event) -> None:
         commands = self._feed(event)
         line = None if isinstance(event, Succeeded) else log.said(event, commands, self._policies)
         log.say(line)
@@ -218,7 +223,7 @@ class Redeliveries:
             self._carry_out(command)
         return commands
 
-    def _carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - the table of commands
+    def _carry_out(self, command: Command) -> None:
         match command:
             case LookUp():
                 entry = self.ledger.look_up(fingerprint(command.delivery))

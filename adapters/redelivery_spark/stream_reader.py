@@ -134,8 +134,8 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         log = offset.get("log")
         if offset["n"] and log != coordinator.log:
             raise ConfigurationError(
-                f"walDir holds the log {coordinator.log}, and the checkpoint was written with {log}: each query needs a "
-                "checkpoint and a walDir of its own, which live and end together",
+                f"walDir holds the log {coordinator.log}, and the checkpoint was written with {log}: each query needs "
+                "a checkpoint and a walDir of its own, which live and end together",
                 option="walDir",
             )
         if not offset["n"]:

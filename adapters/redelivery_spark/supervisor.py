@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["run"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_spark.log.records import Records, Refusal
@@ -14,11 +14,11 @@ from redelivery_spark.options import read_options
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from typing import Any, Self
+    from typing import Self
 
     from redelivery_spark.coordinator import Coordinator
 
-Row = dict[str, "Any"]
+Row = dict[str, Any]
 
 
 class Killed(BaseException):
@@ -34,7 +34,12 @@ class Query:
 
     def __init__(self, broker: MemoryBroker, wal_dir: Path, **options: object) -> None:
         uri = options.pop("uri", "")
-        given = {"url": f"{broker.uri}?{uri}", "destination": "orders", "walDir": str(wal_dir), "partitions": "2"}
+        given = {
+            "url": f"{broker.uri}?{uri}",
+            "destination": "orders",
+            "walDir": str(wal_dir),
+            "partitions": "2",
+        }
         self.options = read_options(given | {name: str(value) for name, value in options.items()})
         self.store = store_at(str(wal_dir))
         self.records = Records(self.store)
@@ -63,7 +68,9 @@ class Query:
             self.source = opened(self.options)
         return self.source
 
-    def step(self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False) -> list[Row] | None:
+    def step(
+        self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False
+    ) -> list[Row] | None:
         """Run one batch, and return its rows; None: there was none. A killer leaves the batch uncommitted."""
         source = self.start()
         if self.planned == self.committed:
@@ -92,7 +99,9 @@ class Query:
         self.committed = number
         return rows
 
-    def drain(self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False, most: int = 5000) -> None:
+    def drain(
+        self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False, most: int = 5000
+    ) -> None:
         """Run batches, and start again after each failure, until nothing comes and nothing waits."""
         idle = 0
         for _ in range(most):
@@ -111,7 +120,7 @@ class Query:
         return [row["body"].decode() for rows in self.output.values() for row in rows]
 
     def _read(self, name: str, begin: int, end: int) -> list[Row]:
-        return read_table(self.store, name).slice(begin, end - begin).to_pylist()
+        return cast("list[Row]", read_table(self.store, name).slice(begin, end - begin).to_pylist())
 
 
 def clock_and_broker() -> tuple[ManualClock, MemoryBroker]:

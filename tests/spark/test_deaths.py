@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from redelivery.testing import ManualClock, MemoryBroker
 from tests.spark.conftest import FAST
 from tests.spark.query import Killed, KillsQuery, Query
+
+from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,17 @@ if TYPE_CHECKING:
 
 MOST = int(os.environ.get("REDELIVERY_DEATHS", "5"))
 KINDS = st.sampled_from(["good"] * 6 + ["bad", "flaky", "killer"])
-POINTS = ("", "", "", "before publish", "after publish", "after settle", "before state", "after state", "between")
+POINTS = (
+    "",
+    "",
+    "",
+    "before publish",
+    "after publish",
+    "after settle",
+    "before state",
+    "after state",
+    "between",
+)
 
 
 class _Deaths:
@@ -71,7 +81,10 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     kinds: list[str], points: list[str], ack: str, most: int, *, evidence: bool
 ) -> None:
     """Over any sequence of failures, killers and deaths."""
-    with tempfile.TemporaryDirectory() as folder, MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MemoryBroker(clock=ManualClock(auto_advance=True)) as broker,
+    ):
         names = [f"{kind}-{number}" for number, kind in enumerate(kinds)]
         for name in names:
             broker.send("orders", name)

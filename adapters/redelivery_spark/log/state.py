@@ -9,13 +9,13 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from redelivery.core.ledger import Entry
 from redelivery.errors import RedeliveryError
 from redelivery_spark.log.segments import empty, read_table, written
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from redelivery_spark.log.store import Folder
 
 __all__ = ["FOLDER", "Fact", "State", "States"]
@@ -42,8 +42,8 @@ class State:
     """All of it after batch `settled`.
 
     `facts`: of each of `rows`, None: nothing is known. `groups`: which rows wait together as suspects; all others wait
-    by themselves. `emptied`: the batch whose rows are in groups now, and which is replayed without them. `attempts`: how
-    often the batch after `settled` has been replayed. `barren`, `last`: as in `isolation`.
+    by themselves. `emptied`: the batch whose rows are in groups now, and which is replayed without them. `attempts`:
+    how often the batch after `settled` has been replayed. `barren`, `last`: as in `isolation`.
     """
 
     log: str

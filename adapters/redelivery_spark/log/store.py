@@ -41,8 +41,8 @@ class Folder:
             probe = f"probe-{uuid.uuid4().hex}"
             if not self.publish(probe, b"") or self.publish(probe, b""):
                 raise ConfigurationError(
-                    f"walDir={self.path}: a name can be taken twice there, so attempts of one task would overwrite each "
-                    "other's messages; use another file system",
+                    f"walDir={self.path}: a name can be taken twice there, so attempts of one task would overwrite "
+                    "each other's messages; use another file system",
                     option="walDir",
                 )
             self.remove([probe])
