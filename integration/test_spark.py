@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+
 from integration.spark_crash import POINTS
 from integration.spark_run import SIZE, SparkRun, fill
 

@@ -130,7 +130,8 @@ class _Task:
     ) -> pa.RecordBatch | None:
         names = batch.schema.names
         make = Row(*names)
-        ids, counts = (batch.column(name).to_pylist() for name in ("message_id", "delivery_count"))
+        ids: list[Any] = batch.column("message_id").to_pylist()
+        counts: list[Any] = batch.column("delivery_count").to_pylist()
         passed: list[int] = []
         made: list[object] = []
         for number, values in enumerate(zip(*(column.to_pylist() for column in batch.columns), strict=True)):

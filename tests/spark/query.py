@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_spark.log.records import Records, Refusal
@@ -120,7 +120,8 @@ class Query:
         return [row["body"].decode() for rows in self.output.values() for row in rows]
 
     def _read(self, name: str, begin: int, end: int) -> list[Row]:
-        return cast("list[Row]", read_table(self.store, name).slice(begin, end - begin).to_pylist())
+        rows: list[Row] = read_table(self.store, name).slice(begin, end - begin).to_pylist()
+        return rows
 
 
 def clock_and_broker() -> tuple[ManualClock, MemoryBroker]:

@@ -135,21 +135,21 @@ def test_a_broken_sink_poisons_nobody(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
     """While every batch fails, whatever is in it, next to nobody is charged; when the sink is back all pass."""
-    fill(redelivery_broker, 40)
-    query = make_query(maxMessagesPerTrigger=40)
+    fill(redelivery_broker, 12)
+    query = make_query(maxMessagesPerTrigger=12)
     broken = [True]
 
     def handler(row: Row) -> None:
         if broken[0]:
             raise KillsQuery("no space left")
 
-    for _ in range(60):
+    for _ in range(40):
         with contextlib.suppress(KillsQuery):
             query.step(handler, evidence=True)
     broken[0] = False
     query.drain(handler)
     assert not redelivery_broker.dead_letters()
-    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(40))
+    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(12))
 
 
 @pytest.mark.parametrize("ack", ["wal", "commit"])
