@@ -81,11 +81,6 @@ class Moves:
         return len(self._poisoning.in_doubt)
 
     @property
-    def suspects(self) -> int:
-        """With a ledger: how many deliveries wait for a turn alone."""
-        return len(self._suspects)
-
-    @property
     def running(self) -> int:
         """How many deliveries the application has."""
         return len(self._running)
