@@ -11,8 +11,7 @@ from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.decoding import decoded
 from redelivery_spark.isolation import suspicious
-from redelivery_spark.journal import table_of
-from redelivery_spark.rows import batch_of
+from redelivery_spark.rows import batch_of, table_of
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:

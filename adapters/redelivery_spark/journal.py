@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from redelivery.core.delivery import Cause, Record
-from redelivery.core.ledger import Entry, fingerprint
+from redelivery.core.delivery import Cause
+from redelivery.core.ledger import fingerprint
 from redelivery.errors import RedeliveryError
 from redelivery_spark.isolation import Isolation
 from redelivery_spark.log.records import FAILURES, VERDICTS, Records, Refusal
@@ -18,11 +17,13 @@ from redelivery_spark.log.segments import FOLDER as SEGMENTS
 from redelivery_spark.log.segments import KEPT, Segments, empty
 from redelivery_spark.log.state import FOLDER as STATES
 from redelivery_spark.log.state import Fact, State, States
-from redelivery_spark.rows import LoggedDelivery, identity_of, rows_of
-from redelivery_spark.schema import SEGMENT
+from redelivery_spark.memory import fact_of, recorded
+from redelivery_spark.rows import LoggedDelivery, identities_of, identity_of, rows_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
+
+    import pyarrow as pa
 
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
@@ -34,7 +35,6 @@ __all__ = ["FOLDERS", "Journal"]
 
 logger = logging.getLogger("redelivery.spark")
 FOLDERS = (SEGMENTS, STATES, VERDICTS, FAILURES)
-_IDENTITY = ["destination", "message_id", "timestamp"]
 
 
 class Journal:
@@ -84,16 +84,16 @@ class Journal:
         self.isolation = Isolation(tickets, state.barren, [rows[at].ticket for at in state.last])
         if number > state.settled and number != state.emptied and self.segments.exists(number):
             self._number, self._table = number, self.segments.read(number)
-        pending = set(self._identities(self._table))
+        pending = set(identities_of(self._table))
         alone: list[tuple[LoggedDelivery, Fact | None]] = []
         running: list[LoggedDelivery] = []
         for at, (row, fact) in enumerate(zip(rows, state.facts, strict=True)):
             own = row.key in pending
             if fact is not None:  # who is in a batch already needs no other turn
                 suspect = fact.entry.suspect and not own
-                self.redeliveries.ledger.entries[fingerprint(row)] = _changed(fact.entry, suspect=suspect)
+                self.redeliveries.ledger.entries[fingerprint(row)] = replace(fact.entry, suspect=suspect)
             if own or at in in_groups:
-                row.record = self._record(fact)
+                row.record = recorded(fact, self._clock)
                 row.record.due = None
             if at in in_groups:
                 self._running |= {row.key: row} if own else {}
@@ -104,20 +104,9 @@ class Journal:
         for row in running:
             self.redeliveries.add(row)
             self._running[row.key] = row
-        self.redeliveries.restore([row for row, _ in alone], [self._record(fact) for _, fact in alone])
-
-    def _record(self, fact: Fact | None) -> Record:
-        record = Record()
-        if fact is None:
-            return record
-        offset, entry = self._clock.time() - self._clock.monotonic(), fact.entry
-        record.count, record.deferrals, record.exhausted = entry.count, fact.deferrals, fact.exhausted
-        record.cause = None if entry.cause is None else Cause(entry.cause)
-        record.first_failure = None if entry.first is None else entry.first - offset
-        record.last_failure = None if entry.last is None else entry.last - offset
-        record.poisoned = entry.poisoned
-        record.due = None if fact.due is None else fact.due - offset
-        return record
+        self.redeliveries.restore(
+            [row for row, _ in alone], [recorded(fact, self._clock) for _, fact in alone]
+        )
 
     # A batch.
 
@@ -210,7 +199,7 @@ class Journal:
         if not self._intake.keeps:
             return ()
         held = {row.key for row in self.redeliveries.held}
-        return [k for k in self._identities(self._table) if k not in held]
+        return [k for k in identities_of(self._table) if k not in held]
 
     def isolate(self, number: int, cause: Cause, fanout: int) -> None:
         """Give batch `number` up as a whole: it is replayed without its rows, which are tried in groups."""
@@ -256,7 +245,7 @@ class Journal:
 
     def identities(self) -> list[Hashable]:
         """Return what the rows of the batch on its way are known by, in order."""
-        return self._identities(self._table)
+        return identities_of(self._table)
 
     def group(self, tickets: Sequence[int]) -> list[LoggedDelivery]:
         """Return the rows of a group."""
@@ -264,10 +253,6 @@ class Journal:
 
     def _logged(self, row: dict[str, object]) -> LoggedDelivery:
         return LoggedDelivery(row, next(self._tickets))
-
-    @staticmethod
-    def _identities(table: pa.Table) -> list[Hashable]:
-        return list(zip(*(table.column(name).to_pylist() for name in _IDENTITY), strict=True))
 
     def knows(self, delivery: Delivery) -> str | None:
         """Say where a message is that the broker sends again: `held` here, `done`, or None: it is fresh."""
@@ -281,12 +266,12 @@ class Journal:
 
     def _looked_up(self) -> tuple[set[Hashable], set[Hashable]]:
         held = {row.key for row in (*self.redeliveries.held, *self._grouped.values())}
-        held |= set(self._identities(self._table))
+        held |= set(identities_of(self._table))
         numbers = self.segments.numbers()
         done: set[Hashable] = set()
         for number in numbers:
             if number > numbers[-1] - KEPT and number != self._number:
-                done |= set(self._identities(self.segments.read(number)))
+                done |= set(identities_of(self.segments.read(number)))
         return held, done
 
     # Writing.
@@ -299,31 +284,14 @@ class Journal:
         told = State(**{name: getattr(state, name) for name in State.__slots__})
         told.totals = self.totals()
         told.rows = table_of(rows)
-        told.facts = [self._fact(row) for row in rows]
+        told.facts = [fact_of(row, self.redeliveries.ledger, self._clock) for row in rows]
         told.groups = [[at[ticket] for ticket in group] for group in isolation.groups]
         told.barren, told.last = isolation.barren, [at[each] for each in isolation.last if each in at]
         self._states.publish(told)
         waiting.changed = False
         self._here = None
 
-    def _fact(self, row: LoggedDelivery) -> Fact | None:
-        entry, record = self.redeliveries.ledger.entries.get(fingerprint(row)), row.record
-        if record is None:
-            return None if entry is None else Fact(entry)
-        offset = self._clock.time() - self._clock.monotonic()
-        due = None if record.due is None else record.due + offset
-        return Fact(entry or Entry(), due, record.deferrals, record.exhausted)
-
-
-def table_of(rows: Sequence[LoggedDelivery]) -> pa.Table:
-    """Return rows as a part of a batch, each with the count of its next delivery."""
-    return pa.Table.from_pylist([row.whole() for row in rows], schema=SEGMENT)
-
 
 def _meant(refusal: Refusal | None, row: LoggedDelivery) -> bool:
     count = 0 if row.record is None else row.record.count
     return refusal is not None and refusal.count == count + 1
-
-
-def _changed(entry: Entry, *, suspect: bool) -> Entry:
-    return Entry(entry.count, entry.cause, entry.first, entry.last, entry.poisoned, suspect)

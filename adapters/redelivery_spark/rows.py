@@ -15,12 +15,23 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-__all__ = ["CONSUMER", "LOG_EPOCH", "LoggedDelivery", "Row", "batch_of", "identity_of", "rows_of"]
+__all__ = [
+    "CONSUMER",
+    "LOG_EPOCH",
+    "LoggedDelivery",
+    "Row",
+    "batch_of",
+    "identities_of",
+    "identity_of",
+    "rows_of",
+    "table_of",
+]
 
 Row = dict[str, Any]
 LOG_EPOCH = 1
 """The epoch of what is in the log: no connection is ever lost to it."""
 CONSUMER = 0
+_IDENTITY = ("destination", "message_id", "timestamp")
 
 
 def batch_of(
@@ -64,6 +75,11 @@ def rows_of(table: pa.Table, numbers: Iterable[int]) -> list[Row]:
 def identity_of(row: Row) -> Hashable:
     """Return what a message is known by over deliveries: where it was sent, its id, and when."""
     return row["destination"], row["message_id"], row["timestamp"]
+
+
+def identities_of(table: pa.Table) -> list[Hashable]:
+    """Return what all rows of a table are known by, in order."""
+    return list(zip(*(table.column(name).to_pylist() for name in _IDENTITY), strict=True))
 
 
 def _redelivered(delivery: Delivery) -> bool:
@@ -183,3 +199,8 @@ class LoggedDelivery(Delivery):
     @property
     def timestamp(self) -> datetime | None:
         return cast("datetime | None", self.row["timestamp"])
+
+
+def table_of(rows: Sequence[LoggedDelivery]) -> pa.Table:
+    """Return rows as a part of a batch, each with the count of its next delivery."""
+    return pa.Table.from_pylist([row.whole() for row in rows], schema=SEGMENT)

@@ -68,11 +68,6 @@ class Attempts(Moves):
         """Return what the application has, of this connection or of one before."""
         return list(self._running)
 
-    @property
-    def suspects(self) -> int:
-        """With a ledger: how many deliveries wait for a turn alone."""
-        return len(self._suspects)
-
     def _seeded(self, delivery: Delivery, now: float) -> Record | None:
         """Start from the broker's count, as far as it may be believed; with a ledger that counts instead.
 
