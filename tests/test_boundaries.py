@@ -106,8 +106,8 @@ def test_a_protocol_library_stays_below_its_adapter(library: str) -> None:
 
 
 def test_adapters_do_not_import_each_other() -> None:
-    """Each adapter package stands by itself."""
-    for name in ADAPTERS:
+    """Each adapter package stands by itself, but for the thin module by which Spark finds its source."""
+    for name in ADAPTERS - {"pyspark_redelivery"}:
         assert found(sources(f"adapters/{name}"), ADAPTERS - {name}) == []
 
 

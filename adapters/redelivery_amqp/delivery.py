@@ -142,12 +142,14 @@ class AmqpDelivery(Delivery):
     @property
     def key(self) -> Hashable | None:
         identity: object = self.field(MESSAGE_ID)
-        if identity is None:
-            identity = self._our_id()
-        # 1 and "1" are two ids.
-        return (
-            None if identity is None else (self.destination, type(identity), identity, self.field(CREATION))
-        )
+        if identity is None and (identity := self._our_id()) is None:
+            return None
+        return self.destination, type(identity), identity, self.field(CREATION)  # 1 and "1" are two ids
+
+    @property
+    def identity(self) -> str | None:
+        key: Any = self.key
+        return None if key is None else str(key[2])
 
     @property
     def destination(self) -> str:

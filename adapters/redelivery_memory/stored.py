@@ -64,6 +64,10 @@ class MemoryDelivery(Delivery):
         return self.stored.key_in(self.queue)
 
     @property
+    def identity(self) -> str:
+        return str(self.stored.broker_id)
+
+    @property
     def destination(self) -> str:
         return self.stored.message.destination
 

@@ -137,6 +137,10 @@ class StompDelivery(Delivery):
         return source.last[1], identity, timestamp.decode("utf-8", "replace") if timestamp else None
 
     @property
+    def identity(self) -> str | None:
+        return self.source.profile.identity(self.raw.get("message-id") or "") or None
+
+    @property
     def destination(self) -> str:
         return self.source.profile.qualified(self.raw.get("destination") or "", self.source.kind)
 

@@ -78,6 +78,10 @@ class RabbitDelivery(StompDelivery):
         return None if identity is None else (self.destination, identity, self.raw.get("timestamp"))
 
     @property
+    def identity(self) -> str | None:
+        return self.message_id
+
+    @property
     def destination(self) -> str:
         source = self.source
         if source.kind == "queue":

@@ -128,6 +128,11 @@ class Delivery:
         return None
 
     @property
+    def identity(self) -> str | None:
+        """The id in `key` as text, the same at each delivery, or None as `key` is: a log knows the message by it."""
+        return None
+
+    @property
     def destination(self) -> str:
         """Where the message was sent, qualified: `queue://orders`."""
         raise NotImplementedError

@@ -1,0 +1,47 @@
+"""`foreach_batch`: a sink that tells the source when it fails, so that the batch is looked at once it comes again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.core.delivery import Cause
+from redelivery_spark.log.records import Records
+from redelivery_spark.log.store import store_at
+from redelivery_spark.places import wal_dir_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["foreach_batch"]
+
+
+def foreach_batch(
+    write: Callable[[DataFrame, int], object], *, wal_dir: str | None = None
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for `writeStream.foreachBatch` that calls `write(df, batch_id)`.
+
+    When `write` raises, the query fails as ever, and the source is told: at the next start it looks for the message to
+    blame at once, instead of after `isolateAfter` failures.
+
+    Args:
+        write: what to do with a batch; called again with the same batch after a failure.
+        wal_dir: the source's `walDir`; by default what the DataFrame says.
+    """
+
+    def guarded(df: DataFrame, batch_id: int) -> None:
+        records = Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch")))
+        try:
+            write(df, batch_id)
+        except Exception as error:
+            records.fail(batch_id, _brief(error))
+            raise
+
+    return guarded
+
+
+def _brief(error: Exception) -> str:
+    """Return the first line of what an exception says: Spark's go on with plans and stacks."""
+    text = Cause.of(error).text
+    return text.split("\n", 1)[0].split("  ", 1)[0][:300]

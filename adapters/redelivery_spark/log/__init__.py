@@ -1,0 +1,1 @@
+"""The write-ahead log: one folder that the driver writes and all executors can read."""

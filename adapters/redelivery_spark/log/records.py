@@ -1,0 +1,84 @@
+"""What executors and sinks put into the log: verdicts on rows, and marks of batches that failed.
+
+A verdict is for one partition of one batch as it was processed: the rows that its handler refused. The first that is
+published is final.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from redelivery_spark.log.store import Folder
+
+__all__ = ["FAILURES", "VERDICTS", "Records", "Refusal"]
+
+VERDICTS = "verdicts"
+FAILURES = "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a row was not processed: `kind` is fail, poison, discard or defer; `count`: its `delivery_count`."""
+
+    count: int
+    kind: str
+    cause: str
+    delay: float = 0.0
+
+
+class Records:
+    """Verdicts and failures of one log."""
+
+    def __init__(self, store: Folder) -> None:
+        self._store = store
+
+    def judge(self, name: str, refused: Mapping[str, Refusal]) -> Mapping[str, Refusal]:
+        """Publish the verdict on a partition, by message id; return the one that counts: the first."""
+        file = f"{VERDICTS}/{name}.json"
+        told = {each: [r.count, r.kind, r.cause, r.delay] for each, r in refused.items()}
+        if self._store.publish(file, json.dumps(told).encode()):
+            return refused
+        return self._verdict(file)
+
+    def verdict(self, name: str) -> Mapping[str, Refusal] | None:
+        """Return the verdict on a partition, or None if there is none yet."""
+        file = f"{VERDICTS}/{name}.json"
+        return None if self._store.read(file) is None else self._verdict(file)
+
+    def verdicts(self) -> tuple[list[str], dict[str, Refusal]]:
+        """Return the files of all verdicts, and what they say together."""
+        names = self._store.names(VERDICTS)
+        refused: dict[str, Refusal] = {}
+        for name in names:
+            refused |= self._verdict(name)
+        return names, refused
+
+    def fail(self, batch: int, error: str) -> None:
+        """Mark that the sink could not write a batch of Spark's."""
+        self._store.publish(f"{FAILURES}/{batch:012d}.json", json.dumps({"error": error}).encode())
+
+    def failure(self) -> str | None:
+        """Return what the last sink said that failed, or None."""
+        names = self._store.names(FAILURES)
+        content = self._store.read(names[-1]) if names else None
+        if content is None:
+            return None
+        told: dict[str, Any] = json.loads(content)
+        return str(told["error"])
+
+    def forget_failures(self) -> None:
+        """Remove the marks: what they were for has been dealt with."""
+        self._store.remove(self._store.names(FAILURES))
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Remove verdicts that have been carried out."""
+        self._store.remove(names)
+
+    def _verdict(self, name: str) -> dict[str, Refusal]:
+        told: dict[str, list[Any]] = json.loads(self._store.read(name) or b"{}")
+        return {each: Refusal(*of) for each, of in told.items()}

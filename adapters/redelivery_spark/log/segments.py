@@ -1,0 +1,79 @@
+"""The content of batches: one Arrow file each, published once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from redelivery.errors import RedeliveryError
+from redelivery_spark.schema import SEGMENT
+
+if TYPE_CHECKING:
+    from redelivery_spark.log.store import Folder
+
+__all__ = ["FOLDER", "KEPT", "Segments", "empty", "read_table", "written"]
+
+FOLDER = "segments"
+KEPT = 3
+"""Settled segments that stay: a broker that did not read the last acknowledgements sends those messages again."""
+
+
+class Segments:
+    """The batches of one log, by number."""
+
+    def __init__(self, store: Folder) -> None:
+        self._store = store
+
+    def name(self, number: int) -> str:
+        """Return the file of a batch."""
+        return f"{FOLDER}/{number:012d}.arrow"
+
+    def numbers(self) -> list[int]:
+        """Return which batches there are."""
+        return [int(name.rpartition("/")[2][:12]) for name in self._store.names(FOLDER)]
+
+    def exists(self, number: int) -> bool:
+        """Whether this batch has been published."""
+        return number in self.numbers()
+
+    def publish(self, number: int, rows: pa.Table) -> bool:
+        """Publish a batch, durably; False: it is there already, and what is there counts."""
+        return self._store.publish(self.name(number), written(rows))
+
+    def read(self, number: int) -> pa.Table:
+        """Return the rows of a batch. Raises RedeliveryError if it is gone."""
+        return read_table(self._store, self.name(number))
+
+    def drop_settled(self, number: int) -> None:
+        """Remove settled batches, but for the last few."""
+        self._store.remove(self.name(each) for each in self.numbers() if each <= number - KEPT)
+
+
+def empty() -> pa.Table:
+    """Return no rows."""
+    return SEGMENT.empty_table()
+
+
+def written(rows: pa.Table) -> memoryview:
+    """Return rows as the bytes of a file."""
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return memoryview(sink.getvalue())
+
+
+def read_table(store: Folder, name: str) -> pa.Table:
+    """Return the rows of a file. Raises RedeliveryError if it is gone."""
+    path = store.local(name)
+    try:
+        if path is not None:
+            with pa.memory_map(path) as file:
+                return ipc.open_file(file).read_all()
+        content = store.read(name)
+    except FileNotFoundError:
+        content = None
+    if content is None:
+        raise RedeliveryError(f"the write-ahead log has no {name}: was its folder changed by somebody else?")
+    return ipc.open_file(pa.BufferReader(content)).read_all()

@@ -1,0 +1,68 @@
+"""Makes the parts of a running source, in the one process that runs it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError
+from redelivery_spark.coordinator import Coordinator
+from redelivery_spark.intake import Intake
+from redelivery_spark.journal import FOLDERS, Journal
+from redelivery_spark.log.ledger import LogLedger
+from redelivery_spark.log.store import store_at
+from redelivery_spark.redeliveries import Redeliveries
+
+if TYPE_CHECKING:
+    from redelivery_spark.log.store import Folder
+    from redelivery_spark.options import SourceOptions
+
+__all__ = ["opened"]
+
+logger = logging.getLogger("redelivery.spark")
+PATIENCE = 10.0  # seconds for the runner of the query's last start to end, which has the lock until then
+
+
+def opened(options: SourceOptions) -> Coordinator:
+    """Take the log, connect, and subscribe.
+
+    Raises:
+        ConfigurationError: the log cannot be used.
+        RedeliveryError: the broker cannot be reached, or refuses.
+    """
+    store = store_at(options.wal_dir)
+    store.prepare(*FOLDERS)
+    lock = _locked(store)
+    intake = Intake(options)
+    try:
+        intake.begin()
+
+        def redeliveries() -> Redeliveries:
+            return Redeliveries(
+                intake.engine_for_log(options.most_messages),
+                intake.log_capabilities(),
+                LogLedger(),
+                intake.settings.policies,
+                intake,
+                intake.clock,
+            )
+
+        journal = Journal(store, redeliveries, intake.clock, intake)
+    except BaseException:
+        intake.close()
+        store.unlock(lock)
+        raise
+    return Coordinator(options, intake, journal, lambda: store.unlock(lock))
+
+
+def _locked(store: Folder) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while (lock := store.lock()) is None:
+        if time.monotonic() > deadline:
+            raise ConfigurationError(
+                f"walDir={store.path} is in use by another query ({store.holder()}): each query needs a log of its own",
+                option="walDir",
+            )
+        time.sleep(0.1)
+    return lock

@@ -1,0 +1,42 @@
+"""The columns of a message, and what the log keeps of it besides."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["COLUMNS", "ERROR", "HIDDEN", "SEGMENT", "TEXT", "columns_for"]
+
+TEXT = "text"
+"""The decoded body: only with `decode=text` and `decode=json`."""
+ERROR = "_error"
+"""Why a body could not be decoded: only with `onDecodeError=permissive`."""
+
+COLUMNS: tuple[pa.Field, ...] = (
+    pa.field("message_id", pa.string()),
+    pa.field("destination", pa.string()),
+    pa.field("body", pa.binary()),
+    pa.field("properties", pa.map_(pa.string(), pa.string())),
+    pa.field("content_type", pa.string()),
+    pa.field("correlation_id", pa.string()),
+    pa.field("reply_to", pa.string()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("redelivered", pa.bool_()),
+    pa.field("delivery_count", pa.int32()),
+)
+HIDDEN: tuple[pa.Field, ...] = (
+    pa.field("_kind", pa.string()),
+    pa.field("_persistent", pa.bool_()),
+    pa.field("_priority", pa.int16()),
+    pa.field("_group", pa.string()),
+    pa.field("_type", pa.string()),
+    pa.field("_expires", pa.float64()),
+    pa.field("_typed", pa.string()),  # JSON: application properties that are no text, by name
+)
+"""What a dead letter must keep of its message, and no column shows."""
+
+SEGMENT = pa.schema([*COLUMNS, pa.field(TEXT, pa.string()), pa.field(ERROR, pa.string()), *HIDDEN])
+
+
+def columns_for(*, text: bool, error: bool) -> list[str]:
+    """Return the names of the columns that Spark gets, in order."""
+    return [field.name for field in COLUMNS] + [TEXT] * text + [ERROR] * error

@@ -1,0 +1,59 @@
+"""`run`: starts a query again when it fails, for as long as that can help."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["run"]
+
+logger = logging.getLogger("redelivery.spark")
+FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0  # seconds between starts: doubled while no batch goes through
+HOPELESS = ("ConfigurationError", "AdapterError")
+"""What another start does not mend."""
+
+
+def run(start_query: Callable[[], StreamingQuery], *, max_restarts: int | None = None) -> StreamingQuery:
+    """Start a query, wait for its end, and start it again when it fails; return it once it has ended well.
+
+    Each start of a query brings the source nearer to the message that kills it: it is looked for in smaller and smaller
+    batches, charged, and dead-lettered when its redeliveries are used up.
+
+    Args:
+        start_query: starts the query, with the same checkpoint each time.
+        max_restarts: how often at most it is started again; None: as often as need be.
+
+    Raises:
+        StreamingQueryException: it failed once more than `max_restarts`, or in a way that another start does not mend.
+    """
+    restarts, pause = 0, FIRST_PAUSE
+    while True:
+        query = start_query()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            text = str(error)
+            if any(f"{name}:" in text for name in HOPELESS) or restarts == max_restarts:
+                raise
+            progressed = query.lastProgress is not None
+            pause = FIRST_PAUSE if progressed else min(pause * 2, LAST_PAUSE)
+            restarts += 1
+            logger.warning("the query failed (%s); start %d in %.1f s", _brief(text), restarts + 1, pause)
+            threading.Event().wait(pause)
+        else:
+            return query
+
+
+def _brief(text: str) -> str:
+    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "Error:" in line or "Exception:" in line]
+    return (told[-1] if told else lines[0] if lines else "unknown")[:200]

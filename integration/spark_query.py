@@ -1,0 +1,113 @@
+"""A query in a process of its own, which can be killed: `python -m integration.spark_query CONFIG.json`.
+
+What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
+twice), `killer` (its sink fails). The process ends with status 0 when the query has ended by itself, and prints the
+batches and the restarts as JSON lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+import redelivery_spark
+from integration.spark_crash import Crashing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["handle", "session"]
+
+
+def session(config: dict[str, Any]) -> SparkSession:
+    """Return a session of the master that is asked for."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(config.get("master", "local[2]")).config(
+        "spark.ui.enabled", "false"
+    )
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.host": "127.0.0.1",
+        **config.get("spark", {}),
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(Crashing)
+    return spark
+
+
+def handle(row: Row) -> tuple[str, str, int]:
+    """Do what the message says."""
+    body = bytes(row.body).decode()
+    kind = body.split("-", 1)[0]
+    if kind == "bad" or (kind == "flaky" and row.delivery_count < 3):
+        raise ValueError(f"{kind} at delivery {row.delivery_count}")
+    return row.message_id, body.rstrip("x"), row.delivery_count
+
+
+def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
+    """Start the query that `config` tells of."""
+    reader = spark.readStream.format(config.get("format", "redelivery")).option("url", config["url"])
+    reader = reader.option("destination", config["queue"]).option("walDir", config["wal"])
+    for name, value in config.get("options", {}).items():
+        reader = reader.option(name, value)
+    made = redelivery_spark.process(reader.load(), handle, "message_id string, body string, count int")
+    flag = Path(config["wal"] + ".crash")
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        rows = df.persist()
+        if rows.filter("body like 'killer%'").count():
+            raise RuntimeError("the sink does not like it")
+        if config["sink"] == "once":
+            redelivery_spark.write_once(rows, config["out"], batch_id)
+        else:
+            with Path(config["out"]).open("a", encoding="utf-8") as file:
+                file.writelines(f"{row.body}\n" for row in rows.collect())
+        rows.unpersist()
+        if config.get("crash") == "in the sink" and batch_id >= 2 and flag.exists():
+            flag.unlink()
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    if config["sink"] == "files":
+        writer = made.writeStream.format("parquet").option("path", config["out"])
+    else:
+        writer = made.writeStream.foreachBatch(redelivery_spark.foreach_batch(write))
+    writer = writer.option("checkpointLocation", config["checkpoint"])
+    trigger = (
+        {"availableNow": True} if config.get("trigger") is None else {"processingTime": config["trigger"]}
+    )
+    return writer.trigger(**trigger).start()
+
+
+def main(path: str) -> int:
+    """Run it to its end."""
+    config: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    spark = session(config)
+    starts: list[float] = []
+
+    def started() -> StreamingQuery:
+        starts.append(time.time())
+        return start(spark, config)
+
+    query = redelivery_spark.run(started, max_restarts=config.get("restarts"))
+    for progress in query.recentProgress:
+        print(json.dumps({"batch": progress["batchId"], "rows": progress["numInputRows"]}))
+    print(json.dumps({"starts": len(starts)}), flush=True)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,153 @@
+"""Starts `integration.spark_query` for tests, and reads what it has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from integration.raw_amqp import RawAmqp, proton
+from integration.raw_stomp import RawStomp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from integration.brokers import Broker
+
+__all__ = ["SparkRun", "fill"]
+
+ROOT = Path(__file__).parent.parent
+SIZE = 1000  # bytes of a body
+LONGEST = 420.0  # seconds that a run may take
+KILLED = -signal.SIGKILL
+
+
+@dataclass
+class SparkRun:
+    """One query: its log, its checkpoint and its output, over as many processes as it takes."""
+
+    folder: Path
+    broker: Broker
+    protocol: str
+    queue: str
+    sink: str = "once"
+    options: dict[str, str] = field(default_factory=dict[str, str])
+    uri: dict[str, Any] = field(default_factory=dict[str, Any])
+    more: dict[str, Any] = field(default_factory=dict[str, Any])
+    starts: int = 0
+    printed: str = ""
+
+    def __post_init__(self) -> None:
+        self.out = self.folder / "out"
+        self.wal = self.folder / "wal"
+
+    def config(self) -> dict[str, Any]:
+        """What the process is told."""
+        return {
+            "url": self.broker.uri(protocol=self.protocol, **self.uri),
+            "queue": self.queue,
+            "wal": str(self.wal),
+            "checkpoint": str(self.folder / "checkpoint"),
+            "out": str(self.out),
+            "sink": self.sink,
+            "options": self.options,
+            **self.more,
+        }
+
+    def begin(self) -> subprocess.Popen[str]:
+        """Start a process, in a group of its own."""
+        self.starts += 1
+        path = self.folder / "config.json"
+        path.write_text(json.dumps(self.config()), encoding="utf-8")
+        return subprocess.Popen(
+            [sys.executable, "-m", "integration.spark_query", str(path)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def end(self, process: subprocess.Popen[str]) -> int:
+        """Wait for its end; kill it if that takes too long."""
+        try:
+            printed, _ = process.communicate(timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            printed, _ = process.communicate()
+        self.printed = printed
+        return process.returncode
+
+    def run(self, crash: str | None = None) -> None:
+        """Run until the query has ended by itself; `crash`: it dies there once."""
+        if crash is not None:
+            self.wal.with_suffix(".crash").touch()
+            self.more["crash"] = crash
+            if crash != "in the sink":
+                self.more["format"] = "redelivery-crashing"
+                self.options["crashPoint"] = crash
+            status = self.end(self.begin())
+            assert status == KILLED, f"it should have died: {status}\n{self.printed[-3000:]}"
+        status = self.end(self.begin())
+        assert status == 0, f"{status}\n{self.printed[-5000:]}"
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the last process has printed as JSON."""
+        return [json.loads(line) for line in self.printed.splitlines() if line.startswith("{")]
+
+    def bodies(self) -> Counter[str]:
+        """How often each body is in the output."""
+        if self.sink == "lines":
+            return Counter(self.out.read_text(encoding="utf-8").split())
+        if self.sink == "files":
+            return Counter(body for name in self._committed() for body in _column(name))
+        return Counter(body for name in self.out.rglob("*.parquet") for body in _column(name))
+
+    def _committed(self) -> Sequence[Path]:
+        """The files of Spark's own sink that its log knows."""
+        logs = [path for path in (self.out / "_spark_metadata").iterdir() if not path.name.startswith(".")]
+        lines = [line for path in logs for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+        names = {json.loads(line)["path"].rpartition("/")[2] for line in lines}
+        return [self.out / name for name in names]
+
+
+def _column(path: Path) -> list[str]:
+    return [str(value) for value in pq.ParquetFile(path).read(columns=["body"]).column("body").to_pylist()]
+
+
+def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> None:
+    """Send persistent messages, and see them confirmed."""
+    if protocol == "stomp":
+        with RawStomp(broker) as stomp:
+            for number, body in enumerate(bodies):
+                headers = {
+                    **broker.send_headers,
+                    "persistent": "true",
+                    "number": str(number),
+                    "redeliveryId": f"m{number}",
+                }
+                stomp.connection.send(broker.destination(queue), body, headers=headers)
+            stomp.send(f"{queue}.end", b"")  # its receipt comes behind all of them
+        return
+    with RawAmqp(broker, timeout=120) as amqp:
+        link, last = amqp.declare(queue).link, None
+        for number, body in enumerate(bodies):
+            message = proton.Message(
+                body=body, durable=True, id=f"m{number}", properties={"number": str(number)}
+            )
+            message.inferred = True
+            if link.credit <= 0:
+                amqp.connection.wait(lambda: link.credit > 0)
+            last = link.delivery(f"t{number}")
+            link.stream(message.encode())
+            link.advance()
+        amqp.connection.wait(lambda: last is None or last.remote_state)

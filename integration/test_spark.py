@@ -1,0 +1,117 @@
+"""The Spark source on real brokers: what comes out, what becomes of bad messages, and who may die when."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+
+from integration.spark_crash import POINTS
+from integration.spark_run import SIZE, SparkRun, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.conftest import Session
+
+ALL = os.environ.get("REDELIVERY_SPARK") == "all"
+PAIRS = (
+    [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
+    if ALL
+    else [("artemis", "stomp"), ("rabbitmq", "amqp")]
+)
+MESSAGES = 20_000 if ALL else 3_000
+POLICY: dict[str, Any] = {
+    "jms__redeliveryPolicy__maximumRedeliveries": 2,
+    "jms__redeliveryPolicy__initialRedeliveryDelay": 500,
+    "jms__redeliveryPolicy__redeliveryDelay": 500,
+}
+
+
+def bodies(count: int) -> list[bytes]:
+    """Good messages, and among them five of each kind of bad ones, and one killer."""
+    kinds = dict.fromkeys(range(count), "good")
+    for place, kind in enumerate(["bad", "flaky", "raw"] * 5):
+        kinds[(place + 1) * count // 17] = kind
+    kinds[count // 2 + 1] = "killer"
+    texts = [f"{kind}-{number}-".encode() for number, kind in kinds.items()]
+    whole = [text.ljust(SIZE, b"x") for text in texts]
+    return [b"\xff" + body[1:] if body.startswith(b"raw") else body for body in whole]
+
+
+def expected(sent: list[bytes]) -> Counter[str]:
+    """What the sink must have, once."""
+    return Counter(body.decode().rstrip("x") for body in sent if body.startswith((b"good", b"flaky")))
+
+
+@pytest.mark.parametrize("peer", PAIRS, ids="-".join)
+def test_each_message_ends_where_it_belongs(
+    session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
+) -> None:
+    """Good and flaky ones are in the output once; all others are dead letters with their count and cause."""
+    broker = session.broker(peer[0])
+    sent = bodies(MESSAGES)
+    fill(broker, peer[1], unique_queue, sent)
+    dead = f"{unique_queue}.dead"
+    run = SparkRun(
+        tmp_path, broker, peer[1], unique_queue,
+        options={"decode": "text", "maxMessagesPerTrigger": "5000"},
+        uri={**POLICY, "redelivery__deadLetterDestination": dead},
+    )  # fmt: skip
+    run.run()
+    assert run.bodies() == expected(sent)
+    letters = session.client(broker, peer[1]).drain(dead)
+    found = Counter(
+        (
+            (letter.body or b"")[:3],
+            letter.properties["redeliveryCount"],
+            _kind(letter.properties["redeliveryCause"]),
+        )
+        for letter in letters
+    )
+    assert found == {
+        (b"bad", "3", "ValueError: bad at delivery 3"): 5,
+        (b"\xffaw", "1", "cannot be decoded as text"): 5,
+        (b"kil", "3", "RuntimeError: the sink does not like it"): 1,
+    }
+    assert session.client(broker, peer[1]).drain(unique_queue) == []
+
+
+def _kind(cause: str) -> str:
+    return cause.split(": UnicodeDecodeError", maxsplit=1)[0]
+
+
+CRASHES = [(point, ack, "once") for point in POINTS for ack in ("wal", "commit")] + [
+    ("in the sink", "wal", "once"),
+    ("in the sink", "wal", "lines"),
+    ("after the log", "wal", "files"),
+]
+
+
+@pytest.mark.parametrize(("point", "ack", "sink"), CRASHES)
+def test_the_driver_is_killed(
+    session: Session, new_queue: Callable[[], str], tmp_path: Path, point: str, ack: str, sink: str
+) -> None:
+    """Nothing is lost, nothing is there twice; but a sink that only appends gets the batch again that it just wrote."""
+    broker, queue = session.broker("artemis"), new_queue()
+    sent = [f"good-{number}-".encode().ljust(SIZE, b"x") for number in range(600)]
+    fill(broker, "stomp", queue, sent)
+    run = SparkRun(
+        tmp_path,
+        broker,
+        "stomp",
+        queue,
+        sink=sink,
+        uri=POLICY,
+        options={"ack": ack, "maxMessagesPerTrigger": "100"},
+    )
+    run.run(crash=point)
+    again = Counter(run.bodies() - expected(sent))
+    assert set(run.bodies()) == set(expected(sent))
+    assert again.total() == (100 if sink == "lines" else 0)
+    assert session.client(broker, "stomp").drain(queue) == []

@@ -1,0 +1,31 @@
+"""A broker in virtual time and a query over it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.query import Query
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from redelivery.testing import MemoryBroker
+
+FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redeliveryDelay=2000"
+
+
+@pytest.fixture
+def make_query(redelivery_broker: MemoryBroker, tmp_path: Path) -> Iterator[Callable[..., Query]]:
+    """Make queries over one log; two redeliveries, after 1 s and 2 s."""
+    made: list[Query] = []
+
+    def make(**options: object) -> Query:
+        query = Query(redelivery_broker, tmp_path / "wal", **{"uri": FAST, **options})
+        made.append(query)
+        return query
+
+    yield make
+    for query in made:
+        query.die()

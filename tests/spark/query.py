@@ -1,0 +1,130 @@
+"""A query as Spark drives a source, without Spark: offsets, a commit log, replays, and a death at any call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redelivery.testing import ManualClock, MemoryBroker
+from redelivery_spark.log.records import Records, Refusal
+from redelivery_spark.log.segments import read_table
+from redelivery_spark.log.store import store_at
+from redelivery_spark.opening import opened
+from redelivery_spark.options import read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import Self
+
+    from redelivery_spark.coordinator import Coordinator
+
+Row = dict[str, Any]
+
+
+class Killed(BaseException):
+    """The query's process dies here."""
+
+
+class KillsQuery(BaseException):
+    """A handler's failure that no `process` catches."""
+
+
+class Query:
+    """One query over one log and one checkpoint; `output` is what its sink has, batch by batch."""
+
+    def __init__(self, broker: MemoryBroker, wal_dir: Path, **options: object) -> None:
+        uri = options.pop("uri", "")
+        given = {
+            "url": f"{broker.uri}?{uri}",
+            "destination": "orders",
+            "walDir": str(wal_dir),
+            "partitions": "2",
+        }
+        self.options = read_options(given | {name: str(value) for name, value in options.items()})
+        self.store = store_at(str(wal_dir))
+        self.records = Records(self.store)
+        self.committed = 0  # Spark's commit log
+        self.planned = 0  # Spark's offset log
+        self.output: dict[int, list[Row]] = {}
+        self.source: Coordinator | None = None
+        self.starts = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.die()
+
+    def die(self) -> None:
+        """End the process: the lock and the connection end with it."""
+        source, self.source = self.source, None
+        if source is not None:
+            source.close()
+
+    def start(self) -> Coordinator:
+        """Start, or start again: a batch that was planned and not committed is replayed first by `step`."""
+        if self.source is None:
+            self.starts += 1
+            self.source = opened(self.options)
+        return self.source
+
+    def step(
+        self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False
+    ) -> list[Row] | None:
+        """Run one batch, and return its rows; None: there was none. A killer leaves the batch uncommitted."""
+        source = self.start()
+        if self.planned == self.committed:
+            number = source.latest(self.committed, self.options.most_messages)
+            if number == self.committed:
+                return None
+            self.planned = number
+        number = self.planned
+        rows = [row for part in source.slices(number) for row in self._read(*part)]
+        passed: list[Row] = []
+        refused: dict[str, Refusal] = {}
+        for row in rows:
+            try:
+                handler(row)
+            except Exception as error:  # noqa: BLE001 - as `process` does
+                refused[row["message_id"]] = Refusal(row["delivery_count"], "fail", repr(error))
+            except KillsQuery as error:
+                if evidence:
+                    self.records.fail(number - 1, str(error))
+                self.die()
+                raise
+            else:
+                passed.append(row)
+        self.records.judge(f"{number:012d}-0", refused)
+        self.output[number] = passed
+        self.committed = number
+        return rows
+
+    def drain(
+        self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False, most: int = 5000
+    ) -> None:
+        """Run batches, and start again after each failure, until nothing comes and nothing waits."""
+        idle = 0
+        for _ in range(most):
+            try:
+                idle = 0 if self.step(handler, evidence=evidence) is not None else idle + 1
+            except KillsQuery:
+                continue
+            assert self.source is not None
+            told = self.source.report() or {}
+            if idle > 2 and not told.get("parked") and not told.get("suspects"):
+                return
+        raise AssertionError(f"not drained after {most} batches: {told}")
+
+    def bodies(self) -> list[str]:
+        """Return the bodies that the sink has."""
+        return [row["body"].decode() for rows in self.output.values() for row in rows]
+
+    def _read(self, name: str, begin: int, end: int) -> list[Row]:
+        rows: list[Row] = read_table(self.store, name).slice(begin, end - begin).to_pylist()
+        return rows
+
+
+def clock_and_broker() -> tuple[ManualClock, MemoryBroker]:
+    """Return a broker in virtual time."""
+    clock = ManualClock(auto_advance=True)
+    return clock, MemoryBroker(clock=clock)
