@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from integration.again import QUEUES, pytest_runtest_call, pytest_runtest_protocol
 from integration.brokers import (
     BROKERS,
     STOMP_BROKERS,
@@ -26,6 +27,8 @@ from integration.stomp_client import StompClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+__all__ = ["pytest_runtest_call", "pytest_runtest_protocol"]  # hooks, of integration/again.py
 
 Client = JavaClient | StompClient
 
@@ -54,6 +57,10 @@ class Session:
         else:
             found.start()
         return found
+
+    def running(self, name: str) -> Broker | None:
+        """The broker, if it has been started."""
+        return self._brokers.get(name)
 
     def java(self, broker: Broker, kind: str | None = None) -> Client:
         """The Java client of this kind for this broker; "stomp" is no Java program, but does the same."""
@@ -198,7 +205,13 @@ def java(session: Session, broker: Broker) -> Client:
 def new_queue(request: pytest.FixtureRequest) -> Callable[[], str]:
     """`new_queue()`: a queue name that no other test uses."""
     stem = re.sub(r"\W+", "_", request.node.name).strip("_")[:40]
-    return lambda: f"it.{stem}.{uuid.uuid4().hex[:8]}"
+    names = request.node.stash.setdefault(QUEUES, [])
+
+    def new() -> str:
+        names.append(f"it.{stem}.{uuid.uuid4().hex[:8]}")
+        return str(names[-1])
+
+    return new
 
 
 @pytest.fixture

@@ -68,6 +68,7 @@ class TestArtemisOverStomp(OnBroker):
             reschedule="confirmed",
             broker="artemis",
             forward="confirmed",
+            drops_second_copy=True,
             window_in_bytes=True,
             dead_letter_destination="queue://DLQ",
         ),
