@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from redelivery.connection import Connection
 from redelivery.core.dead_letter import arrived_whole
 from redelivery.core.events import Poisoned, Succeeded
-from redelivery.core.recall import RETURN
 from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.recall import RETURN
 from redelivery.drive.arguments import single
 from redelivery.drive.channel import Channel
 from redelivery.drive.planning import planned
@@ -143,8 +143,8 @@ class Intake(Connection):
     def may_be_known(self, delivery: Delivery) -> bool:
         """Whether the broker may send this message for a second time.
 
-        It says so itself, but for Artemis over STOMP: of what a dead connection held it marks next to nothing (99 of 100
-        came unmarked). There a new connection is looked at for as long as copies may come over it.
+        It says so itself, but for Artemis over STOMP: of what a dead connection held, 99 of 100 came unmarked. There a
+        new connection is looked at for as long as copies may come over it.
         """
         if delivery.redelivered:
             return True
