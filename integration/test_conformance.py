@@ -69,6 +69,7 @@ class TestArtemisOverStomp(OnBroker):
             broker="artemis",
             forward="confirmed",
             drops_second_copy=True,
+            own_ids=True,
             window_in_bytes=True,
             dead_letter_destination="queue://DLQ",
         ),

@@ -197,9 +197,9 @@ class Coordinator:
         fresh: list[Delivery] = []
         again: list[Delivery] = []
         for delivery in taken:
-            key = (delivery.destination, delivery.identity, delivery.timestamp)
             where = self._journal.knows(delivery)
-            if delivery.redelivered and self._intake.owes(key):
+            key = (delivery.destination, delivery.identity, delivery.timestamp)
+            if self._intake.owes(key):
                 self._intake.keep(key, delivery)
             elif where is None:
                 fresh.append(delivery)

@@ -11,6 +11,7 @@ from redelivery.connection import Connection
 from redelivery.core.dead_letter import arrived_whole
 from redelivery.core.events import Poisoned, Succeeded
 from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.recall import RETURN
 from redelivery.drive.arguments import single
 from redelivery.drive.channel import Channel
 from redelivery.drive.planning import planned
@@ -70,6 +71,7 @@ class Intake(Connection):
         super().__init__(options.connection_uri())
         self._source = options
         self._lists: _Lists | None = None
+        self._epoch, self._since = -1, 0.0  # the connection that messages come over, and since when
         self._kept: dict[Hashable, Delivery] = {}  # by row identity: what the broker still has
         # What has been decided of messages that the broker has yet to send again.
         self._owed: dict[Hashable, tuple[Cause | None, Callable[[], None] | None]] = {}
@@ -137,6 +139,21 @@ class Intake(Connection):
     def buffered(self) -> int:
         """How many messages have arrived and wait to be taken."""
         return 0 if self._lists is None else self._lists.engine.ready()
+
+    def may_be_known(self, delivery: Delivery) -> bool:
+        """Whether the broker may send this message for a second time.
+
+        It says so itself, but for Artemis over STOMP: of what a dead connection held, 99 of 100 came unmarked. There a
+        new connection is looked at for as long as copies may come over it.
+        """
+        if delivery.redelivered:
+            return True
+        if not self.capabilities.own_ids:
+            return False
+        now = self._clock.monotonic()
+        if delivery.epoch != self._epoch:
+            self._epoch, self._since = delivery.epoch, now
+        return now - self._since < RETURN
 
     def take(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
         """Take messages, as many as are here. Raises what stopped the consumer."""

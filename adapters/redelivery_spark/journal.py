@@ -256,7 +256,7 @@ class Journal:
 
     def knows(self, delivery: Delivery) -> str | None:
         """Say where a message is that the broker sends again: `held` here, `done`, or None: it is fresh."""
-        if not delivery.redelivered or delivery.identity is None:
+        if delivery.identity is None or not self._intake.may_be_known(delivery):
             return None
         if self._here is None:
             self._here = self._looked_up()

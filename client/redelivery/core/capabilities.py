@@ -37,6 +37,8 @@ class Capabilities:
     message that must not come early, and must come (`arrival`) or need not be waited for (`held`); `certain`: not at
     all.
     `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
+    `own_ids`: a message's identity is the broker's own number of it: what comes with the same one is the same message,
+    whether it is marked as redelivered or not.
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -51,6 +53,7 @@ class Capabilities:
     window_in_bytes: bool = False
     release: bool = False
     counts: bool = False
+    own_ids: bool = False
     max_unacknowledged: int | None = None
     max_hold: float | None = None
     dead_letter_destination: str = "queue://DLQ"
