@@ -23,11 +23,11 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
-from redelivery_stomp.beginning import Beginning
+from redelivery_stomp.beginning import Beginning, Widening
 from redelivery_stomp.custody import give_back
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import frame
-from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers, subscribe_headers
+from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.link import Link
 from redelivery_stomp.transactions import Transaction, to_all
 
@@ -230,8 +230,7 @@ class StompAdapter:
             return  # a further subscription to a topic would get each message again
         if source.window.hold(delivery):
             identity = f"{source.identity}.{source.window.subscriptions}"
-            link.subscriptions.begin(identity, source)
-            link.request(b"SUBSCRIBE", subscribe_headers(source, identity), lambda _: None)
+            link.turns.add(Widening(link, source, identity))
 
 
 def _own(link: Link, delivery: Delivery) -> StompDelivery | None:

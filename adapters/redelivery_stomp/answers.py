@@ -32,7 +32,9 @@ class Answers:
         self._epoch = epoch
         self._numbers = itertools.count(1)
         self._waiting: dict[str, Waiting] = {}
-        self._doubtful: list[Waiting] = []  # answered, but a refusal may still come
+        self._doubtful: dict[
+            str, Answer
+        ] = {}  # answered, but a refusal may still come; by destination, the last
 
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
@@ -44,8 +46,8 @@ class Answers:
         return "receipt", name
 
     def doubt(self, refused: Answer, address: str) -> None:
-        """Have a refusal that names this `destination`, and nobody who waits, given to `refused`."""
-        self._doubtful.append(Waiting(refused, address))
+        """Have a refusal that names this `destination`, and nobody who waits, given to `refused`: who asked last."""
+        self._doubtful[address] = refused
 
     def take(self, name: str) -> Answer | None:
         """Return who waits for this receipt, once."""
@@ -57,10 +59,9 @@ class Answers:
         for name, (_, address) in list(self._waiting.items()):
             if address and profile.names(text, address):
                 return self.take(name)
-        for each in self._doubtful:
-            if profile.names(text, each.address):
-                self._doubtful.remove(each)
-                return each.answer
+        for address in list(self._doubtful):
+            if profile.names(text, address):
+                return self._doubtful.pop(address)
         return None
 
     def first_request(self) -> Answer | None:

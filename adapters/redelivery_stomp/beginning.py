@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery_stomp.link import Link
 
-__all__ = ["Beginning", "Turns"]
+__all__ = ["Beginning", "Turns", "Widening"]
 
 
 class Turns:
     """Consumers of one connection that have not begun. Only used with the link's `order`, and when it is over."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Beginning] = deque()
+        self._waiting: deque[Beginning | Widening] = deque()
         self._busy = False
 
-    def add(self, beginning: Beginning) -> None:
+    def add(self, beginning: Beginning | Widening) -> None:
         """Let it begin, now or when the others have been answered."""
         self._waiting.append(beginning)
         if not self._busy:
@@ -47,7 +47,8 @@ class Turns:
 
     def end(self, error: RedeliveryError) -> None:
         """The connection is over: tell those of which the broker has not heard."""
-        waiting, self._waiting = self._waiting, deque()
+        waiting = list(self._waiting)  # at once: another thread may be adding one
+        self._waiting.clear()
         for each in waiting:
             each.answer(error)
 
@@ -88,7 +89,7 @@ class Beginning:
             self._refuse(self._reason(error))
         elif not self._refused:
             self._sink(Subscribed(self._command.consumer, error))
-        self._next()
+        self._next(error)
 
     def _reason(self, error: AdapterError) -> str:
         command, profile = self._command, self._link.profile
@@ -103,11 +104,8 @@ class Beginning:
             self._refused = True
             self._sink(Subscribed(self._command.consumer, AdapterError(reason)))
 
-    def _next(self) -> None:
-        link = self._link
-        if not link.over:
-            with link.order:
-                link.turns.next()
+    def _next(self, error: RedeliveryError | None) -> None:
+        _let_next(self._link, error)
 
     # The check of its dead letters.
 
@@ -136,7 +134,7 @@ class Beginning:
         assert destination is not None
         if isinstance(error, AdapterError):
             self._bad_dead_letters(error)
-            self._next()
+            self._next(error)
         elif error is not None:
             self.answer(error)
         else:
@@ -160,3 +158,30 @@ class Beginning:
         if not self._subscription.asked:
             self._subscription.ended = True
         self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
+
+
+class Widening:
+    """A further subscription of a consumer that has begun: a SUBSCRIBE too, so it waits for its turn as well."""
+
+    def __init__(self, link: Link, source: Subscription, identity: str) -> None:
+        self._link, self._source, self._identity = link, source, identity
+
+    def ask(self) -> bool:
+        """Write it. Return False if the consumer has ended before."""
+        if self._source.ended:
+            return False
+        link, identity = self._link, self._identity
+        link.subscriptions.begin(identity, self._source)  # not before: there would be none to unsubscribe
+        link.request(b"SUBSCRIBE", subscribe_headers(self._source, identity), self.answer)
+        return True
+
+    def answer(self, error: RedeliveryError | None) -> None:
+        """Take the answer: refused, there is less room, and no more to be done about it."""
+        _let_next(self._link, error)
+
+
+def _let_next(link: Link, error: RedeliveryError | None) -> None:
+    """Let the next one begin; not on a connection that its broker ends over what it has refused."""
+    if not (link.over or (link.profile.closes and isinstance(error, AdapterError))):
+        with link.order:
+            link.turns.next()

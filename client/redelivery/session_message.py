@@ -55,9 +55,11 @@ class SessionMessage(Message):
 
     def result(self, error: BaseException | None) -> Event | None:
         """Return what the end of a handler means: nothing yet, where the session settles."""
-        self._holdings.at_work.ended(self)
-        if self._holdings.mode not in ("client", "transacted"):
+        settles = self._holdings.mode not in ("client", "transacted")
+        if settles:  # while it is in hand: in between, another thread's call would take it
             self._holdings.forget(self._delivery)
+        self._holdings.at_work.ended(self)
+        if settles:
             return super().result(error)
         if error is not None:
             cause = self._holdings.cause = Cause.of(error)
@@ -68,9 +70,11 @@ class SessionMessage(Message):
         return None
 
     def give_back(self) -> None:
+        # A commit on its way may accept it yet: its answer settles, not the end of who waited for it. Nor may another
+        # thread's commit take it between its handler's end and its release: that one has not done it.
+        held = self._outcome is None and self._holdings.forget(self._delivery)
         self._holdings.at_work.ended(self)
-        # A commit on its way may accept it yet: its answer settles, not the end of who waited for it.
-        if self._outcome is None and self._holdings.forget(self._delivery):
+        if held:
             self.conclude(Released(self._delivery))
 
     def _settle(self, event: Event) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import ConfigurationError, TransportError
+from redelivery.message import message_for
 
 from .seats import POLICY, pull, seated
 
@@ -265,3 +266,28 @@ def closing(twin: Twin, session: Any) -> Callable[[], None]:
         assert error == []
 
     return joined
+
+
+@pytest.mark.parametrize(("mode", "call"), [("transacted", "commit"), ("individual", "recover")])
+def test_nothing_comes_between_a_handlers_end_and_what_it_came_to(twin: Twin, mode: str, call: str) -> None:
+    """Whatever another thread calls then takes nothing of it: neither accepted nor charged behind its back."""
+    if twin.asynchronous:
+        return
+    _, session, consumer = seated(twin, mode, "interrupted")
+    channel, at_work = consumer._channel, session._holdings.at_work
+    message: Any = message_for(channel.take(None, 1.0), channel)
+    ended = at_work.ended
+
+    def between(one: Any) -> None:
+        ended(one)
+        other = threading.Thread(target=getattr(session, call))
+        other.start()
+        other.join(PATIENCE)
+
+    at_work.ended = between
+    if mode == "transacted":
+        message.give_back()  # as for a handler that SystemExit has ended
+    else:
+        channel.settle(message.delivery, message.result(None))
+    at_work.ended = ended
+    assert twin.broker.depth("q") == (mode == "transacted")

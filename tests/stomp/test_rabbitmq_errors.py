@@ -7,7 +7,7 @@ from stomp.utils import Frame
 
 from redelivery import AdapterError, TransportError
 from redelivery.adapter import Sent, Subscribed
-from redelivery.core.commands import Accept, Forward, Send, Subscribe
+from redelivery.core.commands import Accept, Forward, Send, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 from redelivery.core.outgoing import Outgoing
@@ -103,6 +103,16 @@ def test_dead_letters_that_are_refused_after_the_answer(wire: Wire, subscribed: 
     assert "the dead-letter destination queue://denied cannot be used" in errors[0]
     assert (len(told) > 1) is subscribed
     assert isinstance(wire.events[-1], ConnectionLost)
+
+
+def test_doubts_do_not_heap_up(wire: Wire) -> None:
+    """A connection may stand for weeks, and make consumers all the time."""
+    for number in range(1, 4):
+        wire.adapter.execute((Subscribe(number, "queue://orders", window=10, dead_letter="queue://DLQ"),))
+        wire.answer_last()
+        wire.answer_last()
+        wire.adapter.execute((Unsubscribe(number),))
+    assert len(wire.link._answers._doubtful) == 1
 
 
 def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:

@@ -9,10 +9,12 @@ from stomp.utils import Frame
 
 from redelivery import AdapterError, TransportError
 from redelivery.adapter import Subscribed
-from redelivery.core.commands import Subscribe, Unsubscribe
+from redelivery.core.commands import Hold, Subscribe, Unsubscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived
 from redelivery_stomp.adapter import StompAdapter
 from redelivery_stomp.link import Link
-from redelivery_stomp.profiles import Classic
+from redelivery_stomp.profiles import Artemis, Classic
 
 from .peer import opening
 
@@ -149,3 +151,48 @@ def test_one_subscription_for_one_consumer(wire: Wire) -> None:
     for epoch in (wire.link.epoch, 0):
         wire.adapter.execute((Subscribe(1, "queue://orders", window=10, epoch=epoch),))
     assert [each.partition(b"\n")[0] for each in wire.written] == [b"SUBSCRIBE"]
+
+
+@pytest.mark.parametrize("refused", [b"SEND", b"SUBSCRIBE"])
+def test_nothing_begins_on_a_connection_that_its_broker_ends(
+    monkeypatch: pytest.MonkeyPatch, refused: bytes
+) -> None:
+    """Artemis ends it over any refusal: the next consumer begins on the next connection."""
+    wire = Wire(monkeypatch, Artemis())
+    first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
+    wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
+    for command in (b"SEND", b"ABORT", b"SUBSCRIBE"):
+        wire.answer(command, "not authorized" if command == refused else None)
+        if command == refused:
+            break
+    assert not any(b"\nid:2\n" in each for each in wire.written)
+    told = {event.consumer: event.error for event in wire.events if isinstance(event, Subscribed)}
+    assert isinstance(told[1], AdapterError)
+    assert isinstance(told[2], TransportError)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
+    """Artemis would handle it behind a check that it refuses. One that has not been made is not ended, either."""
+    wire = Wire(monkeypatch, Artemis())
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=1),))
+    wire.answer_last()
+    wire.link._messages([(b"MESSAGE\nsubscription:1\nmessage-id:1,7\ndestination:orders", b"x" * 1024)])
+    (arrived,) = (event for event in wire.events if isinstance(event, Arrived))
+    wire.written.clear()
+    wire.adapter.execute((Subscribe(2, "queue://bills", window=10, dead_letter="queue://graves"),))
+    wire.adapter.execute((Hold(arrived.deliveries[0], 1.0, 1.0, 1, Cause("bad")),))
+    asked = [b"BEGIN", b"SEND", b"ABORT"]
+    assert wire.commands() == asked
+    if ended:
+        wire.adapter.execute((Unsubscribe(1),))
+        asked.append(b"UNSUBSCRIBE")
+    wire.answer(b"SEND")
+    wire.answer(b"ABORT")
+    wire.answer_last()
+    further = [] if ended else [b"SUBSCRIBE"]
+    assert wire.commands() == [*asked, b"SUBSCRIBE", *further]
+    assert any(b"\nid:1.2\n" in each for each in wire.written) is not ended
+    wire.written.clear()
+    wire.adapter.execute((Unsubscribe(1),))
+    assert wire.commands() == [b"UNSUBSCRIBE"] * (2 * len(further))

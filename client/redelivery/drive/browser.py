@@ -50,6 +50,9 @@ class Browser:
                 self._over = True
             self._clock.notify(self._changed)
 
+    def begun(self) -> None:
+        """Hear that it has been confirmed: what it shows, and its end, tell enough."""
+
     def fail(self, error: RedeliveryError) -> None:
         """Hear that no more will come."""
         with self._changed:
@@ -101,6 +104,9 @@ class Looks(Protocol):
     def feed(self, event: Arrived | Browsed, /) -> None:
         """Take what came."""
 
+    def begun(self) -> None:
+        """Hear that the broker has confirmed the subscription."""
+
     def fail(self, error: RedeliveryError, /) -> None:
         """Hear that no more will come."""
 
@@ -119,6 +125,8 @@ class Browsers(dict[int, Looks]):
         browser = self.get(event.consumer)
         if browser is not None and event.error is not None:
             browser.fail(event.error)
+        elif browser is not None:
+            browser.begun()
 
     def lost(self, error: RedeliveryError) -> None:
         """Hear that the connection is gone."""

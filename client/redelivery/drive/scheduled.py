@@ -38,6 +38,7 @@ SCHEDULER = "redelivery.scheduler"
 DELAY = 1.0  # seconds that the broker must hold the message back
 INEXACT = 0.05  # seconds that it may come early: the broker's clock is another one
 LATEST = 20.0  # seconds after its time by which it must have come
+SETTLED = 0.5  # seconds after its confirmation within which what is not held has come
 LIVES = 60.0  # seconds after which what nobody has taken may go
 MARK = "redeliveryProbe"
 
@@ -91,6 +92,8 @@ class Proof:
         self._queue = f"{destination}.redelivery-probe{alone}"
         self._number = number
         self._changed = threading.Condition()
+        self._begun = False  # whether what arrives would be seen
+        self._taken: float | None = None  # when the broker had confirmed the message
         self._arrived: tuple[Delivery, float] | None = None
         self._error: RedeliveryError | None = None
 
@@ -102,6 +105,12 @@ class Proof:
             with self._changed:
                 self._arrived = event.deliveries[0], self._clock.monotonic()
                 self._clock.notify(self._changed)
+
+    def begun(self) -> None:
+        """Hear that the broker has confirmed the subscription."""
+        with self._changed:
+            self._begun = True
+            self._clock.notify(self._changed)
 
     def fail(self, error: RedeliveryError) -> None:
         """Hear that no more will come."""
@@ -123,11 +132,18 @@ class Proof:
         subscribe = Subscribe(self._number, self._queue, window=1, selector=selector, private=True)
         try:
             self._link.write((subscribe, Credit(self._number, 1)))
+            # What comes while nobody is subscribed, or has not been taken yet, would seem to be held.
+            if not self._wait(self._clock.monotonic() + LATEST, lambda: self._begun):
+                raise self._slow("did not confirm a consumer of")
             began = self._clock.monotonic()
             self._link.send(self._message()).add_done_callback(self._answered)
-            arrived = self._wait(began + DELAY - INEXACT)
+            arrived = self._arrival(began + DELAY - INEXACT)
             if arrived is None and self._able.reschedule_proof == "arrival":
-                arrived = self._wait(began + DELAY + LATEST)
+                arrived = self._arrival(began + DELAY + LATEST)
+            elif arrived is None:
+                if not self._wait(began + DELAY + LATEST, lambda: self._taken is not None):
+                    raise self._slow("did not confirm a message to")
+                arrived = self._arrival((self._taken or began) + SETTLED)
             self._judge(arrived, began)
         finally:
             if self._arrived is not None:
@@ -150,18 +166,27 @@ class Proof:
         error = None if answer.cancelled() else answer.exception()
         if isinstance(error, (AdapterError, TransportError)):
             self.fail(error)
+        else:
+            with self._changed:
+                self._taken = self._clock.monotonic()
+                self._clock.notify(self._changed)
 
-    def _wait(self, until: float) -> float | None:
+    def _arrival(self, until: float) -> float | None:
         """Return when the message came, or None if it has not at that time. Raises what went wrong."""
+        self._wait(until, lambda: self._arrived is not None)
+        return None if self._arrived is None else self._arrived[1]
+
+    def _wait(self, until: float, happened: Callable[[], bool]) -> bool:
+        """Wait for it; return whether it has happened at that time. Raises what went wrong."""
         with self._changed:
-            while self._arrived is None:
+            while not happened():
                 if self._error is not None:
                     raise self._failed(self._error)
                 left = until - self._clock.monotonic()
                 if left <= 0:
-                    return None
+                    return False
                 self._clock.wait(self._changed, left)
-            return self._arrived[1]
+            return True
 
     def _judge(self, arrived: float | None, began: float) -> None:
         needs = f": it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
@@ -175,6 +200,10 @@ class Proof:
                 f"{SCHEDULER}=broker: {self._able.broker} did not deliver a message to {self._queue} that it was to "
                 f"hold back for {DELAY:g} s, within {LATEST:g} s after{needs}"
             )
+
+    def _slow(self, what: str) -> AdapterError:
+        broker = self._able.broker
+        return AdapterError(f"{SCHEDULER}=broker: {broker} {what} {self._queue} within {LATEST:g} s")
 
     def _failed(self, error: RedeliveryError) -> RedeliveryError:
         if isinstance(error, TransportError):

@@ -1,0 +1,96 @@
+"""The proof that a broker holds messages back, when the broker is slow."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from redelivery import AdapterError
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.delivery import Delivery
+from redelivery.core.events import Arrived
+from redelivery.drive.scheduled import DELAY, Proof
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.drive.keeper import Keeper
+
+
+class SlowBroker:
+    """A link, and its clock: what is to happen happens while the proof waits.
+
+    It answers a SUBSCRIBE and a SEND after so many seconds (None: never), and holds no message: each is handed out as
+    soon as it has been taken and somebody is subscribed, or `held` seconds after it was sent.
+    """
+
+    def __init__(self, subscribed: float, taken: float | None, held: float = 0.0) -> None:
+        self.browsers: dict[int, Proof] = {}
+        self._subscribed, self._taken, self._held = subscribed, taken, held
+        self._now = 0.0
+        self._plan: list[tuple[float, Callable[[], None]]] = []
+
+    def monotonic(self) -> float:
+        return self._now
+
+    time = monotonic
+
+    def notify(self, condition: threading.Condition, count: int = 1) -> None:
+        pass
+
+    def wait(self, condition: threading.Condition, timeout: float) -> None:
+        until = self._now + timeout
+        self._plan.sort(key=lambda each: each[0])
+        if self._plan and self._plan[0][0] <= until:
+            self._now, action = self._plan.pop(0)
+            action()
+        else:
+            self._now = until
+
+    def write(self, commands: Sequence[AdapterCommand]) -> None:
+        if len(commands) == 2:
+            self._subscribed += self._now
+            self._plan.append((self._subscribed, self._proof().begun))
+
+    def _proof(self) -> Proof:
+        (proof,) = self.browsers.values()
+        return proof
+
+    def send(self, message: Outgoing) -> Future[None]:
+        answer: Future[None] = Future()
+        if self._taken is not None:
+            at = self._now + self._taken
+            self._plan.append((at, lambda: answer.set_result(None)))
+            handed = max(at, self._subscribed, self._now + self._held)
+            self._plan.append((handed, lambda: self._proof().feed(Arrived(-1, [Delivery(-1, 1, b"")]))))
+        return answer
+
+
+def prove(broker: SlowBroker, proof: str) -> None:
+    able = Capabilities("lazy", reschedule="confirmed", reschedule_proof=cast("Any", proof))
+    Proof(cast("Keeper", broker), -1, "queue://orders", able, cast("Clock", broker)).carry_out()
+
+
+@pytest.mark.parametrize("proof", ["arrival", "held"])
+@pytest.mark.parametrize(("subscribed", "taken"), [(0.0, 0.1), (3.0, 0.1), (3.0, 0.9)])
+def test_slowness_is_no_proof(proof: str, subscribed: float, taken: float) -> None:
+    """What comes late because nobody was subscribed yet has not been held."""
+    with pytest.raises(AdapterError, match="did not hold a message back"):
+        prove(SlowBroker(subscribed, taken), proof)
+    prove(SlowBroker(subscribed, taken, held=DELAY), proof)
+
+
+@pytest.mark.parametrize("proof", ["arrival", "held"])
+def test_silence_is_no_proof(proof: str) -> None:
+    """A message that the broker has not confirmed, or a consumer, proves nothing by not coming."""
+    with pytest.raises(AdapterError, match=r"did not (confirm|deliver) a message to"):
+        prove(SlowBroker(0.0, None), proof)
+    with pytest.raises(AdapterError, match="did not confirm a consumer"):
+        prove(SlowBroker(100.0, 0.0), proof)
+    prove(SlowBroker(0.0, 3.0, held=30.0), "held")
