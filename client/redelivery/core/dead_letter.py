@@ -34,6 +34,7 @@ __all__ = [
     "arrived_whole",
     "copy_of",
     "dead_letter_headers",
+    "told_of",
 ]
 
 Route = Literal["auto", "ack", "forward", "discard"]
@@ -174,16 +175,7 @@ class DeadLetters:
         wall_offset: float,
         now: float,
     ) -> Outgoing:
-        headers = dead_letter_headers(
-            delivery.headers,
-            destination=delivery.destination,
-            message_id=delivery.message_id,
-            persistent=delivery.persistent,
-            cause=cause,
-            count=record.count,
-            record=record,
-            wall_offset=wall_offset,
-        )
+        headers = told_of(delivery, record, cause, wall_offset)
         expires_at = now + wall_offset + self.expiration if self.expiration else None
         return copy_of(delivery, destination, headers, expires_at)
 
@@ -230,6 +222,20 @@ def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:
     """Whether the body is all that was sent, so that it can be copied; `empty_is_whole`: empty ones are vouched for."""
     kind = delivery.body_kind
     return kind != "partial" and (kind != "unknown" or empty_is_whole)
+
+
+def told_of(delivery: Delivery, record: Record, cause: Cause, wall_offset: float) -> dict[str, Any]:
+    """Return the properties of a copy of a delivery: its own, and what is known of it."""
+    return dead_letter_headers(
+        delivery.headers,
+        destination=delivery.destination,
+        message_id=delivery.message_id,
+        persistent=delivery.persistent,
+        cause=cause,
+        count=record.count,
+        record=record,
+        wall_offset=wall_offset,
+    )
 
 
 def dead_letter_headers(

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.commands import Forward
-from redelivery.core.dead_letter import COPY, DEFERRALS, DUE, arrived_whole, copy_of, dead_letter_headers
+from redelivery.core.dead_letter import COPY, DEFERRALS, DUE, arrived_whole, copy_of, told_of
 from redelivery.core.delivery import UNKNOWN, Cause, Record
 
 if TYPE_CHECKING:
@@ -68,16 +68,7 @@ class Rescheduling:
         del capabilities
         due = now if record.returns is None else record.returns
         cause = record.cause or UNKNOWN
-        headers = dead_letter_headers(
-            delivery.headers,
-            destination=delivery.destination,
-            message_id=delivery.message_id,
-            persistent=delivery.persistent,
-            cause=cause,
-            count=record.count,
-            record=record,
-            wall_offset=wall_offset,
-        )
+        headers = told_of(delivery, record, cause, wall_offset)
         # Whoever moves it to another queue by hand means another message.
         headers[COPY] = f"{self._run}-{next(self._numbers)}@{self._destination}"
         headers[DUE] = str(round((due + wall_offset) * 1000))
