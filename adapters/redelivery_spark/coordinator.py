@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from redelivery.clock import pass_time
 from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.decoding import decoded
@@ -173,7 +174,7 @@ class Coordinator:
             patience = min(patience, due)
         parked = waiting.engine.parked + self._journal.isolation.rows
         if most <= 0 or self._exhausted or parked >= self._intake.most_parked:
-            self._intake.nap(patience)
+            pass_time(self._clock, patience)
             return [], [], []
         taken = self._intake.take(most, self._options.most_bytes, patience)
         if self._until is not None and (not taken or any(self._late(each) for each in taken)):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Intake"]
 
-logger = logging.getLogger("redelivery.spark")
 MOST_OWED = 100_000
 MOST_PREFETCHED = 30_000  # RabbitMQ and Classic take no larger window over STOMP than 65,535
 
@@ -159,13 +156,6 @@ class Intake(Connection):
         """Take messages, as many as are here. Raises what stopped the consumer."""
         assert self._lists is not None, "begun"
         return self._lists.take_many(most, most_bytes, timeout)
-
-    def nap(self, seconds: float) -> None:
-        """Wait by the connection's clock."""
-        until, never = self._clock.monotonic() + seconds, threading.Condition()
-        with never:
-            while (left := until - self._clock.monotonic()) > 0:
-                self._clock.wait(never, left)
 
     def must_stay(self, delivery: Delivery) -> bool:
         """Whether the broker must keep the message until it is done with: no copy could be made of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["opened"]
 
-logger = logging.getLogger("redelivery.spark")
 PATIENCE = 10.0  # seconds for the runner of the query's last start to end, which has the lock until then
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Protocol
 
-__all__ = ["Cancel", "Clock", "SystemClock"]
+__all__ = ["Cancel", "Clock", "SystemClock", "pass_time"]
 
 
 class Cancel(Protocol):
@@ -42,6 +42,14 @@ class Clock(Protocol):
 
     def detach(self) -> None:
         """Count it out."""
+
+
+def pass_time(clock: Clock, seconds: float) -> None:
+    """Let time pass on this thread: as long as it takes on a real clock, at once on a manual one."""
+    until, nobody = clock.monotonic() + seconds, threading.Condition()
+    with nobody:
+        while (left := until - clock.monotonic()) > 0:
+            clock.wait(nobody, left)
 
 
 class Callback(Protocol):

@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
+from redelivery.clock import pass_time
 from redelivery.core.redrive import REDRIVE_RUN, Redrive
 from redelivery.errors import AdapterError
 from redelivery.letters.channel import HELD
@@ -218,7 +219,7 @@ class Run:
         """Send what is gathered; then wait until so much is confirmed that more may be on its way."""
         clock = self._reading.clock
         if self._rate is not None:
-            self._reading.pause(self._began + self._sent / self._rate - clock.monotonic())
+            pass_time(clock, self._began + self._sent / self._rate - clock.monotonic())
         self._sent += len(taker.send_on(gathered, together=self._together))
         gathered.clear()
         taker.wait_below(self._below)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -52,13 +51,6 @@ class Reading(Connection):
         self._check_open()
         assert self._keeper.capabilities is not None, "checked by _check_open"
         return self._keeper.capabilities
-
-    def pause(self, seconds: float) -> None:
-        """Wait by the connection's clock."""
-        until, never = self._clock.monotonic() + seconds, threading.Condition()
-        with never:
-            while (left := until - self._clock.monotonic()) > 0:
-                self._clock.wait(never, left)
 
     def shown(self, queue: str) -> Iterator[Delivery]:
         """Go through what is on a queue, and leave it there.

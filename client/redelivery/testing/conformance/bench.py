@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import pytest
 
 import redelivery
+from redelivery.clock import pass_time
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -192,11 +193,7 @@ class Bench:
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass: as long as it takes on a real clock, at once on a manual one."""
-        end = self.clock.monotonic() + seconds
-        nobody = threading.Condition()
-        with nobody:
-            while (left := end - self.clock.monotonic()) > 0:
-                self.clock.wait(nobody, left)
+        pass_time(self.clock, seconds)
 
     def beside(self, action: Callable[[], T]) -> Future[T]:
         """Run it on another thread, which the pair's clock counts in: time jumps on only when this one waits."""
