@@ -12,7 +12,7 @@ from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.decoding import decoded
 from redelivery_spark.isolation import suspicious
-from redelivery_spark.rows import batch_of, table_of
+from redelivery_spark.rows import batch_of, key_of, table_of
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Coordinator:
         again: list[Delivery] = []
         for delivery in taken:
             where = self._journal.knows(delivery)
-            key = (delivery.destination, delivery.identity, delivery.timestamp)
+            key = key_of(delivery)
             if self._intake.owes(key):
                 self._intake.keep(key, delivery)
             elif where is None:

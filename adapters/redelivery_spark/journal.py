@@ -18,7 +18,7 @@ from redelivery_spark.log.segments import KEPT, Segments, empty
 from redelivery_spark.log.state import FOLDER as STATES
 from redelivery_spark.log.state import Fact, State, States
 from redelivery_spark.memory import fact_of, recorded
-from redelivery_spark.rows import LoggedDelivery, identities_of, identity_of, rows_of, table_of
+from redelivery_spark.rows import LoggedDelivery, identities_of, identity_of, key_of, rows_of, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -58,9 +58,8 @@ class Journal:
         self._tickets = itertools.count()
         self._resumed = False
         self._grouped: dict[int, LoggedDelivery] = {}  # rows in groups, by ticket
-        self._number: int | None = (
-            None  # the batch on its way, its rows, and those of them that are known here
-        )
+        # The batch on its way, its rows, and those of them that are known here.
+        self._number: int | None = None
         self._table = empty()
         self._running: dict[Hashable, LoggedDelivery] = {}
         # Of what the broker may send again, once it does: rows that are here, and those of the last batches.
@@ -162,6 +161,10 @@ class Journal:
         self._intake.settle_kept(self._done_with())
         self.records.forget(names)
         self.records.forget_failures()
+        self._ended()
+
+    def _ended(self) -> None:
+        """Have no batch on its way any more."""
         self._number, self._table, self._running = None, empty(), {}
         self._here = None
 
@@ -223,7 +226,7 @@ class Journal:
         self.state.emptied, self.state.attempts = number, 0
         self.records.forget(self.records.verdicts()[0])
         self.records.forget_failures()
-        self._number, self._table, self._running = None, empty(), {}
+        self._ended()
         left = f"in {len(self.isolation.groups)} groups" if culprit is None else "alone"
         logger.warning(
             "batch %d is given up (%s): its %d messages are tried again %s",
@@ -261,7 +264,7 @@ class Journal:
         if self._here is None:
             self._here = self._looked_up()
         held, done = self._here
-        key = (delivery.destination, delivery.identity, delivery.timestamp)
+        key = key_of(delivery)
         return "held" if key in held else "done" if key in done else None
 
     def _looked_up(self) -> tuple[set[Hashable], set[Hashable]]:

@@ -23,6 +23,7 @@ __all__ = [
     "batch_of",
     "identities_of",
     "identity_of",
+    "key_of",
     "rows_of",
     "table_of",
 ]
@@ -75,6 +76,11 @@ def rows_of(table: pa.Table, numbers: Iterable[int]) -> list[Row]:
 def identity_of(row: Row) -> Hashable:
     """Return what a message is known by over deliveries: where it was sent, its id, and when."""
     return row["destination"], row["message_id"], row["timestamp"]
+
+
+def key_of(delivery: Delivery) -> Hashable:
+    """Return the same of a message that has arrived, as its row would have it."""
+    return delivery.destination, delivery.identity, delivery.timestamp
 
 
 def identities_of(table: pa.Table) -> list[Hashable]:

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadMaxBytes,
     ReadMaxRows,
-    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
@@ -124,8 +122,6 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         most = self._options.most_messages
         if isinstance(limit, ReadMaxRows):
             return min(most, int(limit.max_rows))
-        if isinstance(limit, ReadMinRows | ReadMaxBytes):
-            return most
         return most
 
     @staticmethod
