@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.connection import Connection
 from redelivery.core.dead_letter import arrived_whole
-from redelivery.core.events import Poisoned, Succeeded
+from redelivery.core.events import Poisoned, Released, Succeeded
 from redelivery.core.policy_map import RedeliveryPolicyMap
 from redelivery.core.recall import RETURN
 from redelivery.drive.arguments import single
@@ -195,6 +195,13 @@ class Intake(Connection):
         if self._source.ack == "commit":
             for key in keys:
                 self._owe(key, None, None)
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Have the broker give messages to others, uncounted."""
+        assert self._lists is not None, "begun"
+        for delivery in deliveries:
+            if delivery.state == "running":
+                self._lists.settle(delivery, Released(delivery))
 
     def refuse(self, delivery: Delivery, cause: Cause) -> None:
         """Have a message dead-lettered that does not get into the log."""
