@@ -1,4 +1,4 @@
-"""One round of this library's consumer: BROKER URI QUEUE N [WORKERS]. Prints JSON."""
+"""One round of this library's consumer: BROKER URI QUEUE N [WORKERS [SIZE]]. Prints JSON."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def main() -> None:
     """Consume, and print the rate and the CPU time of this process per message."""
     uri, queue, messages = sys.argv[2], sys.argv[3], int(sys.argv[4])
+    size = int(sys.argv[6]) if len(sys.argv) > 6 else 256
     turns, started = itertools.count(1), 0.0  # several workers may count at once
 
     def handle(message: Message) -> None:
@@ -25,7 +26,7 @@ def main() -> None:
         seen = next(turns)
         if seen == 1:
             started = time.perf_counter()
-        if len(message.body) != 256 or message.headers["xid"] is None:
+        if len(message.body) != size or message.headers["xid"] is None:
             raise ValueError("wrong message")
         if seen == messages:
             connection.stop()

@@ -1,4 +1,4 @@
-"""Fills a queue over AMQP: 256 B bodies, two properties, non-persistent. URL USER PASSWORD QUEUE N."""
+"""Fills a queue over AMQP: bodies of 256 B, two properties, non-persistent. URL USER PASSWORD QUEUE N [SIZE]."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Fill(MessagingHandler):
 
     def __init__(self, *arguments: str) -> None:
         super().__init__()
-        self.url, self.user, self.password, self.queue, messages = arguments
+        self.url, self.user, self.password, self.queue, messages, *size = arguments
+        self.body = b"x" * int(size[0] if size else 256)
         self.left = self.unconfirmed = int(messages)
 
     def on_start(self, event: Any) -> None:
@@ -36,7 +37,7 @@ class Fill(MessagingHandler):
     def on_sendable(self, event: Any) -> None:
         """Send."""
         while event.sender.credit and self.left:
-            message = Message(body=b"x" * 256, durable=False)
+            message = Message(body=self.body, durable=False)
             message.inferred = True
             message.properties = {"xid": f"k{self.left}", "xtype": "order.created"}
             event.sender.send(message)
