@@ -48,6 +48,8 @@ class SparkRun:
     def __post_init__(self) -> None:
         self.out = self.folder / "out"
         self.wal = self.folder / "wal"
+        self.times = self.folder / "times"
+        self.times.mkdir()
 
     def config(self) -> dict[str, Any]:
         """What the process is told."""
@@ -70,7 +72,7 @@ class SparkRun:
         return subprocess.Popen(
             [sys.executable, "-m", "integration.spark_query", str(path)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "REDELIVERY_TIMES": str(self.times)},
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -111,6 +113,14 @@ class SparkRun:
         if self.sink == "files":
             return Counter(body for name in self._committed() for body in _column(name))
         return Counter(body for name in self.out.rglob("*.parquet") for body in _column(name))
+
+    def attempts(self) -> dict[str, list[float]]:
+        """When each message that is not good was tried, on the wall's clock, by the delivery's number."""
+        lines = [line.split() for path in self.times.iterdir() for line in path.read_text().splitlines()]
+        found: dict[str, dict[int, float]] = {}
+        for body, count, at in lines:
+            found.setdefault(body, {}).setdefault(int(count), float(at))
+        return {body: [at for _, at in sorted(counts.items())] for body, counts in found.items()}
 
     def _committed(self) -> Sequence[Path]:
         """The files of Spark's own sink that its log knows."""

@@ -1,0 +1,66 @@
+"""A query that has nothing to do for long: its connection lives, and what waits comes when its delay is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+
+from integration.eventually import eventually
+from integration.spark_run import SparkRun, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.conftest import Session
+    from integration.proxy import LinkProxy
+
+IDLE = float(os.environ.get("REDELIVERY_SPARK_IDLE", "20"))  # seconds
+LATE = 5.0  # seconds: a trigger of one, maxWait, and a batch on a machine that does other things too
+PEERS = [("artemis", "stomp"), ("artemis", "amqp")]
+
+
+@pytest.mark.parametrize("peer", PEERS, ids="-".join)
+def test_a_message_waits_while_nothing_else_happens(
+    session: Session,
+    peer: tuple[str, str],
+    unique_queue: str,
+    tmp_path: Path,
+    make_proxy: Callable[..., LinkProxy],
+) -> None:
+    """Heart-beats of 2 s keep one connection alive between two batches, and the redelivery is on time."""
+    broker = session.broker(peer[0])
+    proxy = make_proxy(broker.ports[peer[1]])
+    run = SparkRun(
+        tmp_path,
+        broker,
+        peer[1],
+        unique_queue,
+        options={"maxWait": "500"},
+        uri={
+            "port": proxy.port,
+            "jms__redeliveryPolicy__initialRedeliveryDelay": int(IDLE * 1000),
+            "redelivery__heartbeat": 2000,
+        },
+        more={"trigger": "1 second"},
+    )
+    process = run.begin()
+    try:
+        fill(broker, peer[1], unique_queue, [b"once-1-"])
+        eventually(lambda: len(run.attempts().get("once-1-", [])) == 2, IDLE + 120, interval=1.0)
+        first, second = run.attempts()["once-1-"]
+        eventually(lambda: run.out.exists() and run.bodies() == {"once-1-": 1}, 60, interval=1.0)
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    print(
+        f"\n{broker.name} over {peer[1]}: idle for {IDLE:g} s, redelivered {second - first - IDLE:.2f} s late"
+    )
+    assert 0 <= second - first - IDLE <= LATE
+    assert proxy.links_ever == 1, "it has never connected again"
