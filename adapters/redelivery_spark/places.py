@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import StructField, StructType
 
@@ -31,8 +31,8 @@ def marked(schema: StructType, wal_dir: str, handlers: Sequence[str] = ()) -> St
 def handlers_of(df: DataFrame) -> list[str]:
     """Return the marks of the handlers that have had the rows of a DataFrame, as far as it tells."""
     told = ((field.metadata or {}).get(HANDLERS) for field in df.schema.fields)
-    found = [[str(mark) for mark in each] for each in told if isinstance(each, list)]
-    return max(found, key=len, default=[])
+    found = [cast("list[str]", each) for each in told if isinstance(each, list)]
+    return max(found, key=len, default=list[str]())
 
 
 def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:

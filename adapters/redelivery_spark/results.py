@@ -18,8 +18,7 @@ def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows, each a tuple, list, dict, Row or single value. Raises RedeliveryError if one does not fit."""
     names = schema.names
     rows = [_values(each, names) for each in made]
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    arrays = [_array(list(column), field) for column, field in zip(columns, schema, strict=True)]
+    arrays = [_array([row[at] for row in rows], field) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -39,14 +38,15 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
 
 
 def _values(made: object, names: list[str]) -> tuple[Any, ...]:
+    kind = type(made).__name__
     if isinstance(made, dict):
         return tuple(cast("Mapping[str, Any]", made).get(name) for name in names)
     if isinstance(made, tuple | list):
-        values = tuple(cast("Sequence[Any]", made))
+        values = tuple(cast("list[Any]", made))
         if len(values) == len(names):
             return values
     elif len(names) == 1:
         return (made,)
     raise RedeliveryError(
-        f"the handler returned {type(made).__name__}, which does not fit the {len(names)} columns of result="
+        f"the handler returned {kind}, which does not fit the {len(names)} columns of result="
     )

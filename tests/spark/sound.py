@@ -67,7 +67,12 @@ class Plain(MemoryFileSystem):
     """Has no way of its own to write a whole object: as SFTP and HDFS are in fsspec."""
 
     protocol = "plain"
-    pipe_file = AbstractFileSystem.pipe_file
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: Any) -> None:
+        """Write an object."""
+        AbstractFileSystem.pipe_file(self, path, value, mode=mode, **kwargs)
+
+    pipe_file.__module__ = AbstractFileSystem.__module__
 
 
 def register() -> None:

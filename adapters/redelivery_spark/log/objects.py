@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.log.who import who
@@ -131,8 +131,9 @@ class Objects:
         return files, root.rstrip("/")
 
 
-def _put(files: AbstractFileSystem) -> Callable[..., Any]:
-    return getattr(type(files), "_pipe_file" if files.async_impl else "pipe_file")
+def _put(files: AbstractFileSystem) -> Callable[..., object]:
+    found: Callable[..., object] = getattr(type(files), "_pipe_file" if files.async_impl else "pipe_file")
+    return found
 
 
 def _parameters(files: AbstractFileSystem) -> Iterable[str]:

@@ -117,4 +117,7 @@ class States:
 
 
 def _fact(told: dict[str, Any] | None) -> Fact | None:
-    return None if told is None else Fact(**(told | {"entry": Entry(**told["entry"])}))
+    if told is None:
+        return None
+    entry = Entry(**told.pop("entry"))
+    return Fact(entry, **told)

@@ -41,9 +41,11 @@ class Store(Protocol):
 
     def holder(self) -> str:
         """Say who has taken the lock last."""
+        ...
 
     def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
         """Write a file that nobody else can have written before, whole or not at all; False: somebody was first."""
+        ...
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None."""
@@ -53,6 +55,7 @@ class Store(Protocol):
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in order, as `folder/name`."""
+        ...
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, those that are gone already too."""
