@@ -10,7 +10,7 @@ from redelivery_spark.coordinator import Coordinator
 from redelivery_spark.intake import Intake
 from redelivery_spark.journal import FOLDERS, Journal
 from redelivery_spark.log.ledger import LogLedger
-from redelivery_spark.log.store import prepared
+from redelivery_spark.log.store import LogTaken, prepared
 from redelivery_spark.redeliveries import Redeliveries
 
 if TYPE_CHECKING:
@@ -60,11 +60,23 @@ def _built(options: SourceOptions, store: Store, unlock: Callable[[], None]) -> 
                 intake.clock,
             )
 
-        journal = Journal(store, redeliveries, intake.clock, intake)
+        journal = _journal(store, redeliveries, intake)
     except BaseException:
         intake.close()
         raise
     return Coordinator(options, intake, journal, unlock)
+
+
+def _journal(store: Store, redeliveries: Callable[[], Redeliveries], intake: Intake) -> Journal:
+    try:
+        return Journal(store, redeliveries, intake.clock, intake)
+    except (
+        LogTaken
+    ):  # by an older runner that has not ended, or by another start: whose log it is shows in a moment
+        raise LogInUse(
+            f"walDir={store.url} is being written by another start of a query ({store.holder()})",
+            option="walDir",
+        ) from None
 
 
 def _locked(store: Store) -> Callable[[], None]:

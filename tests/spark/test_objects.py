@@ -16,7 +16,9 @@ from tests.spark.query import Query
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.log.records import Records, Refusal
+from redelivery_spark.log.state import State, States
 from redelivery_spark.log.store import LogTaken, Store, prepared, store_at
+from redelivery_spark.opening import LogInUse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,6 +170,27 @@ def test_a_runner_that_stood_still_while_it_published(
         with pytest.raises(LogTaken):
             old.step()
         assert redelivery_broker.depth("orders") == 3
+
+
+def test_two_starts_at_once(redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them is refused for now, and can try again."""
+    load = States.load
+    with (
+        Query(redelivery_broker, "sound://bucket/log") as one,
+        Query(redelivery_broker, "sound://bucket/log") as two,
+    ):
+
+        def late(states: States) -> State | None:
+            found = load(states)
+            monkeypatch.undo()
+            two.start()
+            return found
+
+        monkeypatch.setattr(States, "load", late)
+        with pytest.raises(LogInUse, match="is being written by another start of a query"):
+            one.start()
+        two.die()
+        one.start()
 
 
 def test_two_verdicts_at_once(store: Store) -> None:
