@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["foreach_batch"]
+
+logger = logging.getLogger("redelivery.spark")
+STOPPED = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+    "SPARK_JOB_CANCELLED",
+    "cancelled part of cancelled job group",
+    "cancelled because SparkContext was shut down",
+)
+"""What Spark says of a write that `query.stop()`, or the end of its session, has interrupted."""
 
 
 def foreach_batch(
@@ -35,10 +47,24 @@ def foreach_batch(
         try:
             write(df, batch_id)
         except Exception as error:
-            records.fail(batch_id, _brief(error))
+            if not _stopped(error):
+                _tell(records, batch_id, error)
             raise
 
     return guarded
+
+
+def _tell(records: Records, batch_id: int, error: Exception) -> None:
+    try:
+        records.fail(batch_id, _brief(error))
+    except Exception as told:  # noqa: BLE001 - the sink's error is the one that matters
+        logger.warning("batch %d failed, and the log could not be told: %s", batch_id, Cause.of(told).text)
+
+
+def _stopped(error: Exception) -> bool:
+    """Whether a write failed because its query was stopped, or its job cancelled: no row of it is to blame for that."""
+    text = str(error)
+    return any(name in text for name in STOPPED)
 
 
 def _brief(error: Exception) -> str:

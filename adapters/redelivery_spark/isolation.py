@@ -68,7 +68,7 @@ class Isolation:
         """Take the rows of a batch that went through: they are no suspects, and the world is in order."""
         self._leave(rows)
         self.barren = 0
-        self.last = set()
+        self.last = set[int]()
 
     def failed(self, rows: Sequence[int], fanout: int) -> int | None:
         """Take the rows of a batch that failed. Return the one that was alone in it, or None: they wait in groups."""

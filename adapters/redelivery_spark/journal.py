@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery_spark.intake import Intake
-    from redelivery_spark.log.store import Folder
+    from redelivery_spark.log.store import Store
     from redelivery_spark.redeliveries import Redeliveries
 
 __all__ = ["FOLDERS", "Journal"]
@@ -41,17 +41,16 @@ class Journal:
     """Rows and batches of one log. One thread; its process has the log's lock."""
 
     def __init__(
-        self, store: Folder, redeliveries: Callable[[], Redeliveries], clock: Clock, intake: Intake
+        self, store: Store, redeliveries: Callable[[], Redeliveries], clock: Clock, intake: Intake
     ) -> None:
         for folder in FOLDERS:
             store.sweep(folder)
-        self.segments = Segments(store)
-        self.records = Records(store)
         self._states = States(store)
+        self.segments = Segments(store, self._states.check)
+        self.records = Records(store)
         found = self._states.load()
         self.state = found or State(log=uuid.uuid4().hex)
-        if found is None:
-            self._states.publish(self.state)
+        self._states.publish(self.state)  # the log is this start's from now on
         self._make = redeliveries
         self._intake = intake
         self._clock = clock
@@ -144,6 +143,7 @@ class Journal:
             self._settle_rows(stale=stale)
         elif stale:
             self.save()
+        self.records.forget_failures()  # of the empty replay of a batch that was given up, too
         self.segments.drop_settled(number)
 
     def _settle_rows(self, *, stale: bool) -> None:
@@ -160,7 +160,6 @@ class Journal:
         self.state.totals["accepted"] += table.num_rows
         self._intake.settle_kept(self._done_with())
         self.records.forget(names)
-        self.records.forget_failures()
         self._ended()
 
     def _ended(self) -> None:

@@ -10,16 +10,22 @@ from redelivery_spark.coordinator import Coordinator
 from redelivery_spark.intake import Intake
 from redelivery_spark.journal import FOLDERS, Journal
 from redelivery_spark.log.ledger import LogLedger
-from redelivery_spark.log.store import store_at
+from redelivery_spark.log.store import LogTaken, prepared
 from redelivery_spark.redeliveries import Redeliveries
 
 if TYPE_CHECKING:
-    from redelivery_spark.log.store import Folder
+    from collections.abc import Callable
+
+    from redelivery_spark.log.store import Store
     from redelivery_spark.options import SourceOptions
 
-__all__ = ["opened"]
+__all__ = ["LogInUse", "opened"]
 
 PATIENCE = 10.0  # seconds for the runner of the query's last start to end, which has the lock until then
+
+
+class LogInUse(ConfigurationError):
+    """The log is locked: by another query, or by the runner of a Spark that was killed, which ends by itself."""
 
 
 def opened(options: SourceOptions) -> Coordinator:
@@ -27,11 +33,19 @@ def opened(options: SourceOptions) -> Coordinator:
 
     Raises:
         ConfigurationError: the log cannot be used.
+        LogInUse: somebody has it.
         RedeliveryError: the broker cannot be reached, or refuses.
     """
-    store = store_at(options.wal_dir)
-    store.prepare(*FOLDERS)
-    lock = _locked(store)
+    store = prepared(options.wal_dir, *FOLDERS)
+    unlock = _locked(store)
+    try:
+        return _built(options, store, unlock)
+    except BaseException:
+        unlock()
+        raise
+
+
+def _built(options: SourceOptions, store: Store, unlock: Callable[[], None]) -> Coordinator:
     intake = Intake(options)
     try:
         intake.begin()
@@ -46,21 +60,32 @@ def opened(options: SourceOptions) -> Coordinator:
                 intake.clock,
             )
 
-        journal = Journal(store, redeliveries, intake.clock, intake)
+        journal = _journal(store, redeliveries, intake)
     except BaseException:
         intake.close()
-        store.unlock(lock)
         raise
-    return Coordinator(options, intake, journal, lambda: store.unlock(lock))
+    return Coordinator(options, intake, journal, unlock)
 
 
-def _locked(store: Folder) -> int:
+def _journal(store: Store, redeliveries: Callable[[], Redeliveries], intake: Intake) -> Journal:
+    try:
+        return Journal(store, redeliveries, intake.clock, intake)
+    except (
+        LogTaken
+    ):  # by an older runner that has not ended, or by another start: whose log it is shows in a moment
+        raise LogInUse(
+            f"walDir={store.url} is being written by another start of a query ({store.holder()})",
+            option="walDir",
+        ) from None
+
+
+def _locked(store: Store) -> Callable[[], None]:
     deadline = time.monotonic() + PATIENCE
-    while (lock := store.lock()) is None:
+    while (unlock := store.lock()) is None:
         if time.monotonic() > deadline:
-            raise ConfigurationError(
-                f"walDir={store.path} is in use by another query ({store.holder()}): each query needs a log of its own",
+            raise LogInUse(
+                f"walDir={store.url} is in use by another query ({store.holder()}): each query needs a log of its own",
                 option="walDir",
             )
         time.sleep(0.1)
-    return lock
+    return unlock

@@ -36,7 +36,8 @@ class SparkOption(NamedTuple):
 TABLE: tuple[SparkOption, ...] = (
     SparkOption("url", "text", "", "Connection URI, with the options of every other consumer. Required."),
     SparkOption("destination", "text", "", "What to consume, as for `connection.consumer`. Required."),
-    SparkOption("walDir", "text", "", "Folder of the write-ahead log, which all executors share. Required."),
+    SparkOption("walDir", "text", "", "Where the write-ahead log is: a folder, or an object store's URL, that all "
+                "executors share. Required."),
     SparkOption("ack", "choice", "wal", "When the broker lets go of a message: when it is in the log, or "
                 "when its batch is committed.", choices=("wal", "commit")),
     SparkOption("consumers", "choice", "driver", "Who consumes.", choices=("driver", "executors")),

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql.types import StructField, StructType
 
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame
 
-__all__ = ["marked", "wal_dir_of"]
+__all__ = ["handlers_of", "marked", "wal_dir_of"]
 
 WAL_DIR = "redelivery.walDir"
+HANDLERS = "redelivery.handlers"
 
 
-def marked(schema: StructType, wal_dir: str) -> StructType:
-    """Return a schema whose first column tells where the log is."""
+def marked(schema: StructType, wal_dir: str, handlers: Sequence[str] = ()) -> StructType:
+    """Return a schema whose first column tells where the log is, and which handlers have had the rows."""
     first, *others = schema.fields
     told = {**(first.metadata or {}), WAL_DIR: wal_dir}
+    if handlers:
+        told[HANDLERS] = list(handlers)
     return StructType([StructField(first.name, first.dataType, first.nullable, told), *others])
+
+
+def handlers_of(df: DataFrame) -> list[str]:
+    """Return the marks of the handlers that have had the rows of a DataFrame, as far as it tells."""
+    told = ((field.metadata or {}).get(HANDLERS) for field in df.schema.fields)
+    found = [cast("list[str]", each) for each in told if isinstance(each, list)]
+    return max(found, key=len, default=list[str]())
 
 
 def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:

@@ -70,7 +70,7 @@ def batch_of(
 
 def rows_of(table: pa.Table, numbers: Iterable[int]) -> list[Row]:
     """Return some rows of a segment."""
-    return cast("list[Row]", table.take(pa.array(list(numbers), pa.int64())).to_pylist())
+    return table.take(pa.array(list(numbers), pa.int64())).to_pylist()
 
 
 def identity_of(row: Row) -> Hashable:
@@ -120,7 +120,7 @@ def _typed(headers: Mapping[str, Any]) -> str | None:
 def _untyped(text: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {} if text is None else json.loads(text)
     return {
-        name: base64.b64decode(value["bytes"]) if isinstance(value, dict) else value
+        name: base64.b64decode(cast("dict[str, str]", value)["bytes"]) if isinstance(value, dict) else value
         for name, value in found.items()
     }
 

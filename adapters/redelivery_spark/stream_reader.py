@@ -32,6 +32,10 @@ __all__ = ["RedeliveryStreamReader", "SegmentSlice"]
 ROWS = 10_000  # in one Arrow batch that a task hands to Spark
 
 
+def _end(*_: object) -> None:
+    sys.exit(0)
+
+
 class SegmentSlice(InputPartition):
     """Some rows of a batch. Holds paths and numbers, and nothing secret."""
 
@@ -114,7 +118,7 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
             if threading.current_thread() is threading.main_thread():
                 # Spark ends the runner with SIGTERM and does not call stop() by itself.
                 with contextlib.suppress(ValueError):
-                    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+                    signal.signal(signal.SIGTERM, _end)
         return self._coordinator
 
     def _most(self, limit: object) -> int:

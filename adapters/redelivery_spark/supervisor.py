@@ -17,8 +17,12 @@ __all__ = ["run"]
 
 logger = logging.getLogger("redelivery.spark")
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0  # seconds between starts: doubled while no batch goes through
-HOPELESS = ("ConfigurationError", "AdapterError")
-"""What another start does not mend."""
+HOPELESS = (
+    "redelivery.errors.ConfigurationError:",
+    "redelivery.errors.AdapterError:",
+    "redelivery_spark.log.store.LogTaken:",
+)
+"""What another start does not mend, as a Python traceback names it: our own classes, and nobody else's."""
 
 
 def run(start_query: Callable[[], StreamingQuery], *, max_restarts: int | None = None) -> StreamingQuery:
@@ -41,15 +45,23 @@ def run(start_query: Callable[[], StreamingQuery], *, max_restarts: int | None =
             query.awaitTermination()
         except StreamingQueryException as error:
             text = str(error)
-            if any(f"{name}:" in text for name in HOPELESS) or restarts == max_restarts:
+            if any(name in text for name in HOPELESS) or restarts == max_restarts:
                 raise
-            progressed = query.lastProgress is not None
-            pause = FIRST_PAUSE if progressed else min(pause * 2, LAST_PAUSE)
+            pause = FIRST_PAUSE if _progressed(query) else min(pause * 2, LAST_PAUSE)
             restarts += 1
             logger.warning("the query failed (%s); start %d in %.1f s", _brief(text), restarts + 1, pause)
-            threading.Event().wait(pause)
+            _rest(pause)
         else:
             return query
+
+
+def _rest(pause: float) -> None:
+    threading.Event().wait(pause)
+
+
+def _progressed(query: StreamingQuery) -> bool:
+    """Whether messages have gone through: a batch that is replayed without its rows always does."""
+    return any(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 
 def _brief(text: str) -> str:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["Classifier", "checked_errors"]
 
 
+Kind = Literal["discard", "defer", "fail", "poison"]
+
+
 class _Rule(NamedTuple):
     what: Literal["discard", "defer", "retry", "poison"]
     delay: float | None = None
@@ -132,6 +135,11 @@ class Classifier:
                 return Deferred(delivery, _delay(told, rule), cause)
             case _:
                 return Failed(delivery, cause, rule.policy)
+
+    def verdict(self, error: Exception) -> tuple[Kind, Cause, float]:
+        """Return what becomes of a message whose handler raises this (`fail`: what its policy says), why, and when."""
+        told, rule = self._decide(error)
+        return "fail" if rule.what == "retry" else rule.what, Cause.of(told), _delay(told, rule)
 
     def _decide(self, error: Exception) -> tuple[Exception, _Rule]:
         """Return the rule for an exception, and which exception of a group it is for."""

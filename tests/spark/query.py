@@ -32,7 +32,7 @@ class KillsQuery(BaseException):
 class Query:
     """One query over one log and one checkpoint; `output` is what its sink has, batch by batch."""
 
-    def __init__(self, broker: MemoryBroker, wal_dir: Path, **options: object) -> None:
+    def __init__(self, broker: MemoryBroker, wal_dir: Path | str, **options: object) -> None:
         uri = options.pop("uri", "")
         given = {
             "url": f"{broker.uri}?{uri}",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from redelivery_spark.log.store import Folder
+    from redelivery_spark.log.store import Store
 
 __all__ = ["FAILURES", "VERDICTS", "Records", "Refusal"]
 
@@ -34,7 +34,7 @@ class Refusal:
 class Records:
     """Verdicts and failures of one log."""
 
-    def __init__(self, store: Folder) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def judge(self, name: str, refused: Mapping[str, Refusal]) -> Mapping[str, Refusal]:

@@ -11,7 +11,9 @@ from redelivery.errors import RedeliveryError
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
-    from redelivery_spark.log.store import Folder
+    from collections.abc import Callable
+
+    from redelivery_spark.log.store import Store
 
 __all__ = ["FOLDER", "KEPT", "Segments", "empty", "read_table", "written"]
 
@@ -21,10 +23,12 @@ KEPT = 3
 
 
 class Segments:
-    """The batches of one log, by number."""
+    """The batches of one log, by number. `check` raises LogTaken if the log is somebody else's by now."""
 
-    def __init__(self, store: Folder) -> None:
+    def __init__(self, store: Store, check: Callable[[], None]) -> None:
         self._store = store
+        self._check = check
+        self._found: list[int] | None = None  # only who owns the log writes any
 
     def name(self, number: int) -> str:
         """Return the file of a batch."""
@@ -32,15 +36,25 @@ class Segments:
 
     def numbers(self) -> list[int]:
         """Return which batches there are."""
-        return [int(name.rpartition("/")[2][:12]) for name in self._store.names(FOLDER)]
+        if self._found is None:
+            self._found = [int(name.rpartition("/")[2][:12]) for name in self._store.names(FOLDER)]
+        return self._found
 
     def exists(self, number: int) -> bool:
         """Whether this batch has been published."""
         return number in self.numbers()
 
     def publish(self, number: int, rows: pa.Table) -> bool:
-        """Publish a batch, durably; False: it is there already, and what is there counts."""
-        return self._store.publish(self.name(number), written(rows))
+        """Publish a batch, durably; False: it is there already, and what is there counts.
+
+        Raises LogTaken: then it does not count, and no message of it may be let go of.
+        """
+        self._check()
+        if not self._store.publish(self.name(number), written(rows)):
+            return False
+        self._check()  # again: this process may have stood still in between
+        self._found = sorted({*self.numbers(), number})
+        return True
 
     def read(self, number: int) -> pa.Table:
         """Return the rows of a batch. Raises RedeliveryError if it is gone."""
@@ -48,7 +62,9 @@ class Segments:
 
     def drop_settled(self, number: int) -> None:
         """Remove settled batches, but for the last few."""
-        self._store.remove(self.name(each) for each in self.numbers() if each <= number - KEPT)
+        old = [each for each in self.numbers() if each <= number - KEPT]
+        self._store.remove(map(self.name, old))
+        self._found = [each for each in self.numbers() if each not in old]
 
 
 def empty() -> pa.Table:
@@ -64,7 +80,7 @@ def written(rows: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def read_table(store: Folder, name: str) -> pa.Table:
+def read_table(store: Store, name: str) -> pa.Table:
     """Return the rows of a file. Raises RedeliveryError if it is gone."""
     path = store.local(name)
     try:

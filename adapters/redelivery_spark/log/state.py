@@ -1,22 +1,25 @@
 """What the log knows beyond its batches: rows that wait, their counts, groups of suspects, totals.
 
-Published whole under a new number; the newest that is there counts, and the one before it is removed.
+Published whole under a new number, which only one can; the newest that is there counts, and those before are removed.
+A start publishes one at once: from then on, an older runner that comes back finds its next number taken.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.ledger import Entry
 from redelivery.errors import RedeliveryError
 from redelivery_spark.log.segments import empty, read_table, written
+from redelivery_spark.log.store import taken
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from redelivery_spark.log.store import Folder
+    from redelivery_spark.log.store import Store
 
 __all__ = ["FOLDER", "Fact", "State", "States"]
 
@@ -61,49 +64,60 @@ class State:
 class States:
     """The states of one log, of which the newest counts."""
 
-    def __init__(self, store: Folder) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._number = 0
 
     def load(self) -> State | None:
         """Return the newest state, or None in a log that is new. Raises RedeliveryError if it cannot be read."""
-        names = [name for name in self._store.names(FOLDER) if name.endswith(".json")]
+        names = self._published()
         if not names:
             return None
         self._number = int(names[-1].rpartition("/")[2][:12])
         content = self._store.read(names[-1])
         try:
             told: dict[str, Any] = json.loads(content or b"")
+            del told["by"]
+            table: str | None = told.pop("table")
             told["facts"] = [_fact(each) for each in told["facts"]]
             state = State(**told)
         except (KeyError, TypeError, ValueError) as error:
             raise RedeliveryError(f"the write-ahead log's {names[-1]} cannot be read: {error!r}") from None
-        if state.facts:
-            state.rows = read_table(self._store, self._rows_name(self._number))
+        if table is not None:
+            state.rows = read_table(self._store, table)
         return state
 
     def publish(self, state: State) -> None:
-        """Write a state durably, and remove those before it. Raises RedeliveryError."""
+        """Write a state durably, and remove those before it. Raises LogTaken: somebody else has written this number."""
         number = self._number + 1
-        if state.facts:
-            self._store.remove([self._rows_name(number)])  # of one that died before it wrote the rest
-            self._store.publish(self._rows_name(number), written(state.rows))
+        table = f"{FOLDER}/{number:012d}-{uuid.uuid4().hex}.arrow" if state.facts else None
+        if table is not None:  # under a name that no other writer of this number has
+            self._store.publish(table, written(state.rows))
         told = {name: getattr(state, name) for name in State.__slots__ if name not in ("rows", "facts")}
+        told["table"] = table
         told["facts"] = [None if fact is None else asdict(fact) for fact in state.facts]
+        told["by"] = uuid.uuid4().hex  # or the same state of two writers would be taken for one's own
         if not self._store.publish(self._json_name(number), json.dumps(told).encode()):
-            raise RedeliveryError("the write-ahead log is being written by somebody else")
+            raise taken(self._store)
         self._number = number
         old = (name for name in self._store.names(FOLDER) if int(name.rpartition("/")[2][:12]) < number)
         self._store.remove(old)
+
+    def check(self) -> None:
+        """See that nobody has written a newer state. Raises LogTaken."""
+        if self._json_name(self._number) != max(self._published(), default=""):
+            raise taken(self._store)
+
+    def _published(self) -> list[str]:
+        return [name for name in self._store.names(FOLDER) if name.endswith(".json")]
 
     @staticmethod
     def _json_name(number: int) -> str:
         return f"{FOLDER}/{number:012d}.json"
 
-    @staticmethod
-    def _rows_name(number: int) -> str:
-        return f"{FOLDER}/{number:012d}.arrow"
-
 
 def _fact(told: dict[str, Any] | None) -> Fact | None:
-    return None if told is None else Fact(**(told | {"entry": Entry(**told["entry"])}))
+    if told is None:
+        return None
+    entry = Entry(**told.pop("entry"))
+    return Fact(entry, **told)

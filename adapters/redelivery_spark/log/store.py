@@ -1,126 +1,70 @@
-"""A folder as the log needs it: what is published is whole, durable, and published by one only."""
+"""Where the log is: what is published there is whole, durable, and published by one only."""
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import os
-import socket
-import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery_spark.log.folder import Folder
+from redelivery_spark.log.probe import why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["Folder", "store_at"]
-
-_LOCK = "lock"
+__all__ = ["LogTaken", "Store", "prepared", "store_at", "taken"]
 
 
-class Folder:
-    """A folder on a local disk, or on NFS: exclusive creation is a hard link, which only one can make.
+class LogTaken(RedeliveryError):
+    """Another start of a query has taken the log over: this one must end, and has written nothing since."""
 
-    Names may have one `/`. Picklable: it holds nothing but its path.
+
+class Store(Protocol):
+    """A place for files that all processes of a query reach by the same name. Names may have one `/`.
+
+    Picklable: it holds nothing but where it is, and no credentials. Whatever is not said here raises OSError, or what
+    the library of an object store has in its place.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __repr__(self) -> str:
-        return f"Folder({self.path!r})"
+    url: str
 
     def prepare(self, *folders: str) -> None:
-        """Make the folder, and those in it. Raises ConfigurationError."""
-        try:
-            for each in ("", *folders):
-                (Path(self.path) / each).mkdir(parents=True, exist_ok=True)
-            probe = f"probe-{uuid.uuid4().hex}"
-            if not self.publish(probe, b"") or self.publish(probe, b""):
-                raise ConfigurationError(
-                    f"walDir={self.path}: a name can be taken twice there, so attempts of one task would overwrite "
-                    "each other's messages; use another file system",
-                    option="walDir",
-                )
-            self.remove([probe])
-        except OSError as error:
-            raise ConfigurationError(
-                f"walDir={self.path} cannot be written: {error.strerror or error}", option="walDir"
-            ) from None
+        """Make the place, and the folders in it."""
 
-    def lock(self) -> int | None:
-        """Take the lock of the whole log; None: somebody has it. It ends with the process, or with `unlock`."""
-        handle = os.open(Path(self.path) / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(handle)
-            return None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
-        return handle
+    def lock(self) -> Callable[[], None] | None:
+        """Take the lock of the whole log, and return what gives it back; None: somebody has it.
 
-    def unlock(self, handle: int) -> None:
-        """Give the lock back."""
-        os.close(handle)
+        A place without locks lets everybody in: that only the newest start writes is not the lock's doing, but that of
+        the numbers of states, each of which can be published once.
+        """
 
     def holder(self) -> str:
-        """Say who has the lock."""
-        with contextlib.suppress(OSError):
-            return (Path(self.path) / _LOCK).read_text() or "another process"
-        return "another process"
+        """Say who has taken the lock last."""
+        ...
 
     def publish(self, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
         """Write a file that nobody else can have written before, whole or not at all; False: somebody was first."""
-        target = Path(self.path) / name
-        temporary = target.parent / f".{target.name}.{uuid.uuid4().hex}.tmp"
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-            try:
-                os.link(temporary, target)
-            except FileExistsError:
-                return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        if durable:
-            _sync(target.parent)
-        return True
+        ...
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, or None."""
-        try:
-            return (Path(self.path) / name).read_bytes()
-        except FileNotFoundError:
-            return None
 
     def local(self, name: str) -> str | None:
         """Return the path of a file that can be mapped into memory here, or None where there is no such thing."""
-        return str(Path(self.path) / name)
 
     def names(self, folder: str) -> list[str]:
         """Return the names of the files in a folder, in order, as `folder/name`."""
-        found = (Path(self.path) / folder).iterdir()
-        return sorted(f"{folder}/{each.name}" for each in found if not each.name.startswith("."))
+        ...
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files, those that are gone already too."""
-        for name in names:
-            (Path(self.path) / name).unlink(missing_ok=True)
 
     def sweep(self, folder: str) -> None:
         """Remove what writers that died have left behind in a folder. Only for who has the lock."""
-        for each in (Path(self.path) / folder).glob(".*.tmp"):
-            each.unlink(missing_ok=True)
 
 
-def store_at(url: str) -> Folder:
+def store_at(url: str) -> Store:
     """Return the store that `walDir` names. No I/O. Raises ConfigurationError."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
@@ -132,16 +76,40 @@ def store_at(url: str) -> Folder:
                 option="walDir",
             )
         return Folder(path)
-    raise ConfigurationError(
-        f"walDir={url}: the log needs a folder that the driver and all executors share; {parts.scheme}:// is not "
-        "supported yet",
-        option="walDir",
-    )
+    if parts.password is not None or parts.query:
+        raise ConfigurationError(
+            f"walDir={parts.scheme}://…: no password or option belongs into it, as plans show it; the store's own "
+            "configuration (environment, instance role, fsspec's files) has them",
+            option="walDir",
+        )
+    from redelivery_spark.log.objects import Objects  # noqa: PLC0415 - fsspec, which a folder needs none of
+
+    return Objects(url)
 
 
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def prepared(url: str, *folders: str) -> Store:
+    """Return the store that `walDir` names, once it has shown that it can hold a log. Raises ConfigurationError."""
+    store = store_at(url)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        store.prepare(*folders)
+        reason = why_not(store)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001 - each object store has its own
+        said = getattr(error, "strerror", None) or str(error).split("\n", 1)[0][:200] or type(error).__name__
+        raise ConfigurationError(f"walDir={url} cannot be written: {said}", option="walDir") from None
+    if reason is not None:
+        raise ConfigurationError(
+            f"walDir={url} cannot hold a log: {reason}, so that attempts of one task would overwrite each other's "
+            "messages; use another store, or a version of its library that creates exclusively",
+            option="walDir",
+        )
+    return store
+
+
+def taken(store: Store) -> LogTaken:
+    """Return the error for who finds that it is not the newest start any more."""
+    return LogTaken(
+        f"the log {store.url} has been taken over by another start of a query ({store.holder()}); this one ends: each "
+        "query needs a walDir of its own"
+    )

@@ -1,0 +1,88 @@
+"""What a handler's verdict is called: alike in each attempt and after a restart, different for two handlers."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, cast
+
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["mark_of", "rows_mark"]
+
+_PLAIN = (str, bytes, int, float, bool, complex, type(None))
+_DEEPEST = 5  # functions that hold functions
+
+
+def mark_of(handler: object, name: str | None, columns: str, before: Sequence[str]) -> str:
+    """Return a handler's mark.
+
+    `name`: what the user calls it; None: it is told by its qualified name, and by the plain values that it was made
+    with, as two functions of one factory, two lambdas or two partials differ in nothing else. `columns`: what it
+    returns. `before`: the marks of the handlers that have had the rows already. Raises ConfigurationError.
+    """
+    if name is not None:
+        if not name.strip():
+            raise ConfigurationError("process: name= is empty", option="name")
+        mark = _digest(f"name {name}")
+        if mark in before:
+            raise ConfigurationError(
+                f"process: name={name!r} is that of another handler of the same rows already; each needs its own",
+                option="name",
+            )
+        return mark
+    told = f"{_told(handler, _DEEPEST)} {columns}"
+    mark, number = _digest(told), 1
+    while mark in before:
+        number += 1
+        mark = _digest(f"{told} {number}")
+    return mark
+
+
+def rows_mark(ids: Iterable[object]) -> str:
+    """Return what tells the rows of a task from those of another use of its handler; their order is of no matter."""
+    return _digest("\n".join(sorted(map(str, ids))))
+
+
+def _digest(text: str) -> str:
+    return f"{zlib.crc32(text.encode(errors='surrogatepass')):08x}"
+
+
+def _told(value: object, depth: int) -> str:
+    """Describe a value in words that another process would choose, too: no addresses, no order of a set."""
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    if depth and isinstance(value, tuple):  # no list: what it holds may have changed by the next start
+        return f"({', '.join(_told(each, depth - 1) for each in cast('tuple[object, ...]', value))})"
+    if depth and isinstance(value, functools.partial):
+        named = sorted(value.keywords.items())
+        return f"partial {_told((value.func, *value.args, *named), depth)}"
+    if depth and isinstance(value, MethodType):
+        return f"method {_told(value.__func__, depth - 1)} of {type(value.__self__).__qualname__}"
+    if isinstance(value, FunctionType):
+        return _function(value, depth)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def _function(function: FunctionType, depth: int) -> str:
+    name = function.__qualname__
+    if "<lambda>" in name:
+        name += f" {_code(function.__code__)}"
+    if not depth:
+        return name
+    held = [_content(cell) for cell in function.__closure__ or ()]
+    return f"{name} {_told((*(function.__defaults__ or ()), *held), depth)}"
+
+
+def _content(cell: object) -> object:
+    """Return what a cell of a closure holds."""
+    return getattr(cell, "cell_contents", None)
+
+
+def _code(code: CodeType) -> str:
+    constants = [_code(each) if isinstance(each, CodeType) else _told(each, 1) for each in code.co_consts]
+    return f"{code.co_code.hex()} {code.co_names} {constants}"

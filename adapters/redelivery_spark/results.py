@@ -1,0 +1,52 @@
+"""From what handlers return to the columns of `result=`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from redelivery.errors import RedeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["result_batch"]
+
+
+def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows, each a tuple, list, dict, Row or single value. Raises RedeliveryError if one does not fit."""
+    names = schema.names
+    rows = [_values(each, names) for each in made]
+    arrays = [_array([row[at] for row in rows], field) for at, field in enumerate(schema)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: list[Any], field: pa.Field) -> pa.Array:
+    try:
+        array = pa.array(values, field.type)
+    except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and what the values themselves raise
+        said = str(error).split("\n", 1)[0]
+        raise RedeliveryError(
+            f"the handler returned what does not fit the column {field.name} {field.type} of result=: {said}"
+        ) from None
+    if array.null_count and not field.nullable:
+        raise RedeliveryError(
+            f"the handler returned None for the column {field.name} of result=, which is not null"
+        )
+    return array
+
+
+def _values(made: object, names: list[str]) -> tuple[Any, ...]:
+    kind = type(made).__name__
+    if isinstance(made, dict):
+        return tuple(cast("Mapping[str, Any]", made).get(name) for name in names)
+    if isinstance(made, tuple | list):
+        values = tuple(cast("list[Any]", made))
+        if len(values) == len(names):
+            return values
+    elif len(names) == 1:
+        return (made,)
+    raise RedeliveryError(
+        f"the handler returned {kind}, which does not fit the {len(names)} columns of result="
+    )

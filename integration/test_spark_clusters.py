@@ -1,0 +1,66 @@
+"""The Spark source where executors are processes of their own, one of which dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+
+from integration.eventually import eventually
+from integration.spark_cluster import Cluster, executors_of
+from integration.spark_run import LONGEST, SparkRun, fill
+from redelivery_spark.log.segments import FOLDER as SEGMENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.conftest import Session
+
+POLICY: dict[str, Any] = {
+    "jms__redeliveryPolicy__maximumRedeliveries": 2,
+    "jms__redeliveryPolicy__initialRedeliveryDelay": 500,
+    "jms__redeliveryPolicy__redeliveryDelay": 500,
+}
+
+
+@pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
+def test_an_executor_is_killed(session: Session, unique_queue: str, tmp_path: Path, kind: str) -> None:
+    """All good messages are in the output once, the bad one is a dead letter with its count, and nothing is left."""
+    broker = session.broker("artemis")
+    sent = [f"{'bad' if number == 70 else 'good'}-{number}-".encode() for number in range(1000)]
+    fill(broker, "stomp", unique_queue, sent)
+    dead = f"{unique_queue}.dead"
+    with contextlib.ExitStack() as stack:
+        folder = tmp_path / "cluster"
+        folder.mkdir()
+        cluster = stack.enter_context(Cluster(folder)) if kind == "standalone" else None
+        run = SparkRun(
+            tmp_path, broker, "stomp", unique_queue,
+            options={"maxMessagesPerTrigger": "100", "partitions": "2"},
+            uri={**POLICY, "redelivery__deadLetterDestination": dead},
+            more={
+                "master": "local-cluster[2,1,1024]" if cluster is None else cluster.url,
+                "spark": {"spark.executor.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"},
+            },
+        )  # fmt: skip
+        process = run.begin()
+        try:
+            fourth = run.wal / SEGMENTS / f"{4:012d}.arrow"
+            eventually(fourth.exists, LONGEST, interval=0.2)
+            owners = [process.pid] if cluster is None else [each.pid for each in cluster.processes]
+            os.kill(executors_of(*owners)[0], signal.SIGKILL)
+            status = run.end(process)
+            assert status == 0, f"{status}\n{run.printed[-5000:]}"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert run.bodies() == Counter(body.decode() for body in sent if body.startswith(b"good"))
+    letters = session.client(broker, "stomp").drain(dead)
+    assert [(letter.body, letter.properties["redeliveryCount"]) for letter in letters] == [(b"bad-70-", "3")]
+    assert session.client(broker, "stomp").drain(unique_queue) == []

@@ -1,0 +1,64 @@
+"""`foreach_batch`: which failures of a sink are evidence against a batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from tests.spark.frames import source
+
+from redelivery_spark.guard import foreach_batch
+from redelivery_spark.log.records import Records
+from redelivery_spark.log.store import store_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def guard(folder: Path, error: Exception) -> None:
+    """Have a sink fail over batch 4."""
+    store_at(str(folder)).prepare("failures")
+
+    def write(*_: object) -> None:
+        raise error
+
+    frame: Any = source(folder, "a")
+    with pytest.raises(type(error)) as raised:
+        foreach_batch(write)(frame, 4)
+    assert raised.value is error
+
+
+def test_a_sink_that_fails_leaves_evidence(tmp_path: Path) -> None:
+    """What it says is in the log, and the error is raised."""
+    guard(tmp_path, RuntimeError("no space left  and a plan"))
+    assert Records(store_at(str(tmp_path))).failure() == "RuntimeError: no space left"
+
+
+def test_a_stopped_query_leaves_none(tmp_path: Path) -> None:
+    """A write that was interrupted or cancelled tells nothing of its rows."""
+    for said in (
+        "An error occurred while calling o1.save.\n: java.lang.InterruptedException",
+        "[SPARK_JOB_CANCELLED] Job 5 cancelled part of cancelled job group 7c2a SQLSTATE: XXKDA",
+        "Job 5 cancelled because SparkContext was shut down",
+    ):
+        guard(tmp_path, RuntimeError(said))
+    assert Records(store_at(str(tmp_path))).failure() is None
+
+
+def test_a_mark_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The sink's error is raised, not that of the log."""
+    (tmp_path / "failures").write_text("no folder")
+    (wal := tmp_path / "wal").mkdir()
+    (wal / "failures").mkdir()
+    (wal / "failures" / "x").touch()
+    frame: Any = source(tmp_path / "none", "a")
+
+    def write(*_: object) -> None:
+        raise RuntimeError("the sink")
+
+    with pytest.raises(RuntimeError, match="the sink"):
+        foreach_batch(write)(frame, 4)
+    assert "the log could not be told" in caplog.text

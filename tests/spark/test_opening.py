@@ -1,0 +1,71 @@
+"""A start that fails, and one that comes too early."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.query import KillsQuery
+
+from redelivery.errors import ConfigurationError
+from redelivery_spark.opening import LogInUse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.spark.query import Query
+
+    from redelivery.testing import MemoryBroker
+
+
+def test_a_start_that_fails_leaves_the_log_free(
+    redelivery_broker: MemoryBroker,
+    make_query: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Credentials that cannot be read are said each time; and the log is free for a start that has them."""
+    del redelivery_broker
+    monkeypatch.setattr("redelivery_spark.opening.PATIENCE", 0.0)
+    query = make_query(credentialsFile=str(tmp_path / "none"))
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=r"credentialsFile=.* cannot be read"):
+            query.start()
+    make_query().start()
+
+
+def test_a_log_in_use_can_be_waited_for(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an error of its own: the runner of a Spark that was killed ends by itself."""
+    del redelivery_broker
+    monkeypatch.setattr("redelivery_spark.opening.PATIENCE", 0.0)
+    first = make_query()
+    first.start()
+    with pytest.raises(LogInUse, match=r"in use by another query \(process \d+ on"):
+        make_query().start()
+    first.die()
+    make_query().start()
+
+
+def test_the_mark_of_a_failing_replay_is_gone_with_its_batch(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
+    """What a sink said of a batch that was replayed empty is no evidence against the next one, whose process died."""
+    for number in range(4):
+        redelivery_broker.send("orders", f"good-{number}")
+    query = make_query(maxMessagesPerTrigger=2)
+
+    def fails(_: object) -> None:
+        raise KillsQuery("no space left")
+
+    with pytest.raises(KillsQuery):
+        query.step(fails, evidence=True)
+    assert query.step() == []
+    query.records.fail(0, "no space left")  # by the sink, over the empty batch, just before it went through
+    assert query.start().latest(1, 2) == 2
+    query.planned = 2
+    query.die()
+    rows = query.step()
+    assert rows  # as it was: a crash without evidence

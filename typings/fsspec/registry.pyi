@@ -1,0 +1,3 @@
+from fsspec import AbstractFileSystem
+
+def register_implementation(name: str, cls: type[AbstractFileSystem], clobber: bool = ...) -> None: ...
