@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from redelivery.settings import Settings
 
-__all__ = ["PASSWORD", "USER", "logged_in", "refuse_shipped", "with_options"]
+__all__ = ["PASSWORD", "USER", "logged_in", "refuse_shipped", "with_credentials", "with_options"]
 
 USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
 
@@ -38,6 +39,19 @@ def logged_in(uri: str, settings: Settings, file: str | None) -> str:
     if user is None or settings.user_name is not None:
         return uri
     return with_options(uri, {"jms.userName": user, "jms.password": password or ""})
+
+
+def with_credentials(url: str, credentials_file: str | None = None) -> str:
+    """Return a url that logs in as the source would: for a connection of one's own beside it, and nowhere else.
+
+    Args:
+        url: as for the option `url`.
+        credentials_file: as for the option `credentialsFile`; without it the environment tells.
+
+    Raises:
+        ConfigurationError: the url makes no sense, or the file cannot be read.
+    """
+    return logged_in(url, parse_uri(url), credentials_file)
 
 
 def refuse_shipped(settings: Settings) -> None:

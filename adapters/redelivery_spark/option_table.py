@@ -62,12 +62,15 @@ TABLE: tuple[SparkOption, ...] = (
                 "tell of a death.", choices=("true", "false"), uses=(READ,)),
     SparkOption("incomplete", "choice", "fail", "What becomes of a read that cannot be whole: a broker shows only so "
                 "many, or a body does not arrive whole.", choices=("fail", "accept"), uses=(READ,)),
+    SparkOption("pushFilters", "choice", "false", "Whether filters are applied before rows are shipped, where "
+                "Spark pushes them down; then each query needs a `load()` of its own.", choices=("true", "false"),
+                uses=(READ,)),
     SparkOption("run", "text", "", "Name of a drain, or of a write, so that doing it again is the same one.",
                 uses=(READ, WRITE)),
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in TABLE}
 _URI_NAMES = {name.lower(): name for name in OPTIONS}
-_SPARKS_OWN = frozenset({"path", "schema"})
+_SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})  # it hands them to the source as well
 
 
 def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

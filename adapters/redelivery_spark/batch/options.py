@@ -43,6 +43,7 @@ class ReadOptions:
     dead_letters: bool = False
     accepts_less: bool = False
     selector: str | None = None
+    push_filters: bool = False
 
     @property
     def text(self) -> bool:
@@ -104,6 +105,7 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
         dead_letters=told.choice("deadLetters") == "true" if "deadLetters" in told else queues == (None,),
         accepts_less=told.choice("incomplete") == "accept",
         selector=told.text("selector"),
+        push_filters=told.choice("pushFilters") == "true",
     )
 
 

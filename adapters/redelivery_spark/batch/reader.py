@@ -77,7 +77,11 @@ def batch_reader(options: ReadOptions) -> BatchReader:
     """Return a reader as Spark takes it: one with `pushFilters` is an error where filters are not pushed down.
 
     No configuration reaches this process. But Spark asks for filters in a worker of its own, which has this module.
+    Only on request: Spark 4.3 keeps one read function for all scans of a DataFrame, that of the last filters which it
+    pushed, so `df.filter(…)` would leave rows out of a later `df`.
     """
+    if not options.push_filters:
+        return BatchReader(options)
     pushed = _ASKS_FOR_FILTERS in sys.modules or _is_main(_ASKS_FOR_FILTERS)
     return FilteringBatchReader(options) if pushed else BatchReader(options)
 
