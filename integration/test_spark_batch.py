@@ -188,8 +188,9 @@ def test_filters_are_pushed_down(spark: SparkSession, options: dict[str, str], u
             assert numbers(df) == list(range(100))
         finally:
             spark.conf.unset(PUSHDOWN)
-    assert "EqualTo(correlation_id,c3)" in plans["true"]
-    assert "EqualTo(correlation_id,c3)" not in plans["false"]
+    physical = {switch: plan.partition("Physical Plan")[2] for switch, plan in plans.items()}
+    assert "Filter (" in physical["false"]
+    assert "Filter (" not in physical["true"], "what was pushed down is not applied again"
 
 
 @pytest.mark.parametrize("pair", [("artemis", "stomp"), ("rabbitmq", "stomp")], ids="-".join)
