@@ -112,6 +112,7 @@ class Artemis(Profile):
 
     capabilities = Capabilities(
         broker="artemis",
+        duplicate_property="_AMQ_DUPL_ID",
         poison_on_request=True,  # rejected goes to the dead-letter address, if there is one
         forward="atomic",
         transactions=True,

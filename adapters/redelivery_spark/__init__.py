@@ -1,4 +1,4 @@
-"""Spark Structured Streaming over redelivery policies: `spark.readStream.format("redelivery")`.
+"""Spark over redelivery policies: `format("redelivery")`, of streams and of batches, read and written.
 
 Names are loaded at first use: most of what is here runs without Spark.
 """
@@ -9,19 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redelivery_spark.credentials import with_credentials
     from redelivery_spark.guard import foreach_batch
     from redelivery_spark.process import process
     from redelivery_spark.sink import write_once
     from redelivery_spark.source import RedeliveryDataSource
     from redelivery_spark.supervisor import run
 
-__all__ = ["RedeliveryDataSource", "foreach_batch", "process", "run", "write_once"]
+__all__ = ["RedeliveryDataSource", "foreach_batch", "process", "run", "with_credentials", "write_once"]
 
 _PLACES = {
     "RedeliveryDataSource": "source",
     "foreach_batch": "guard",
     "process": "process",
     "run": "supervisor",
+    "with_credentials": "credentials",
     "write_once": "sink",
 }
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from redelivery_spark.options import SourceOptions
-
-__all__ = ["decoded"]
+__all__ = ["Expected", "decoded"]
 
 
-def decoded(body: bytes, options: SourceOptions) -> tuple[str | None, str | None]:
+class Expected(Protocol):
+    """What a body must be: options of a source."""
+
+    @property
+    def text(self) -> bool:
+        """Whether it is decoded."""
+        ...
+
+    @property
+    def decode(self) -> str:
+        """As what."""
+        ...
+
+
+def decoded(body: bytes, options: Expected) -> tuple[str | None, str | None]:
     """Return the body as text, and what is wrong with it; one of the two is None, or both where nothing is decoded."""
     if not options.text:
         return None, None

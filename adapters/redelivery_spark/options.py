@@ -1,65 +1,24 @@
-"""What `spark.readStream.format("redelivery").option(…)` takes: one value, or one sentence that says what is wrong."""
+"""What `spark.readStream.format("redelivery")` is told: one value, or one sentence that says what is wrong."""
 
 from __future__ import annotations
 
 import os
-import re
-import tomllib
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery import parse_uri
-from redelivery.errors import ConfigurationError, near_miss
-from redelivery.options import MAP_PREFIX, OPTIONS
+from redelivery.errors import ConfigurationError
+from redelivery_spark.credentials import logged_in, with_options
+from redelivery_spark.option_table import STREAM, Given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.settings import Settings
 
-__all__ = ["TABLE", "SourceOptions", "SparkOption", "read_options"]
+__all__ = ["SourceOptions", "read_options"]
 
-
-class SparkOption(NamedTuple):
-    """One option. Durations are milliseconds, as in the URI."""
-
-    name: str
-    kind: Literal["text", "integer", "choice"]
-    default: str
-    doc: str
-    low: int = 0
-    choices: tuple[str, ...] = ()
-
-
-TABLE: tuple[SparkOption, ...] = (
-    SparkOption("url", "text", "", "Connection URI, with the options of every other consumer. Required."),
-    SparkOption("destination", "text", "", "What to consume, as for `connection.consumer`. Required."),
-    SparkOption("walDir", "text", "", "Where the write-ahead log is: a folder, or an object store's URL, that all "
-                "executors share. Required."),
-    SparkOption("ack", "choice", "wal", "When the broker lets go of a message: when it is in the log, or "
-                "when its batch is committed.", choices=("wal", "commit")),
-    SparkOption("consumers", "choice", "driver", "Who consumes.", choices=("driver", "executors")),
-    SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Slices of a batch.", 1),
-    SparkOption("maxMessagesPerTrigger", "integer", "10000", "Messages in a batch at most.", 1),
-    SparkOption("maxBytesPerTrigger", "integer", "67108864", "Bytes of bodies in a batch, but for one message.", 1),
-    SparkOption("maxWait", "integer", "500", "How long a trigger waits for a first message.", 0),
-    SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`, on the driver."),
-    SparkOption("decode", "choice", "none", "What a body must be; a column `text` has it decoded.",
-                choices=("none", "text", "json")),
-    SparkOption("onDecodeError", "choice", "poison", "What becomes of one that is not.",
-                choices=("poison", "permissive", "fail")),
-    SparkOption("isolateAfter", "integer", "2", "Failures of a batch without evidence until it is split.", 1),
-    SparkOption("isolateFanout", "integer", "8", "Groups that a failed batch is split into.", 2),
-    SparkOption("selector", "text", "", "A JMS selector, evaluated by the broker."),
-    SparkOption("subscription", "text", "", "Name of a durable topic subscription; needs jms.clientID."),
-)  # fmt: skip
-_BY_NAME = {option.name.lower(): option for option in TABLE}
-_URI_NAMES = {name.lower(): name for name in OPTIONS}
-_SPARKS_OWN = frozenset({"path", "schema"})
 _LONGEST_WAIT = 2000  # a runner whose JVM was killed lives until its call ends
-USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +58,7 @@ class SourceOptions:
 
         Raises ConfigurationError. To be called where the connection is made, and nowhere else.
         """
-        user, password = _credentials(self.credentials_file)
-        if user is None or self.settings.user_name is not None:
-            return self.uri
-        return _with(self.uri, {"jms.userName": user, "jms.password": password or ""})
+        return logged_in(self.uri, self.settings, self.credentials_file)
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
@@ -111,30 +67,16 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigurationError: an option is missing, unknown, contradictory or senseless.
     """
-    ours: dict[str, str] = {}
-    uri: dict[str, str] = {}
-    for written, value in given.items():
-        name = written.lower()
-        if name in _BY_NAME:
-            ours[_BY_NAME[name].name] = value
-        elif name in _URI_NAMES:
-            uri[_URI_NAMES[name]] = value
-        elif name.startswith(MAP_PREFIX.lower()):
-            raise ConfigurationError(
-                f"{MAP_PREFIX}… belongs into the url: Spark forgets the case of option names, and patterns have one",
-                option=MAP_PREFIX[:-1],
-            )
-        elif name not in _SPARKS_OWN:
-            known = [*(option.name for option in TABLE), *OPTIONS]
-            raise ConfigurationError(f"unknown option {written}{near_miss(written, known)}", option=written)
-    _required(ours)
-    settings = parse_uri(_with(ours["url"], uri))
+    told = Given(given, STREAM)
+    told.require("url", "destination", "walDir")
+    uri = with_options(told.ours["url"], told.uri)
+    settings = parse_uri(uri)
     _refuse(settings)
-    return _built(ours, _with(ours["url"], uri), settings)
+    return _built(told, uri, settings)
 
 
-def _built(ours: Mapping[str, str], uri: str, settings: Settings) -> SourceOptions:
-    wait = _whole(ours, "maxWait")
+def _built(told: Given, uri: str, settings: Settings) -> SourceOptions:
+    wait = told.whole("maxWait")
     if wait > _LONGEST_WAIT:
         raise ConfigurationError(
             f"maxWait={wait}: at most {_LONGEST_WAIT} ms: a runner whose Spark was killed lives for as long",
@@ -143,35 +85,29 @@ def _built(ours: Mapping[str, str], uri: str, settings: Settings) -> SourceOptio
     options = SourceOptions(
         uri=uri,
         settings=settings,
-        destination=ours["destination"],
-        wal_dir=ours["walDir"].rstrip("/"),
-        ack=cast('Literal["wal", "commit"]', _choice(ours, "ack")),
-        consumers=cast('Literal["driver", "executors"]', _choice(ours, "consumers")),
-        partitions=_whole(ours, "partitions") if "partitions" in ours else min(os.cpu_count() or 2, 8),
-        most_messages=_whole(ours, "maxMessagesPerTrigger"),
-        most_bytes=_whole(ours, "maxBytesPerTrigger"),
+        destination=told.ours["destination"],
+        wal_dir=told.ours["walDir"].rstrip("/"),
+        ack=cast('Literal["wal", "commit"]', told.choice("ack")),
+        consumers=cast('Literal["driver", "executors"]', told.choice("consumers")),
+        partitions=told.whole("partitions") if "partitions" in told else min(os.cpu_count() or 2, 8),
+        most_messages=told.whole("maxMessagesPerTrigger"),
+        most_bytes=told.whole("maxBytesPerTrigger"),
         wait=wait / 1000,
-        credentials_file=ours.get("credentialsFile"),
-        decode=cast('Literal["none", "text", "json"]', _choice(ours, "decode")),
-        on_decode_error=cast('Literal["poison", "permissive", "fail"]', _choice(ours, "onDecodeError")),
-        isolate_after=_whole(ours, "isolateAfter"),
-        fanout=_whole(ours, "isolateFanout"),
-        selector=ours.get("selector"),
-        subscription=ours.get("subscription"),
+        credentials_file=told.text("credentialsFile"),
+        decode=cast('Literal["none", "text", "json"]', told.choice("decode")),
+        on_decode_error=cast('Literal["poison", "permissive", "fail"]', told.choice("onDecodeError")),
+        isolate_after=told.whole("isolateAfter"),
+        fanout=told.whole("isolateFanout"),
+        selector=told.text("selector"),
+        subscription=told.text("subscription"),
     )
-    if "onDecodeError" in ours and not options.text:
+    if "onDecodeError" in told and not options.text:
         raise ConfigurationError(
             "onDecodeError means nothing without decode=text or json", option="onDecodeError"
         )
     if options.consumers == "executors":
         raise ConfigurationError("consumers=executors is not supported yet", option="consumers")
     return options
-
-
-def _required(ours: Mapping[str, str]) -> None:
-    for name in ("url", "destination", "walDir"):
-        if not ours.get(name, "").strip():
-            raise ConfigurationError(f"option {name} is missing: {_BY_NAME[name.lower()].doc}", option=name)
 
 
 def _refuse(settings: Settings) -> None:
@@ -186,51 +122,3 @@ def _refuse(settings: Settings) -> None:
             "leave it non_blocking",
             option="redelivery.ordering",
         )
-
-
-def _whole(ours: Mapping[str, str], name: str) -> int:
-    option = _BY_NAME[name.lower()]
-    text = ours.get(name, option.default).strip()
-    if not re.fullmatch(r"\d{1,15}", text) or int(text) < option.low:
-        raise ConfigurationError(f"{name}={text}: a whole number, {option.low} at least", option=name)
-    return int(text)
-
-
-def _choice(ours: Mapping[str, str], name: str) -> str:
-    option = _BY_NAME[name.lower()]
-    text = ours.get(name, option.default)
-    if text not in option.choices:
-        raise ConfigurationError(
-            f"{name}={text}: one of {', '.join(option.choices)}{near_miss(text, option.choices)}", option=name
-        )
-    return text
-
-
-def _with(uri: str, options: Mapping[str, str]) -> str:
-    if not options:
-        return uri
-    written = "&".join(f"{name}={quote(value, safe='')}" for name, value in options.items())
-    tail = uri.rpartition(")")[2]  # behind a failover list, whose members may have options too
-    return f"{uri}{'&' if '?' in tail else '?'}{written}"
-
-
-def _credentials(file: str | None) -> tuple[str | None, str | None]:
-    if file is None:
-        return os.environ.get(USER), os.environ.get(PASSWORD)
-    try:
-        found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(
-            f"credentialsFile={file} cannot be read: {error.strerror}", option="credentialsFile"
-        ) from None
-    except ValueError:  # its words may quote the file
-        raise ConfigurationError(
-            f"credentialsFile={file} is no TOML file", option="credentialsFile"
-        ) from None
-    user, password = found.get("user"), found.get("password")
-    if not isinstance(user, str) or not isinstance(password, str):
-        raise ConfigurationError(
-            f'credentialsFile={file}: it needs two lines, user = "…" and password = "…"',
-            option="credentialsFile",
-        )
-    return user, password

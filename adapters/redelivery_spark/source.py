@@ -2,43 +2,83 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from redelivery_spark.batch.columns import shown_schema
+from redelivery_spark.batch.options import read_batch_options
+from redelivery_spark.batch.reader import batch_reader
+from redelivery_spark.option_table import is_stream, named
 from redelivery_spark.options import read_options
 from redelivery_spark.places import marked
 from redelivery_spark.schema import SEGMENT, columns_for
 from redelivery_spark.stream_reader import RedeliveryStreamReader
+from redelivery_spark.writing.options import read_write_options
+from redelivery_spark.writing.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from redelivery_spark.batch.reader import BatchReader
+    from redelivery_spark.options import SourceOptions
 
 __all__ = ["RedeliveryDataSource"]
 
 
 class RedeliveryDataSource(DataSource):
-    """`spark.readStream.format("redelivery")`. Its options are checked when it is made; nothing else happens then."""
+    """`format("redelivery")`, of a stream or not. Options are checked as soon as it is known what they are for."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        self._read = read_options(options)
+        self._given = dict(options)
+        self._used = False
+        named(self._given)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: of one that was used, no options. Spark's read function holds it, and they may be secret."""
+        if not self._used:
+            return dict(self.__dict__)
+        return {**self.__dict__, "options": {}, "_given": {}}
 
     @classmethod
     def name(cls) -> str:
         """Return what `format` takes."""
         return "redelivery"
 
+    @property
+    def _read(self) -> SourceOptions:
+        return read_options(self._given)
+
     def schema(self) -> StructType:
-        """Return the columns; the first one tells where the log is, for `process` and `foreach_batch`."""
-        names = columns_for(text=self._read.text, error=self._read.error)
-        return marked(
-            from_arrow_schema(pa.schema([SEGMENT.field(name) for name in names])), self._read.wal_dir
-        )
+        """Return the columns; a stream's first one tells where the log is, for `process` and `foreach_batch`."""
+        if not is_stream(self._given):
+            found: StructType = from_arrow_schema(shown_schema(read_batch_options(self._given)))
+            return found
+        read = self._read
+        names = columns_for(text=read.text, error=read.error)
+        return marked(from_arrow_schema(pa.schema([SEGMENT.field(name) for name in names])), read.wal_dir)
 
     def streamReader(self, schema: StructType) -> RedeliveryStreamReader:
         """Return a reader. Called in several processes, so it does no I/O."""
         del schema
-        return RedeliveryStreamReader(self._read)
+        read = self._read
+        self._used = True
+        return RedeliveryStreamReader(read)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Return a batch reader."""
+        del schema
+        read = read_batch_options(self._given)
+        self._used = True
+        return batch_reader(read)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Return a writer of these columns."""
+        return BatchWriter(read_write_options(self._given), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Return a query's writer of these columns. Made anew for each commit."""
+        return StreamWriter(read_write_options(self._given), schema, overwrite=overwrite)

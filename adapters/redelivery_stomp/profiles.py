@@ -113,6 +113,7 @@ class Artemis(Profile):
         broker="artemis",
         forward="confirmed",
         drops_second_copy=True,
+        duplicate_property="_AMQ_DUPL_ID",
         own_ids=True,
         window_in_bytes=True,
         dead_letter_destination="queue://DLQ",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import redelivery
@@ -64,7 +65,7 @@ def test_no_share_is_larger_than_it_may_be(broker: MemoryBroker, share: Share) -
     put(broker, [str(n) for n in range(25)])
     taken = [bodies(replace(share, part=part, most=10)) for part in range(3)]
     assert sorted(map(len, taken)) == [5, 10, 10]
-    assert sorted(sum(taken, [])) == sorted(str(n) for n in range(25))
+    assert sorted(body for each in taken for body in each) == sorted(str(n) for n in range(25))
 
 
 def test_who_comes_second_gives_back_what_it_took(
@@ -74,7 +75,7 @@ def test_who_comes_second_gives_back_what_it_took(
     put(broker, ["a", "b"])
     publish = Parts.publish
 
-    def late(self: Parts, name: str, rows: object) -> bool:
+    def late(self: Parts, name: str, rows: pa.Table) -> bool:
         publish(self, name, segments.empty())  # another attempt, which got nothing
         return publish(self, name, rows)
 
@@ -99,7 +100,7 @@ def test_an_attempt_that_comes_after_its_batch_was_settled_takes_nothing(
 def test_a_copy_of_what_is_in_the_log_is_accepted_and_not_shown(
     broker: MemoryBroker, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An attempt that dies between its publication and its acknowledgement costs nothing: its part is read by the next."""
+    """An attempt that dies between publication and acknowledgement costs nothing: the next one reads its part."""
     put(broker, ["a"])
     taken = CONSUMERS.take(share)
     CONSUMERS.give_back(share, taken)

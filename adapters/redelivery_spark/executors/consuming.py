@@ -134,7 +134,10 @@ def _sorted_out(
 
 
 def _known(parts: Parts, number: int) -> set[Hashable]:
-    return set().union(*(_identities(parts.store.path, name) for name in parts.recent(number)))
+    known: set[Hashable] = set()
+    for name in parts.recent(number):
+        known |= _identities(parts.store.url, name)
+    return known
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from redelivery_spark.log.segments import KEPT, empty, read_table, written
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redelivery_spark.log.store import Folder
+    from redelivery_spark.log.store import Store
 
 __all__ = ["FOLDER", "Parts"]
 
@@ -22,7 +22,7 @@ FOLDER = "parts"
 class Parts:
     """The parts of all batches of one log, by the batch's number and the part's."""
 
-    def __init__(self, store: Folder) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
 
     def name(self, number: int, part: int) -> str:

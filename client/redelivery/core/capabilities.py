@@ -20,6 +20,8 @@ class Capabilities:
     (the copy is confirmed first; a crash in between leaves a duplicate, never a loss).
     `drops_second_copy`: it drops a copy that is sent again because the acknowledgement of its original was lost, also
     when another process sends it.
+    `duplicate_property`: the property by whose value it drops what a producer sends for a second time, and confirms it
+    nevertheless.
     `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
     `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
     `release`: a delivery can be given back uncounted.
@@ -49,6 +51,7 @@ class Capabilities:
     poison_on_request: bool = False
     forward: Literal["atomic", "confirmed"] = "confirmed"
     drops_second_copy: bool = False
+    duplicate_property: str | None = None
     flow: bool = False
     window_in_bytes: bool = False
     release: bool = False

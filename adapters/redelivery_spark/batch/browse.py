@@ -1,0 +1,89 @@
+"""Looking at a queue, in an executor: the library's dead-letter tools, whose letters become rows."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from redelivery.errors import AdapterError, ConfigurationError
+from redelivery.letters.queue import IDLE, DeadLetterQueue
+from redelivery.letters.selection import EVERYTHING
+from redelivery_spark.batch.columns import STORED, deaths_of
+from redelivery_spark.rows import batch_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.delivery import Delivery
+    from redelivery.letters.letter import DeadLetter
+    from redelivery_spark.batch.options import ReadOptions
+
+    Seen = tuple[Delivery, DeadLetter]
+
+__all__ = ["browsed", "stored"]
+
+ROWS = 1000  # in one Arrow batch
+BYTES = 8 << 20  # of bodies in it, but for one message
+
+
+class _Look(DeadLetterQueue):
+    """The tools of a queue that need not be of dead letters."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker can do."""
+        return self._reading.capabilities
+
+    def seen(self) -> Generator[Seen]:
+        """Go through what is on the queue, and leave it there. Errors as `list`."""
+        yield from self._seen(EVERYTHING)
+
+
+def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]:
+    """Go through the rows of a queue.
+
+    Raises:
+        ConfigurationError: this broker takes what it shows.
+        AdapterError: the broker refuses the queue, or shows only a part of it.
+        TransportError: the connection was lost.
+    """
+    look = _Look(
+        options.connection_uri(), queue, take=False, idle=IDLE, ledger=None, cause_of=None, clock=None
+    )
+    with look:
+        if not look.browses:
+            raise ConfigurationError(
+                f"{look.capabilities.broker} cannot show a queue over this protocol without taking its messages; "
+                "use mode=drain, or a protocol that can",
+                option="mode",
+            )
+        with closing(look.seen()) as seen:
+            for number, some in enumerate(_chunks(islice(seen, options.most))):
+                yield stored(some, f"{look.queue}/{number}")
+        if look.limit is not None and not options.accepts_less:
+            raise AdapterError(f"{look.limit}; maxMessages or incomplete=accept takes what is shown")
+
+
+def stored(seen: Sequence[Seen], name: str) -> pa.RecordBatch:
+    """Return messages as rows of `STORED`; those without an id are called `name/0`, `name/1`, …."""
+    nothing = [None] * len(seen)  # decoded when they are shown
+    rows = batch_of([delivery for delivery, _ in seen], name, nothing, nothing)
+    columns = [*rows.columns, *deaths_of([letter for _, letter in seen])]
+    return pa.RecordBatch.from_arrays(columns, schema=STORED)
+
+
+def _chunks(seen: Iterator[Seen]) -> Iterator[list[Seen]]:
+    some: list[Seen] = []
+    size = 0
+    for one in seen:
+        some.append(one)
+        size += len(one[0].body)
+        if len(some) >= ROWS or size >= BYTES:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some

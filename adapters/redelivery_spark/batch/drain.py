@@ -1,0 +1,160 @@
+"""Emptying a queue, in an executor: what was taken is durable before it is accepted, and shown when all of it is."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from redelivery.core.redrive import Redrive
+from redelivery.errors import AdapterError
+from redelivery.letters.letter import read_letter
+from redelivery.letters.reading import Reading
+from redelivery_spark.batch.browse import stored
+from redelivery_spark.batch.drained import DrainedQueue
+from redelivery_spark.rows import identities_of, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.letters.channel import Taker
+    from redelivery_spark.batch.browse import Seen
+    from redelivery_spark.batch.options import ReadOptions
+
+__all__ = ["drained"]
+
+logger = logging.getLogger("redelivery.spark")
+
+ROWS = 2000  # in a segment, and unsettled at once
+BYTES = 32 << 20  # of bodies in it, but for one message
+COMPANY = 0.05  # seconds to wait for one more: a broker may hand out no more until these are accepted (Classic: 200)
+REMEMBERED = 5  # segments whose acceptance the broker may not have read
+LEFT = 1000  # messages that may be held here because they are not whole
+
+
+def drained(options: ReadOptions, queue: str) -> Iterator[pa.RecordBatch]:
+    """Empty a queue, or find that this has been done, and go through the rows: the same at each call.
+
+    Raises:
+        ConfigurationError: the folder is of another drain.
+        AdapterError: the broker refuses the queue, or a message does not arrive whole.
+        TransportError: the connection was lost for good.
+    """
+    drain = _Drain(options, queue)
+    drain.carry_out()
+    for number in range(drain.ended):
+        yield from drain.log.read(number).combine_chunks().to_batches()
+
+
+class _Drain:
+    """One attempt at one queue."""
+
+    def __init__(self, options: ReadOptions, queue: str) -> None:
+        self._options = options
+        self._queue = queue
+        self._reading = Reading(options.connection_uri())
+        self.log = DrainedQueue(options, queue, self._reading.settings)
+        self.ended = 0
+        """Segments with rows, once the drain has ended."""
+        self._next = 0  # the segment to be published
+        self._rows = 0
+        self._recent: deque[frozenset[Hashable]] = deque(maxlen=REMEMBERED)
+        self._left = 0
+
+    def carry_out(self) -> None:
+        """Go on where the folder ends, until it says that the drain has ended."""
+        if self._caught_up():
+            return
+        with self._reading:
+            while not self._round():
+                pass
+        if self._left:
+            logger.warning("%d messages of %s do not arrive whole and were left", self._left, self._queue)
+
+    def _caught_up(self) -> bool:
+        """Read the segments that are new here; return whether the last of them ends the drain."""
+        for number in range(self._next, self.log.segments()):
+            rows = self.log.read(number)
+            if not rows.num_rows:
+                self.ended = number
+                return True
+            self._next = number + 1
+            self._rows += rows.num_rows
+            self._recent.append(frozenset(identities_of(rows)))
+        return False
+
+    def _round(self) -> bool:
+        """Take and publish until the queue is empty, or another attempt was first; return whether the drain is over."""
+        with self._reading.taker(
+            self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT
+        ) as taker:
+            self._left = 0
+            while seen := self._some(taker):
+                if not self._publish(seen):
+                    return self._caught_up()  # what is unsettled goes back with the taker
+                for delivery, _ in seen:
+                    taker.drop(delivery)
+            if self.log.end(self._next):
+                self.ended = self._next
+                return True
+        return self._caught_up()
+
+    def _some(self, taker: Taker) -> list[Seen]:
+        """Take what is to be in the next segment; nothing: the queue is empty, or enough has been taken."""
+        assert self._options.most is not None, "a drain has a limit"
+        most = min(ROWS, self._options.most - self._rows)
+        seen: list[Seen] = []
+        size, asked = 0, False
+        while len(seen) < most and size < BYTES:
+            delivery = taker.take(None, COMPANY if seen else self._options.idle)
+            if delivery is None:
+                if seen or asked:
+                    break
+                # Silence may be a broker that is slow: it has to answer for the queue, and then be silent again.
+                self._reading.ask(self._queue)
+                asked = True
+            elif self._is_copy(delivery):
+                taker.drop(delivery)
+            elif (letter := read_letter(delivery, self._queue, empty_is_whole=self._vouched)).whole:
+                asked = False
+                seen.append((delivery, letter))
+                size += len(delivery.body)
+            else:
+                self._leave(taker, delivery)
+        return seen
+
+    @property
+    def _vouched(self) -> bool:
+        return self._reading.settings.empty_body == "forward"
+
+    def _publish(self, seen: list[Seen]) -> bool:
+        name = f"{self._options.run}/{self._queue}/{self._next}"
+        rows = pa.Table.from_batches([stored(seen, name)])
+        if not self.log.publish(self._next, rows):
+            return False
+        self._next += 1
+        self._rows += len(seen)
+        self._recent.append(frozenset(key_of(delivery) for delivery, _ in seen))
+        return True
+
+    def _is_copy(self, delivery: Delivery) -> bool:
+        """Whether a segment has this message: its acceptance was lost with a connection, or with an attempt."""
+        if delivery.identity is None:
+            return False
+        if not delivery.redelivered and not self._reading.capabilities.own_ids:
+            return False
+        key = key_of(delivery)
+        return any(key in keys for keys in self._recent)
+
+    def _leave(self, taker: Taker, delivery: Delivery) -> None:
+        """Keep a message at the broker that no segment could hold all of."""
+        if not self._options.accepts_less:
+            raise AdapterError(
+                f"message {delivery.identity or '(no id)'} of {self._queue} does not arrive whole over this protocol: "
+                "drain over AMQP, or leave such messages by incomplete=accept"
+            )
+        self._left += 1
+        taker.keep(delivery)

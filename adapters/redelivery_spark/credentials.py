@@ -1,0 +1,95 @@
+"""Who logs in: read where the connection is made, from a file or the environment, and never shipped."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from redelivery import parse_uri
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.settings import Settings
+
+__all__ = ["PASSWORD", "USER", "logged_in", "refuse_shipped", "with_credentials", "with_options"]
+
+USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
+
+
+def with_options(uri: str, options: Mapping[str, str]) -> str:
+    """Return a URI with more options."""
+    if not options:
+        return uri
+    written = "&".join(f"{name}={quote(value, safe='')}" for name, value in options.items())
+    tail = uri.rpartition(")")[2]  # behind a failover list, whose members may have options too
+    return f"{uri}{'&' if '?' in tail else '?'}{written}"
+
+
+def logged_in(uri: str, settings: Settings, file: str | None) -> str:
+    """Return the URI with the credentials of the file, or of the environment, if any, and if it has none itself.
+
+    Raises ConfigurationError. To be called where the connection is made, and nowhere else.
+    """
+    user, password = _credentials(file)
+    if user is None or settings.user_name is not None:
+        return uri
+    return with_options(uri, {"jms.userName": user, "jms.password": password or ""})
+
+
+def with_credentials(url: str, credentials_file: str | None = None) -> str:
+    """Return a url that logs in as the source would: for a connection of one's own beside it, and nowhere else.
+
+    Args:
+        url: as for the option `url`.
+        credentials_file: as for the option `credentialsFile`; without it the environment tells.
+
+    Raises:
+        ConfigurationError: the url makes no sense, or the file cannot be read.
+    """
+    return logged_in(url, parse_uri(url), credentials_file)
+
+
+def refuse_shipped(settings: Settings) -> None:
+    """Refuse credentials in an url that executors need: Spark would pickle them, and may show them.
+
+    Raises ConfigurationError, without repeating them.
+    """
+    if settings.user_name is not None or settings.password is not None:
+        raise ConfigurationError(
+            "the url has credentials, which would be shipped to every executor: name a file by credentialsFile, or set "
+            f"{USER} and {PASSWORD} where executors run",
+            option="url",
+        )
+    if settings.tls.key_password is not None:
+        raise ConfigurationError(
+            "redelivery.tlsKeyPassword would be shipped to every executor: use a key file without one, which only "
+            "their user can read",
+            option="redelivery.tlsKeyPassword",
+        )
+
+
+def _credentials(file: str | None) -> tuple[str | None, str | None]:
+    if file is None:
+        return os.environ.get(USER), os.environ.get(PASSWORD)
+    try:
+        found = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"credentialsFile={file} cannot be read: {error.strerror}", option="credentialsFile"
+        ) from None
+    except ValueError:  # its words may quote the file
+        raise ConfigurationError(
+            f"credentialsFile={file} is no TOML file", option="credentialsFile"
+        ) from None
+    user, password = found.get("user"), found.get("password")
+    if not isinstance(user, str) or not isinstance(password, str):
+        raise ConfigurationError(
+            f'credentialsFile={file}: it needs two lines, user = "…" and password = "…"',
+            option="credentialsFile",
+        )
+    return user, password

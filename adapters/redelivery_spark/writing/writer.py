@@ -1,0 +1,122 @@
+"""What Spark calls for a write: each task sends its rows and ends when the broker has confirmed them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from redelivery.errors import ConfigurationError
+from redelivery_spark.writing.columns import check_columns, messages_of
+from redelivery_spark.writing.identity import Identities
+from redelivery_spark.writing.outlet import Outlet
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from redelivery_spark.writing.options import WriteOptions
+
+__all__ = ["BatchWriter", "StreamWriter", "Written"]
+
+logger = logging.getLogger("redelivery.spark")
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has sent, and seen confirmed."""
+
+    messages: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One write. Its options hold nothing secret: each task reads the credentials where it connects."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "mode overwrite has no meaning: what is on a queue is not replaced; use append", option="mode"
+            )
+        check_columns(schema, options.destination)
+        self._options = options
+        self._write = options.run or uuid.uuid4().hex  # made once, on the driver: all attempts have it
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # as its base does
+        """Send the rows of a partition. Raises RedeliveryError."""
+        return _sent(self._options, self._write, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say how many messages were sent."""
+        logger.info("%d messages sent", _total(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Say that what was sent stays sent."""
+        logger.warning("the write failed; %d messages of tasks that ended were sent", _total(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A query's writer. A batch that is written again gives its rows the ids that they had."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "output mode complete has no meaning: what is on a queue is not replaced; use append",
+                option="outputMode",
+            )
+        if options.run is not None:
+            raise ConfigurationError(
+                "run means nothing for df.writeStream: the query and its batch name a write", option="run"
+            )
+        check_columns(schema, options.destination)
+        self._options = options
+        self._write = uuid.uuid4().hex  # where no query has a name: without Spark
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # as its base does
+        """Send the rows of a partition. Raises RedeliveryError."""
+        context = TaskContext.get()
+        query = None if context is None else context.getLocalProperty(_QUERY)
+        batch = None if context is None else context.getLocalProperty(_BATCH)
+        write = self._write if query is None or batch is None else f"{query}/{batch}"
+        return _sent(self._options, write, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Say how many messages were sent."""
+        logger.info("batch %d: %d messages sent", batchId, _total(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's
+        """Say that what was sent stays sent."""
+        logger.warning(
+            "batch %d failed; %d messages of tasks that ended were sent", batchId, _total(messages)
+        )
+
+
+def _sent(options: WriteOptions, write: str, iterator: Iterator[pa.RecordBatch]) -> Written:
+    """Send all rows; no connection is made for none."""
+    context = TaskContext.get()
+    identities = Identities(write, 0 if context is None else context.partitionId())
+    first = next((batch for batch in iterator if batch.num_rows), None)
+    if first is None:
+        return Written(0)
+    number = 0
+    with Outlet(options.connection_uri()) as outlet:
+        for batch in _all(first, iterator):
+            for row, message in messages_of(batch, options.destination, outlet.clock, number):
+                outlet.put(message, identities.of((message.destination, *row)))
+            number += batch.num_rows
+        return Written(outlet.confirm())
+
+
+def _all(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from others
+
+
+def _total(messages: Sequence[WriterCommitMessage | None]) -> int:
+    return sum(each.messages for each in messages if isinstance(each, Written))

@@ -1,0 +1,65 @@
+"""A Spark session for a test module, and addresses that go to executors: without credentials, which a file has."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from integration.brokers import Broker
+
+__all__ = ["address", "credentials", "explained", "local_session"]
+
+
+@contextlib.contextmanager
+def local_session() -> Iterator[SparkSession]:
+    """A session of two threads, and its end."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("redelivery")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def address(broker: Broker, protocol: str, **options: object) -> str:
+    """The URI of a broker without credentials; `options` as in `Broker.uri`."""
+    where = broker.uri(protocol=protocol).partition("?")[0]
+    query = urlencode({name.replace("__", "."): str(value) for name, value in options.items()})
+    return f"{where}?{query}" if query else where
+
+
+def credentials(broker: Broker, folder: Path) -> str:
+    """A file that logs in at a broker."""
+    file = folder / f"{broker.name}.toml"
+    file.write_text(f'user = "{broker.user}"\npassword = "{broker.password}"\n', encoding="utf-8")
+    return str(file)
+
+
+def explained(df: DataFrame) -> str:
+    """What `explain(True)` prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        df.explain(True)
+    return printed.getvalue()

@@ -1,0 +1,58 @@
+"""A drain whose task is killed, on real brokers, without a session: what was taken is in the log or at the broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+
+from integration.killed_drain import drained
+from integration.peers import PAIRS
+from integration.spark_run import fill
+from integration.spark_session import address, credentials
+
+if TYPE_CHECKING:
+    from integration.conftest import Session
+
+ROOT = Path(__file__).parent.parent
+MESSAGES = 5000  # three segments where the broker hands out as many at once
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_a_killed_drain_is_gone_on_with(
+    session: Session, pair: tuple[str, str], unique_queue: str, tmp_path: Path, when: str
+) -> None:
+    """Killed before or after its second segment is published, it is done again: every message is there, and once."""
+    broker = session.broker(pair[0])
+    sent = [b"%d" % number for number in range(MESSAGES)]
+    fill(broker, pair[1], unique_queue, sent)
+    options = {
+        "url": address(broker, pair[1]),
+        "credentialsfile": credentials(broker, tmp_path),
+        "destination": unique_queue,
+        "mode": "drain",
+        "waldir": str(tmp_path / "wal"),
+        "idle": "1000",
+    }
+    config = tmp_path / "options.json"
+    config.write_text(json.dumps(options), encoding="utf-8")
+    died = subprocess.run(
+        [sys.executable, "-m", "integration.killed_drain", str(config), "1", when],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=120,
+        check=False,
+    )
+    assert died.returncode == -signal.SIGKILL
+    assert Counter(drained(options)) == Counter(sent)
+    assert Counter(drained(options)) == Counter(sent), "a second action"

@@ -1,0 +1,226 @@
+"""`spark.read`, mode=browse: rows of what is on a queue, which stays there."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+)
+from tests.spark.tables import planned, read, rows, source
+
+from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
+from redelivery_spark.batch import reader as readers
+
+if TYPE_CHECKING:
+    from redelivery.testing import MemoryBroker
+
+COLUMNS = [
+    "message_id", "destination", "body", "properties", "content_type", "correlation_id", "reply_to", "timestamp",
+    "redelivered", "delivery_count",
+]  # fmt: skip
+DEATH = [
+    "original_destination", "original_id", "cause", "redelivery_count", "first_failure", "dead_lettered_at", "redrives",
+]  # fmt: skip
+
+
+def test_what_is_on_queues_is_shown_and_stays(redelivery_broker: MemoryBroker) -> None:
+    """Each named queue is a partition; the columns are the stream's; a second look shows the same."""
+    for number in range(3):
+        redelivery_broker.send("a", f"a{number}", headers={"n": str(number)}, correlation_id="c")
+    redelivery_broker.send("b", b"\xff")
+    reader = planned(redelivery_broker, destination="a, queue://b, a")
+    assert len(reader.partitions()) == 2
+    found = rows(reader)
+    assert [row["body"] for row in found] == [b"a0", b"a1", b"a2", b"\xff"]
+    assert found == rows(reader)
+    assert list(found[0]) == COLUMNS
+    assert (found[1]["destination"], found[1]["correlation_id"]) == ("queue://a", "c")
+    assert dict(found[1]["properties"])["n"] == "1"
+    assert redelivery_broker.depth("a") == 3
+
+
+def test_dead_letters_tell_of_their_death(redelivery_broker: MemoryBroker) -> None:
+    """Without a destination the broker's dead letters are shown, with columns for triage; deadLetters adds them too."""
+    headers = {
+        "redeliveryCause": "ValueError: 7",
+        "redeliveryOriginalDestination": "queue://orders",
+        "redeliveryOriginalId": "one",
+        "redeliveryCount": "3",
+        "redeliveryFirstFailure": "2026-11-22T09:00:00.000Z",
+        "redeliveryLastFailure": "2026-11-22T10:00:00.000Z",
+        "redeliveryRedrives": "2",
+    }
+    redelivery_broker.send("DLQ", "bad", headers=headers)
+    redelivery_broker.send("DLQ", "worse")
+    told, untold = read(redelivery_broker)
+    assert list(told) == [*COLUMNS, *DEATH]
+    assert {name: told[name] for name in DEATH} == {
+        "original_destination": "queue://orders",
+        "original_id": "one",
+        "cause": "ValueError: 7",
+        "redelivery_count": 3,
+        "first_failure": datetime(2026, 11, 22, 9, tzinfo=UTC),
+        "dead_lettered_at": datetime(2026, 11, 22, 10, tzinfo=UTC),
+        "redrives": 2,
+    }
+    assert (untold["cause"], untold["original_destination"]) == ("unknown", None)
+    assert list(read(redelivery_broker, deadLetters="false")[0]) == COLUMNS
+    assert read(redelivery_broker, destination="DLQ", deadLetters="true") == [told, untold]
+    elsewhere = {"redelivery.deadLetterDestination": "graves"}
+    assert read(redelivery_broker, **elsewhere) == []
+
+
+def test_bodies_are_decoded(redelivery_broker: MemoryBroker) -> None:
+    """A body that cannot be decoded ends the read and is named, or is shown with its error; it stays where it is."""
+    redelivery_broker.send("a", '{"a": 1}')
+    redelivery_broker.send("a", "{secret")
+    with pytest.raises(RedeliveryError, match=r"message \S+ cannot be decoded as json.*permissive") as caught:
+        read(redelivery_broker, destination="a", decode="json")
+    assert "secret" not in str(caught.value)
+    good, bad = read(redelivery_broker, destination="a", decode="json", onDecodeError="permissive")
+    assert (good["text"], good["_error"]) == ('{"a": 1}', None)
+    assert (bad["text"], bad["body"]) == (None, b"{secret")
+    assert "JSONDecodeError" in bad["_error"]
+
+
+def test_a_look_has_a_limit(redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MaxMessages bounds a look at each queue; a broker that shows no more is no silent end of it."""
+    for number in range(5):
+        redelivery_broker.send("a", str(number))
+        redelivery_broker.send("b", str(number))
+    found = read(redelivery_broker, destination="a,b", maxMessages=2)
+    assert [row["body"] for row in found] == [b"0", b"1"] * 2
+    _able(monkeypatch, browse_limit=5)
+    with pytest.raises(AdapterError, match=r"no more than 5 .* incomplete=accept"):
+        read(redelivery_broker, destination="a")
+    assert len(read(redelivery_broker, destination="a", incomplete="accept")) == 5
+    assert len(read(redelivery_broker, destination="a", maxMessages=5)) == 5
+
+
+def test_a_broker_that_takes_what_it_shows(
+    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused in one sentence, which names the way out."""
+    _able(monkeypatch, browse=False)
+    with pytest.raises(ConfigurationError, match=r"memory cannot show a queue .*mode=drain"):
+        read(redelivery_broker, destination="a")
+
+
+def _able(monkeypatch: pytest.MonkeyPatch, **able: Any) -> None:
+    from dataclasses import replace  # noqa: PLC0415
+
+    from redelivery_memory import adapter  # noqa: PLC0415
+
+    monkeypatch.setattr(adapter, "CAPABILITIES", replace(adapter.CAPABILITIES, **able))
+
+
+REFUSED: list[tuple[dict[str, str], str]] = [
+    ({"url": ""}, "option url is missing"),
+    ({"destinaton": "a"}, "unknown option destinaton; did you mean 'destination'"),
+    ({"destination": "topic://a"}, "a batch read is of queues"),
+    ({"mode": "drian", "destination": "a"}, "mode=drian: one of browse, drain; did you mean 'drain'"),
+    ({"mode": "drain", "destination": "a"}, "option walDir is missing"),
+    ({"mode": "drain", "walDir": "/w"}, "option destination is missing"),
+    ({"mode": "drain", "walDir": "w", "destination": "a"}, "relative path"),
+    ({"mode": "drain", "walDir": "/w", "destination": "a", "run": "../x"}, "run=../x: a name of"),
+    ({"mode": "browse", "walDir": "/w"}, "walDir means nothing without mode=drain"),
+    ({"mode": "browse", "maxWait": "5"}, "maxWait means nothing here: it is for spark.readStream"),
+    ({"maxMessages": "0"}, "maxMessages=0: a whole number, 1 at least"),
+    ({"onDecodeError": "fail"}, "onDecodeError means nothing without decode"),
+    ({"mode": "browse", "decode": "text", "onDecodeError": "poison"}, "a batch read dead-letters nothing"),
+    ({"incomplete": "never"}, "incomplete=never: one of fail, accept"),
+    ({"redelivery.ledger": "sqlite:///x"}, "redelivery.ledger has no place here"),
+    ({"url": "stomp://b:1", "jms.userName": "app", "jms.password": "hush"}, "the url has credentials"),
+    ({"url": "amqp://app:hush@b:1"}, "the url has credentials, .* credentialsFile, or set REDELIVERY_USER"),
+]  # fmt: skip
+
+
+def test_what_makes_no_sense_is_refused_at_load(redelivery_broker: MemoryBroker) -> None:
+    """One sentence, before any I/O, that names the option; never what the url has of credentials."""
+    for given, words in REFUSED:
+        with pytest.raises(ConfigurationError, match=words) as caught:
+            source(redelivery_broker, **given).schema()
+        assert "hush" not in str(caught.value)
+
+
+PUSHED: list[tuple[Any, list[str]]] = [
+    (EqualTo(("destination",), "queue://a"), ["0", "1", "2"]),
+    (EqualTo(("correlation_id",), "c1"), ["1"]),
+    (Not(EqualTo(("correlation_id",), "c1")), ["2"]),
+    (In(("correlation_id",), ("c1", "c9")), ["1"]),
+    (Not(In(("correlation_id",), ("c1",))), ["2"]),
+    (IsNull(("correlation_id",)), ["0"]),
+    (IsNotNull(("correlation_id",)), ["1", "2"]),
+    (Not(IsNull(("correlation_id",))), ["1", "2"]),
+    (GreaterThan(("correlation_id",), "c1"), ["2"]),
+    (GreaterThanOrEqual(("delivery_count",), 1), ["0", "1", "2"]),
+    (LessThan(("delivery_count",), 1), []),
+    (LessThanOrEqual(("timestamp",), datetime(2000, 1, 1, tzinfo=UTC)), []),
+    (GreaterThan(("timestamp",), datetime(1900, 1, 1, tzinfo=UTC)), ["0", "1", "2"]),
+    (EqualTo(("message_id",), "nobody"), []),
+]
+NOT_PUSHED: list[Any] = [
+    EqualTo(("body",), b"0"),
+    EqualTo(("properties", "n"), "0"),
+    EqualTo(("timestamp",), datetime(2026, 1, 1)),  # noqa: DTZ001 - whose time zone Spark knows, and nobody here
+    EqualTo(("delivery_count",), "1"),
+    EqualTo(("cause",), "x"),
+    EqualNullSafe(("correlation_id",), "c1"),
+    StringContains(("correlation_id",), "c"),
+    In(("correlation_id",), ()),
+    In(("correlation_id",), ("c1", None)),
+    IsNull(("body",)),
+    Not(StringContains(("correlation_id",), "c")),
+]
+
+
+def test_filters_are_applied_before_anything_is_shipped(
+    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each means what it means in SQL; what cannot be applied exactly is for Spark; maxMessages counts what is seen."""
+    _filters_are_pushed(monkeypatch)
+    for number, correlation in enumerate([None, "c1", "c2"]):
+        redelivery_broker.send("a", str(number), correlation_id=correlation)
+    for asked, expected in PUSHED:
+        reader = planned(redelivery_broker, destination="a", pushFilters="true")
+        assert list(reader.pushFilters([asked])) == [], asked
+        assert [row["body"].decode() for row in rows(reader)] == expected, asked
+    reader = planned(redelivery_broker, destination="a", maxMessages=2, pushFilters="true")
+    assert list(reader.pushFilters([*NOT_PUSHED, EqualTo(("correlation_id",), "c2")])) == NOT_PUSHED
+    assert rows(reader) == []
+
+
+def test_filters_are_asked_for_only_where_spark_pushes_them(
+    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader with `pushFilters` is an error to Spark unless it is told to push: only its worker for that gets one."""
+
+    def pushes(asked: str) -> bool:
+        made = planned(redelivery_broker, destination="a", pushFilters=asked)
+        return getattr(made.pushFilters, "__func__", None) is not DataSourceReader.pushFilters
+
+    assert not pushes("true")
+    _filters_are_pushed(monkeypatch)
+    assert pushes("true")
+    assert not pushes("false"), "Spark 4.3 would keep the filters for other queries over the same DataFrame"
+
+
+def _filters_are_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = readers._ASKS_FOR_FILTERS
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))

@@ -1,0 +1,219 @@
+"""`spark.read`, mode=drain: what was taken is durable before it is accepted, and every action sees the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.query import Killed
+from tests.spark.tables import planned, read, rows
+
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery.letters.letter import read_letter
+from redelivery.letters.reading import Reading
+from redelivery_spark.batch import drain as module
+from redelivery_spark.batch.drained import DrainedQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from redelivery.testing import MemoryBroker
+
+
+def bodies(found: list[dict[str, Any]]) -> list[str]:
+    """What the rows say."""
+    return [row["body"].decode() for row in found]
+
+
+def fill(broker: MemoryBroker, count: int, queue: str = "orders") -> list[str]:
+    """Send numbered messages."""
+    sent = [f"{queue}-{number}" for number in range(count)]
+    for body in sent:
+        broker.send(queue, body)
+    return sent
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, str]:
+    """The options of a drain."""
+    return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
+
+
+def test_a_drain_takes_all_and_shows_it_to_every_action(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queues are empty; a second action, and a new read of the run, see the same; what came since is not theirs."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10) + fill(redelivery_broker, 3, "more")
+    given["destination"] = "orders,more"
+    reader = planned(redelivery_broker, **given)
+    assert bodies(rows(reader)) == sent
+    assert redelivery_broker.depth("orders") == redelivery_broker.depth("more") == 0
+    later = fill(redelivery_broker, 2)
+    assert bodies(rows(reader)) == sent
+    assert bodies(read(redelivery_broker, **given)) == sent
+    assert bodies(read(redelivery_broker, **given, run="second")) == later
+
+
+def test_a_drain_is_read_as_one_likes(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
+    """One drain is decoded, shown with deaths and shown plain, without a message more at the broker."""
+    redelivery_broker.send("orders", b"\xff", headers={"redeliveryCause": "ValueError: 7"})
+    (plain,) = read(redelivery_broker, **given)
+    assert "cause" not in plain
+    (row,) = read(redelivery_broker, **given, decode="text", onDecodeError="permissive", deadLetters="true")
+    assert (row["body"], row["text"], row["cause"]) == (b"\xff", None, "ValueError: 7")
+
+
+def test_a_drain_ends_at_its_limit(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MaxMessages of each queue are taken, and no more; the rest stays."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    assert bodies(read(redelivery_broker, **given, maxMessages=6)) == sent[:6]
+    assert redelivery_broker.depth("orders") == 4
+    assert bodies(read(redelivery_broker, **given)) == sent[:6]
+    assert bodies(read(redelivery_broker, **given, run="rest")) == sent[6:]
+
+
+POINTS: list[tuple[type[Any], str]] = [
+    (DrainedQueue, "publish"),
+    (DrainedQueue, "end"),
+    (Reading, "taker"),
+]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("owner", "name"), POINTS, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize("at", [1, 3])
+def test_a_death_loses_nothing(
+    redelivery_broker: MemoryBroker,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    owner: type[Any],
+    name: str,
+    after: bool,
+    at: int,
+) -> None:
+    """An attempt that dies before or after it publishes, or while it takes, is done again: each message once."""
+    monkeypatch.setattr(module, "ROWS", 3)
+    sent = fill(redelivery_broker, 11)
+    calls = 0
+    original: Callable[..., Any] = getattr(owner, name)
+
+    def dying(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        done = original(*arguments, **named) if after or calls < at else None
+        if calls >= at:
+            raise Killed
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, dying)
+        try:
+            read(redelivery_broker, **given)
+        except Killed:
+            pass
+        else:
+            assert calls < at
+    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
+    assert redelivery_broker.depth("orders") == 0
+
+
+def test_two_attempts_at_once(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that finds its segment published gives its messages back, and both show the same rows, each once."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    other: list[list[str]] = []
+    original = DrainedQueue.publish
+
+    def racing(self: DrainedQueue, number: int, table: Any) -> bool:
+        if not other and number == 1:
+            other.append([])
+            other[0] = bodies(read(redelivery_broker, **given))
+        return original(self, number, table)
+
+    monkeypatch.setattr(DrainedQueue, "publish", racing)
+    first = bodies(read(redelivery_broker, **given))
+    assert first == other[0]
+    left = [message.body.decode() for message in redelivery_broker.messages("orders")]
+    assert Counter(first) + Counter(left) == Counter(sent)
+    assert len(left) <= 4
+
+
+def test_a_cut_in_the_middle(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was accepted on a connection that was lost comes again, and is known."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    original = module._Drain._publish
+
+    def cutting(self: Any, seen: list[Any]) -> bool:
+        done = original(self, seen)
+        if self._next == 2:
+            redelivery_broker.cut()
+        return done
+
+    monkeypatch.setattr(module._Drain, "_publish", cutting)
+    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
+    assert redelivery_broker.depth("orders") == 0
+
+
+def test_equal_messages_are_all_taken(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
+    """Messages with one content are as many rows; nothing is told apart by what it says."""
+    for _ in range(5):
+        redelivery_broker.send("orders", "same")
+    assert bodies(read(redelivery_broker, **given)) == ["same"] * 5
+
+
+def test_a_message_that_is_not_whole_stays(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the drain in one sentence and is not accepted; incomplete=accept leaves it and takes the others."""
+    sent = fill(redelivery_broker, 3)
+    original = read_letter
+
+    def partial(delivery: Any, *arguments: Any, **named: Any) -> Any:
+        from dataclasses import replace  # noqa: PLC0415
+
+        letter = original(delivery, *arguments, **named)
+        return replace(letter, whole=delivery.body != b"orders-1")
+
+    monkeypatch.setattr("redelivery_spark.batch.drain.read_letter", partial)
+    with pytest.raises(AdapterError, match=r"does not arrive whole .* AMQP.*incomplete=accept"):
+        read(redelivery_broker, **given)
+    assert redelivery_broker.depth("orders") == 3
+    assert bodies(read(redelivery_broker, **given, incomplete="accept")) == [sent[0], sent[2]]
+    assert redelivery_broker.depth("orders") == 1
+
+
+def test_a_run_is_of_one_broker(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
+    """A folder that has another broker's drain, or another selector's, is refused by the name of the run."""
+    from redelivery.testing import MemoryBroker as Another  # noqa: PLC0415
+
+    sent = fill(redelivery_broker, 1)
+    assert bodies(read(redelivery_broker, **given)) == sent
+    with (
+        Another() as broker,
+        pytest.raises(ConfigurationError, match=r"run=drain: .*has a drain of that name from memory://"),
+    ):
+        read(broker, **given)
+    with pytest.raises(ConfigurationError, match="give this one another name"):
+        read(redelivery_broker, **given, selector="a = 1")
+
+
+def test_nobody_there(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
+    """A broker that cannot be reached ends the task, and the next one does it."""
+    sent = fill(redelivery_broker, 2)
+    redelivery_broker.refuse_connections()
+    with pytest.raises(TransportError):
+        read(redelivery_broker, **given)
+    redelivery_broker.accept_connections()
+    assert bodies(read(redelivery_broker, **given)) == sent
