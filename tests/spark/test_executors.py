@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pytest
 
 import redelivery
@@ -20,6 +19,8 @@ from redelivery_spark.options import read_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pyarrow as pa
 
 
 @pytest.fixture
