@@ -11,6 +11,7 @@ from redelivery_spark.intake import Intake
 from redelivery_spark.journal import FOLDERS, Journal
 from redelivery_spark.log.ledger import LogLedger
 from redelivery_spark.log.store import store_at
+from redelivery_spark.originals import Originals
 from redelivery_spark.redeliveries import Redeliveries
 
 if TYPE_CHECKING:
@@ -33,20 +34,21 @@ def opened(options: SourceOptions) -> Coordinator:
     store.prepare(*FOLDERS)
     lock = _locked(store)
     intake = Intake(options)
+    originals = Originals(intake)
     try:
         intake.begin()
 
         def redeliveries() -> Redeliveries:
             return Redeliveries(
-                intake.engine_for_log(options.most_messages),
+                intake.engine_for_log(),
                 intake.log_capabilities(),
                 LogLedger(),
                 intake.settings.policies,
-                intake,
+                originals,
                 intake.clock,
             )
 
-        journal = Journal(store, redeliveries, intake.clock, intake)
+        journal = Journal(store, redeliveries, intake.clock, intake, originals)
     except BaseException:
         intake.close()
         store.unlock(lock)
