@@ -10,9 +10,12 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
 
-__all__ = ["GAP", "LONGEST_DRAIN", "LONGEST_LINGER", "AvailableNow"]
+__all__ = ["GAP", "LAST_CALL", "LONGEST_DRAIN", "LONGEST_LINGER", "AvailableNow"]
 
-LONGEST_DRAIN = 60.0  # seconds without a batch after which it ends, whatever waits: the next run goes on
+LONGEST_DRAIN = 60.0  # seconds that it waits for a redelivery: a later one is for the next run
+LAST_CALL = 90.0
+"""Seconds without a batch after which it ends, whatever waits. Longer than a message is waited for that the broker may
+send again, or each run would begin to wait for it anew."""
 LONGEST_INTAKE = 600.0  # seconds that it takes messages which do not tell when they were sent
 STEADY = 1.0  # seconds after which a connection would have brought a first message
 GAP = 0.5  # seconds without a message after which the destination is empty

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
-from redelivery_spark.available import LONGEST_DRAIN, AvailableNow
+from redelivery_spark.available import LAST_CALL, LONGEST_DRAIN, AvailableNow
 from redelivery_spark.fresh import Fresh
 from redelivery_spark.isolation import suspicious
 from redelivery_spark.log.segments import sliced
@@ -70,7 +70,7 @@ class Coordinator:
         self._given = start + 1
         if journal.segments.exists(start + 1):
             return start + 1  # published before a crash, and never given to Spark
-        until = self._clock.monotonic() + LONGEST_DRAIN
+        until = self._clock.monotonic() + LAST_CALL
         composed = self._step(start + 1, most)
         while not composed and self._fresh.available is not None and not self._finished(until):
             composed = self._step(start + 1, most)
@@ -220,7 +220,7 @@ class Coordinator:
         journal, waiting, available = self._journal, self._journal.redeliveries, self._fresh.available
         if self._clock.monotonic() >= until:
             if not self._intake.connected:
-                raise TransportError(f"AvailableNow: there has been no connection for {LONGEST_DRAIN:g} s")
+                raise TransportError(f"AvailableNow: there has been no connection for {LAST_CALL:g} s")
             return True
         if available is None or not available.exhausted or self._may_be_fresh() or waiting.engine.unconfirmed:
             return False

@@ -67,6 +67,8 @@ class Copies:
             self._epoch, self._since, self._rows = self._intake.epoch, wall, None
             numbers = self._segments.numbers()
             self._numbers = [each for each in numbers if each > numbers[-1] - KEPT]
+        elif self._numbers and self._intake.settled_down:
+            self._numbers, self._rows = [], None  # all that was acknowledged has been seen, or will not be
 
     def find(self, delivery: Delivery, waiting: Iterable[LoggedDelivery]) -> Place | None:
         """Return the place of the row that a message is of, or None: it is new to the log.

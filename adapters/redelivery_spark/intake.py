@@ -166,6 +166,11 @@ class Intake(Connection):
         """Whether a message came so soon after the connection began that it may be lost with the one before."""
         return self._early is None or delivery.seq <= self._early
 
+    @property
+    def settled_down(self) -> bool:
+        """Whether nothing comes any more that was acknowledged on the connection before this one."""
+        return self._early is not None and not self.commits
+
     def may_be_known(self, delivery: Delivery) -> bool:
         """Whether the broker may send this message for a second time.
 

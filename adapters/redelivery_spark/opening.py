@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import RedeliveryError
 from redelivery_spark.coordinator import Coordinator
 from redelivery_spark.intake import Intake
 from redelivery_spark.journal import FOLDERS, Journal
@@ -28,7 +28,7 @@ def opened(options: SourceOptions) -> Coordinator:
 
     Raises:
         ConfigurationError: the log cannot be used.
-        RedeliveryError: the broker cannot be reached, or refuses.
+        RedeliveryError: the broker cannot be reached, or refuses; or another process has the log.
     """
     store = store_at(options.wal_dir)
     store.prepare(*FOLDERS)
@@ -60,9 +60,9 @@ def _locked(store: Folder) -> int:
     deadline = time.monotonic() + PATIENCE
     while (lock := store.lock()) is None:
         if time.monotonic() > deadline:
-            raise ConfigurationError(
-                f"walDir={store.path} is in use by another query ({store.holder()}): each query needs a log of its own",
-                option="walDir",
+            # No ConfigurationError: it may be the runner of the last start, whose Spark was killed, and which will end.
+            raise RedeliveryError(
+                f"walDir={store.path} is in use by another query ({store.holder()}): each query needs a log of its own"
             )
         time.sleep(0.1)
     return lock

@@ -236,7 +236,7 @@ def test_two_queries_on_one_log(
     del redelivery_broker
     monkeypatch.setattr("redelivery_spark.opening.PATIENCE", 0.0)
     make_query().start()
-    with pytest.raises(ConfigurationError, match="in use by another query"):
+    with pytest.raises(RedeliveryError, match="in use by another query"):
         make_query().start()
 
 
