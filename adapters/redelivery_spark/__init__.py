@@ -30,4 +30,6 @@ def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{place}"), name)
+    found = getattr(import_module(f"{__name__}.{place}"), name)
+    globals()[name] = found  # the import has put the module `process` where its function is looked for
+    return found

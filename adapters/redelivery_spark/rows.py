@@ -140,6 +140,8 @@ def _typed(headers: Mapping[str, Any]) -> str | None:
     """Keep the types of properties that are no text: a copy must have them, and a column of texts has not."""
     found: dict[str, Any] = {}
     for name, value in headers.items():
+        if isinstance(value, str):
+            continue
         if isinstance(value, bytes):
             found[name] = {"bytes": base64.b64encode(value).decode()}
         elif value is None or isinstance(value, bool):
