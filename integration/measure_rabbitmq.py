@@ -79,7 +79,7 @@ def moved(broker: Broker, move: Callable[[RawStomp, Frame, str], None], dice: ra
     thread.start()
     begun.wait(10)
     time.sleep(dice.random() * 0.5)
-    broker.kill()
+    broker.kill(at_once=True)
     eventually(lambda: mover.closed, 10)
     broker.start()
     thread.join(10)

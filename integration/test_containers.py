@@ -20,7 +20,6 @@ def test_a_durable_message_survives_a_kill(contained: Broker) -> None:
     for protocol in protocols:
         put(contained, protocol, f"kept.{protocol}", protocol.encode())
     ports, pid = dict(contained.ports), contained.pid
-    contained.write_down()  # what the broker itself loses by a kill is not of containers
     contained.kill()
     assert not contained.running
     contained.start()

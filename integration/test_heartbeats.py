@@ -144,8 +144,7 @@ def test_a_killed_broker_is_noticed_over_tls(
         with Running(connection):
             connection.send(unique_queue, "bad")
             eventually(lambda: work.attempts["bad"])
-            killed = time.monotonic()
-            broker.kill()
+            killed = broker.kill()
             eventually(lambda: losses.lost, NOTICED)
             noticed = losses.lost[0] - killed
             broker.start()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.conftest import Client
 
-ROUNDS = int(os.environ.get("REDELIVERY_KILL_ROUNDS", "30"))
+ROUNDS = int(os.environ.get("REDELIVERY_KILL_ROUNDS", "2"))
 MESSAGES = 60  # per round: of each ten one always fails, and one fails once
 MAXIMUM = 2
 POLICY = redelivery.RedeliveryPolicy(
@@ -68,10 +68,8 @@ def test_nothing_is_lost_when_the_broker_is_killed(
     sent: list[str] = []
     java.drain(dead_letters)  # what other tests have left there
     if broker.name == "rabbitmq":
-        java.drain(
-            unique_queue
-        )  # declares it: one declared right before a SIGKILL may be gone with all that it had
-        broker.restart()
+        java.drain(unique_queue)  # declares it
+    broker.write_down()
     # Without a bound the pauses between attempts double while the broker starts, and a round takes half a minute.
     address, _, login = broker.uri(protocol=protocol).partition("?")
     uri = f"failover:({address})?{login}&maxReconnectDelay=500"
@@ -107,7 +105,7 @@ def killed_in_the_middle(
     for position, body in enumerate(sent):
         if position == before:
             never(lambda: False, within=dice.random() * 0.2)  # into the redeliveries, or the poisoning
-            broker.kill()
+            broker.kill(at_once=True)
             broker.start()
         connection.send(queue, body)
     return sent

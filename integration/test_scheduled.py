@@ -94,8 +94,6 @@ def test_a_copy_outlives_the_broker(peer: tuple[Broker, str], unique_queue: str)
         connection.send(unique_queue, "x", persistent=True)
         message = consumer.receive(timeout=30)
         assert message is not None
-        if hasattr(broker, "write_down"):
-            broker.write_down()
         message.fail("no")
         channel = consumer._channel
         eventually(lambda: not channel.engine.unconfirmed, 30, message="the broker has the copy")

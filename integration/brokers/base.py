@@ -6,6 +6,7 @@ import random
 import shutil
 import socket
 import tempfile
+import time
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,9 +214,17 @@ class Broker(Running):
     def write_down(self) -> None:
         """Wait until what it has confirmed would outlive `kill()`; most write before they confirm."""
 
-    def kill(self) -> None:
-        """SIGKILL."""
+    def kill(self, *, at_once: bool = False) -> float:
+        """SIGKILL, once what it has confirmed would outlive it; return when, on the monotonic clock.
+
+        What a broker forgets of its own accord no client can save, so no test of a client depends on it. A test that
+        has seen to that with `write_down()`, and kills in the middle of work, asks for it at once.
+        """
+        if not at_once:
+            self.write_down()
+        killed = time.monotonic()
         self.server.kill()
+        return killed
 
     def restart(self) -> None:
         """Stop in good order, and start again."""
