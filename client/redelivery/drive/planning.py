@@ -45,8 +45,7 @@ def planned(
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
-    `redrive`: instead of what the settings say of dead letters; `transacted`: it belongs to such a session; `counted`:
-    by a ledger.
+    `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
