@@ -30,6 +30,7 @@ POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
     "jms__redeliveryPolicy__initialRedeliveryDelay": 500,
     "jms__redeliveryPolicy__redeliveryDelay": 500,
+    "redelivery__maximumDeferrals": 2,  # of the killer, once nothing else goes through
 }
 
 

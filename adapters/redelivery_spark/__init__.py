@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redelivery_spark.credentials import with_credentials
     from redelivery_spark.guard import foreach_batch
-    from redelivery_spark.process import process
+    from redelivery_spark.handling import process
     from redelivery_spark.sink import write_once
     from redelivery_spark.source import RedeliveryDataSource
     from redelivery_spark.supervisor import run
@@ -21,7 +21,7 @@ __all__ = ["RedeliveryDataSource", "foreach_batch", "process", "run", "with_cred
 _PLACES = {
     "RedeliveryDataSource": "source",
     "foreach_batch": "guard",
-    "process": "process",
+    "process": "handling",
     "run": "supervisor",
     "with_credentials": "credentials",
     "write_once": "sink",

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from redelivery.clock import pass_time
 from redelivery.core.delivery import Cause
-from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery_spark.decoding import decoded
+from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
+from redelivery_spark.available import LAST_CALL, LONGEST_DRAIN, AvailableNow
+from redelivery_spark.fresh import Fresh
 from redelivery_spark.isolation import suspicious
-from redelivery_spark.rows import batch_of, key_of, table_of
+from redelivery_spark.log.segments import sliced
+from redelivery_spark.names import named
+from redelivery_spark.rows import batch_of, table_of
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from redelivery.core.delivery import Delivery
+    from redelivery_spark.fresh import FreshMessage
     from redelivery_spark.intake import Intake
     from redelivery_spark.journal import Journal
     from redelivery_spark.options import SourceOptions
@@ -29,7 +32,7 @@ __all__ = ["Coordinator", "Slice"]
 logger = logging.getLogger("redelivery.spark")
 Slice = tuple[str, int, int]
 """The file of a batch, and the rows of it that one task reads."""
-LONGEST_DRAIN = 60.0  # seconds that AvailableNow waits for redeliveries; later ones are for the next run
+SHORTEST_WAIT = 0.05  # seconds of a turn that waits for the end of what is available
 
 
 class Coordinator:
@@ -43,9 +46,11 @@ class Coordinator:
         self._journal = journal
         self._clock = intake.clock
         self._unlock = unlock
+        self._parent = os.getppid()
         self._given: int | None = None  # the batch that Spark has been given last, or has been seen to replay
-        self._until: float | None = None  # of AvailableNow: what is sent later is for the next run
-        self._exhausted = False  # of AvailableNow: all that was there has been taken
+        self._fresh = Fresh(options, intake, journal)
+        self._turns = [self._group, self._due, self._suspect]  # who may compose the next batch, in order
+        self._full = False  # whether so much waits that nothing fresh is taken
 
     @property
     def log(self) -> str:
@@ -65,14 +70,15 @@ class Coordinator:
         self._given = start + 1
         if journal.segments.exists(start + 1):
             return start + 1  # published before a crash, and never given to Spark
+        until = self._clock.monotonic() + LAST_CALL
         composed = self._step(start + 1, most)
-        while not composed and self._until is not None and not self._finished():
+        while not composed and self._fresh.available is not None and not self._finished(until):
             composed = self._step(start + 1, most)
         return start + 1 if composed else start
 
     def available_now(self) -> None:
         """Learn that the query is to end when what is there now has been processed."""
-        self._until = self._clock.time()
+        self._fresh.available = AvailableNow(self._clock)
 
     def slices(self, number: int) -> list[Slice]:
         """Return what the tasks of a batch read. Spark asks for one that it was not given here when it replays it."""
@@ -80,10 +86,10 @@ class Coordinator:
         if self._given != number:
             self._given = number
             self._replay(number)
-        rows = 0 if journal.state.emptied == number else journal.segments.read(number).num_rows
-        size = -(-rows // self._options.partitions)
+        if journal.state.emptied == number:
+            return []
         name = journal.segments.name(number)
-        return [(name, at, min(at + size, rows)) for at in range(0, rows, size)] if rows else []
+        return [(name, begin, end) for begin, end in journal.segments.slices(number)]
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
@@ -109,127 +115,119 @@ class Coordinator:
         return {
             "n": number,
             "log": journal.state.log,
-            "buffered": self._intake.buffered,
+            "buffered": self._intake.buffered + len(self._fresh),
             "parked": waiting.engine.parked,
             "suspects": isolation.rows + waiting.suspects,
-            **journal.totals(),
+            "full": self._full,
+            **waiting.added_to(journal.state.totals),
         }
 
     # A new batch.
 
     def _step(self, number: int, most: int) -> bool:
         journal = self._journal
+        journal.originals.pump()
         journal.redeliveries.pump()
         composed = self._compose(number, most)
         if journal.redeliveries.changed:
             journal.save()
+            journal.release()
         return composed
 
     def _compose(self, number: int, most: int) -> bool:
+        """Let one of those compose a batch who have something for it: they take turns."""
         journal, waiting = self._journal, self._journal.redeliveries
-        group = journal.isolation.next_group(others=waiting.next_due() == 0 or self._intake.buffered > 0)
-        if group is not None:
-            return self._publish(number, journal.group(group))
-        if waiting.suspects:
-            alone = waiting.take_alone()
-            return alone is not None and self._publish(number, [alone])
-        due = waiting.take(most)
-        fresh, texts, errors = self._fresh(most - len(due), wait=not due)
-        if not due and not fresh:
-            return False
-        rows = batch_of(fresh, f"{journal.state.log}/{number}", texts, errors)
-        return self._publish(number, due, rows, fresh)
+        due = waiting.next_due()
+        patience = self._options.wait
+        if self._fresh.available is not None:
+            patience = max(patience, SHORTEST_WAIT)
+        if journal.isolation.groups or waiting.suspects or self._may_be_fresh():
+            patience = 0.0
+        self._fresh.gather(most, patience if due is None else min(patience, due))
+        for turn in (*self._turns, self._suspect):  # who is due may turn out to be a suspect
+            if turn(number, most):
+                self._turns.remove(turn)
+                self._turns.append(turn)
+                return True
+        return False
+
+    def _group(self, number: int, most: int) -> bool:
+        """Have a group of suspects be the batch."""
+        del most
+        groups = self._journal.isolation.groups
+        return bool(groups) and self._publish(number, self._journal.group(groups[0]))
+
+    def _suspect(self, number: int, most: int) -> bool:
+        """Have one row be the batch that has been alone in one that failed."""
+        del most
+        waiting = self._journal.redeliveries
+        alone = waiting.take_alone() if waiting.suspects else None
+        return alone is not None and self._publish(number, [alone])
+
+    def _due(self, number: int, most: int) -> bool:
+        """Have rows whose time has come be the batch, and fresh messages."""
+        most_bytes = self._options.most_bytes
+        due = self._journal.redeliveries.take(most, most_bytes)
+        left = most_bytes - sum(len(row.body) for row in due)
+        fresh = self._fresh.take(most - len(due), left) if self._has_room() else []
+        return bool(due or fresh) and self._publish(number, due, fresh)
+
+    def _may_be_fresh(self) -> bool:
+        return len(self._fresh) > 0 and self._has_room()
+
+    def _has_room(self) -> bool:
+        """Whether fresh messages may be taken, which may fail and have to wait."""
+        journal, most = self._journal, self._intake.most_parked
+        parked = journal.redeliveries.engine.parked + journal.isolation.rows
+        if parked < most:
+            self._full = False
+        elif not self._full:
+            self._full = True
+            logger.warning(
+                "%d messages wait for a redelivery: nothing fresh is taken until there are fewer than %d "
+                "(redelivery.maxParked)",
+                parked,
+                most,
+            )
+        return not self._full
 
     def _publish(
-        self,
-        number: int,
-        known: Sequence[LoggedDelivery],
-        rows: pa.RecordBatch | None = None,
-        fresh: Sequence[Delivery] = (),
+        self, number: int, known: Sequence[LoggedDelivery], fresh: Sequence[FreshMessage] = ()
     ) -> bool:
         """Write the batch; then the broker may let go of what is in it."""
-        journal, intake = self._journal, self._intake
-        parts = [table_of(known)] if known else []
-        if rows is not None:
-            parts.append(pa.Table.from_batches([rows], SEGMENT))
+        journal, intake, options = self._journal, self._intake, self._options
+        deliveries = [each.delivery for each in fresh]
+        stay = [intake.must_stay(delivery) for delivery in deliveries]
+        parts = [table_of(known, options)] if known else []
+        if fresh:
+            names = named(deliveries, journal.names(), f"{journal.state.log}/{number}")
+            texts, errors = [each.text for each in fresh], [each.error for each in fresh]
+            parts.append(pa.Table.from_batches([batch_of(deliveries, names, stay, texts, errors)], SEGMENT))
         table = pa.concat_tables(parts)
-        if not journal.segments.publish(number, table):
+        if not journal.segments.publish(number, sliced(table, options.partitions)):
             raise RedeliveryError(f"batch {number} is in the log already: is another query using it?")
         journal.began(number, table, known)
-        kept = [at for at, delivery in enumerate(fresh) if intake.must_stay(delivery)]
-        if kept:
-            keys = journal.identities()[len(known) :]
-            for at in kept:
-                intake.keep(keys[at], fresh[at])
-        stay = set(kept)
-        intake.settle([delivery for at, delivery in enumerate(fresh) if at not in stay])
+        for at, delivery in enumerate(deliveries):
+            if stay[at]:
+                journal.originals.keep((number, len(known) + at), delivery)
+        intake.settle([delivery for at, delivery in enumerate(deliveries) if not stay[at]])
         return True
 
-    def _fresh(self, most: int, *, wait: bool) -> tuple[list[Delivery], list[str | None], list[str | None]]:
-        """Take messages that are new to the log, and can be decoded."""
-        waiting = self._journal.redeliveries
-        patience = self._options.wait if wait else 0.0
-        due = waiting.next_due()
-        if due is not None:
-            patience = min(patience, due)
-        parked = waiting.engine.parked + self._journal.isolation.rows
-        if most <= 0 or self._exhausted or parked >= self._intake.most_parked:
-            pass_time(self._clock, patience)
-            return [], [], []
-        taken = self._intake.take(most, self._options.most_bytes, patience)
-        if self._until is not None and (not taken or any(self._late(each) for each in taken)):
-            self._exhausted = bool(taken) or patience >= self._options.wait
-        return self._decoded(self._unknown(taken))
-
-    def _late(self, delivery: Delivery) -> bool:
-        sent = delivery.timestamp
-        return sent is not None and self._until is not None and sent.timestamp() > self._until
-
-    def _finished(self) -> bool:
-        """Whether AvailableNow has nothing more to wait for."""
-        journal, waiting = self._journal, self._journal.redeliveries
-        if not self._exhausted or journal.isolation.groups or waiting.suspects or waiting.engine.unconfirmed:
+    def _finished(self, until: float) -> bool:
+        """Whether AvailableNow has nothing more to wait for, or has waited long enough."""
+        if os.getppid() != self._parent:
+            return True  # Spark has been killed: nobody waits for an answer
+        journal, waiting, available = self._journal, self._journal.redeliveries, self._fresh.available
+        if self._clock.monotonic() >= until:
+            if not self._intake.connected:
+                raise TransportError(f"AvailableNow: there has been no connection for {LAST_CALL:g} s")
+            return True
+        if available is None or not available.exhausted or self._may_be_fresh() or waiting.engine.unconfirmed:
+            return False
+        if journal.isolation.groups or waiting.suspects:
             return False
         due = waiting.next_due()
         return due is None or due > LONGEST_DRAIN
-
-    def _unknown(self, taken: Sequence[Delivery]) -> list[Delivery]:
-        """Sort out what the broker sends again although the log has it."""
-        fresh: list[Delivery] = []
-        again: list[Delivery] = []
-        for delivery in taken:
-            where = self._journal.knows(delivery)
-            key = key_of(delivery)
-            if self._intake.owes(key):
-                self._intake.keep(key, delivery)
-            elif where is None:
-                fresh.append(delivery)
-            elif where == "held" and self._intake.must_stay(delivery):
-                self._intake.keep(key, delivery)
-            else:
-                again.append(delivery)
-        if again:
-            self._journal.state.totals["deduplicated"] += len(again)
-            self._intake.settle(again)
-        return fresh
-
-    def _decoded(self, fresh: list[Delivery]) -> tuple[list[Delivery], list[str | None], list[str | None]]:
-        options = self._options
-        if not options.text:
-            nothing: list[str | None] = [None] * len(fresh)
-            return fresh, nothing, nothing
-        kept: list[tuple[Delivery, str | None, str | None]] = []
-        for delivery in fresh:
-            text, error = decoded(delivery.body, options)
-            if error is None or options.on_decode_error == "permissive":
-                kept.append((delivery, text, error))
-            elif options.on_decode_error == "fail":
-                raise RedeliveryError(f"message {delivery.identity} of {delivery.destination} {error}")
-            else:
-                logger.warning("%s: %s: %s; dead-lettered", delivery.destination, delivery.identity, error)
-                self._journal.state.totals["undecodable"] += 1
-                self._intake.refuse(delivery, Cause.of(error))
-        return [each[0] for each in kept], [each[1] for each in kept], [each[2] for each in kept]
 
     # A batch again.
 
@@ -242,7 +240,6 @@ class Coordinator:
         state.attempts += 1
         told = journal.records.failure()
         if suspicious(state.attempts, self._options.isolate_after, evidence=told is not None):
-            journal.isolate(
-                number, Cause.of(told or f"its batch failed {state.attempts} times"), self._options.fanout
-            )
+            cause = Cause.of(told or f"its batch failed {state.attempts} times")
+            journal.isolate(number, cause, self._options.fanout)
         journal.save()

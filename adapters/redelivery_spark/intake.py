@@ -12,11 +12,11 @@ from redelivery.core.policy_map import RedeliveryPolicyMap
 from redelivery.core.recall import RETURN
 from redelivery.drive.arguments import single
 from redelivery.drive.channel import Channel
-from redelivery.drive.planning import planned
+from redelivery.drive.planning import dead_letters_of, planned
 from redelivery.errors import RedeliveryError, TransportError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Intake"]
 
-MOST_OWED = 100_000
 MOST_PREFETCHED = 30_000  # RabbitMQ and Classic take no larger window over STOMP than 65,535
+MOST_UNACKNOWLEDGED = 60_000
 
 
 class _Lists(Channel):
@@ -68,28 +68,30 @@ class Intake(Connection):
         super().__init__(options.connection_uri())
         self._source = options
         self._lists: _Lists | None = None
-        self._epoch, self._since = -1, 0.0  # the connection that messages come over, and since when
-        self._kept: dict[Hashable, Delivery] = {}  # by row identity: what the broker still has
-        # What has been decided of messages that the broker has yet to send again.
-        self._owed: dict[Hashable, tuple[Cause | None, Callable[[], None] | None]] = {}
+        self._epoch: int = -1
+        self._since = 0.0  # the connection that messages come over, and since when it is known
+        self._early: int | None = None  # how many messages had arrived when it had stood for a while
 
     def begin(self) -> None:
         """Connect and subscribe. Raises RedeliveryError."""
         self.__enter__()
         source = self._source
         settings = self.settings
+        destination = single(source.destination)
+        ways = None
+        credit = min(2 * source.most_messages, MOST_PREFETCHED)
         if source.ack == "wal":
-            # Nothing waits unacknowledged: the log holds it. And nothing can be poisoned that the broker has let go.
-            auto = settings.dead_letter == "auto"
-            settings = replace(
-                settings,
-                policies=RedeliveryPolicyMap(),
-                dead_letter="forward" if auto else settings.dead_letter,
-            )
-        settings = replace(settings, credit=min(2 * source.most_messages, MOST_PREFETCHED))
+            # Nothing waits unacknowledged: the log holds it.
+            settings = replace(settings, policies=RedeliveryPolicyMap())
+            if settings.dead_letter == "auto":  # a copy tells the cause, but of what cannot be copied
+                ways = replace(dead_letters_of(settings, destination, source.subscription), scheduled=True)
+        else:
+            # What waits in the log stays unacknowledged, and must not keep the others out.
+            credit = min(credit + source.most_messages + self.most_parked, MOST_UNACKNOWLEDGED)
+        settings = replace(settings, credit=credit)
         options: ConsumerOptions = {"selector": source.selector, "subscription": source.subscription}
         subscribe, engine = planned(
-            next(self._numbers), single(source.destination), options, settings, self.capabilities
+            next(self._numbers), destination, options, settings, self.capabilities, redrive=ways
         )
         channel = _Lists(subscribe, engine, self._keeper, self._clock, settings.policies, self._observer)
         self._keeper.totals.add(channel)
@@ -109,22 +111,20 @@ class Intake(Connection):
         return found
 
     def log_capabilities(self) -> Capabilities:
-        """What can be done about rows of the log: held as long as anybody likes, dead-lettered by a copy."""
+        """What can be done about rows of the log: held as long as anybody likes, dead-lettered by a confirmed copy."""
         able = replace(self.capabilities, flow=False, release=True, counts=False, forward="confirmed")
-        if self._source.ack == "commit":
-            return able
-        return replace(able, poison_persistent=False, poison_non_persistent=False, max_hold=None)
+        return able if self.commits else replace(able, max_hold=None)
 
-    def engine_for_log(self, credit: int) -> Engine:
-        """Return the engine for rows of the log: `credit` is how many may run at once."""
-        settings = replace(self.settings, credit=credit)
-        if self._source.ack == "wal" and settings.dead_letter == "auto":
-            settings = replace(settings, dead_letter="forward")
-        waiting = credit + self.most_parked
-        settings = replace(settings, max_parked=waiting)
+    def engine_for_log(self) -> Engine:
+        """Return the engine for rows of the log. How many run at once is the batch's affair."""
+        credit = self._source.most_messages
+        settings = replace(self.settings, credit=credit, max_parked=credit + self.most_parked)
         options: ConsumerOptions = {"subscription": self._source.subscription}
-        destination = single(self._source.destination)
-        _, engine = planned(0, destination, options, settings, self.log_capabilities(), counted=True)
+        destination, able = single(self._source.destination), self.log_capabilities()
+        if not self.commits and settings.dead_letter == "ack":
+            # The broker will have let go of almost all of them.
+            able = replace(able, poison_persistent=False, poison_on_request=False)
+        _, engine = planned(0, destination, options, settings, able, counted=True)
         return engine
 
     @property
@@ -137,64 +137,81 @@ class Intake(Connection):
         """How many messages have arrived and wait to be taken."""
         return 0 if self._lists is None else self._lists.engine.ready()
 
+    def now(self) -> float:
+        """Return the time of its clock."""
+        return self._clock.monotonic()
+
+    def age(self) -> float | None:
+        """Return for how many seconds the connection has stood, as far as is known here; None: it is down."""
+        self._watch()
+        return self.now() - self._since if self.connected else None
+
+    @property
+    def epoch(self) -> int:
+        """Which connection messages come over."""
+        self._watch()
+        return self._epoch
+
+    def _watch(self) -> None:
+        assert self._lists is not None, "begun"
+        engine, now = self._lists.engine, self.now()
+        if engine.epoch != self._epoch:
+            self._epoch, self._since, self._early = engine.epoch, now, None
+        elif self._early is None and now - self._since >= RETURN:
+            self._early = engine.arrived
+
+    def early(self, delivery: Delivery) -> bool:
+        """Whether a message came so soon after the connection began that it may be lost with the one before."""
+        return self._early is None or delivery.seq <= self._early
+
+    @property
+    def settled_down(self) -> bool:
+        """Whether nothing comes any more that was acknowledged on the connection before this one."""
+        return self._early is not None and not self.commits
+
     def may_be_known(self, delivery: Delivery) -> bool:
         """Whether the broker may send this message for a second time.
 
         It says so itself, but for Artemis over STOMP: of what a dead connection held, 99 of 100 came unmarked. There a
         new connection is looked at for as long as copies may come over it.
         """
-        if delivery.redelivered:
-            return True
-        if not self.capabilities.own_ids:
+        if delivery.identity is None:
             return False
-        now = self._clock.monotonic()
-        if delivery.epoch != self._epoch:
-            self._epoch, self._since = delivery.epoch, now
-        return now - self._since < RETURN
+        return delivery.redelivered or (self.capabilities.own_ids and self.early(delivery))
+
+    def on_this_connection(self, delivery: Delivery) -> bool:
+        """Whether a message can still be settled by its own handle."""
+        return delivery.epoch == self._epoch and delivery.state != "lost"
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many of its dead letters the broker has not confirmed."""
+        return 0 if self._lists is None else self._lists.engine.unconfirmed
 
     def take(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
         """Take messages, as many as are here. Raises what stopped the consumer."""
         assert self._lists is not None, "begun"
+        self._watch()
         return self._lists.take_many(most, most_bytes, timeout)
+
+    @property
+    def commits(self) -> bool:
+        """Whether the broker keeps each message until its batch is committed."""
+        return self._source.ack == "commit"
+
+    @property
+    def empty_is_whole(self) -> bool:
+        """Whether the user vouches for empty bodies."""
+        return self.settings.empty_body == "forward"
 
     def must_stay(self, delivery: Delivery) -> bool:
         """Whether the broker must keep the message until it is done with: no copy could be made of it."""
-        whole = self.settings.empty_body == "forward"
-        return self._source.ack == "commit" or not arrived_whole(delivery, empty_is_whole=whole)
-
-    def keep(self, key: Hashable, delivery: Delivery) -> None:
-        """Leave a message unacknowledged until its row is done with, which it may be already."""
-        if key not in self._owed:
-            self._kept[key] = delivery
-            return
-        cause, done = self._owed.pop(key)
-        if cause is None:
-            self.settle([delivery])
-        else:
-            self.refuse(delivery, cause)
-        if done is not None:
-            done()
-
-    def owes(self, key: Hashable) -> bool:
-        """Whether a message that the broker sends again has been decided about before it came."""
-        return key in self._owed
+        return self.commits or not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
 
     def settle(self, deliveries: Sequence[Delivery]) -> None:
         """Accept messages."""
         if deliveries and self._lists is not None:
             self._lists.accept_many(deliveries)
-
-    @property
-    def keeps(self) -> bool:
-        """Whether the broker has originals of rows."""
-        return bool(self._kept) or self._source.ack == "commit"
-
-    def settle_kept(self, keys: Sequence[Hashable]) -> None:
-        """Accept the originals of rows that are done with: now, or when the broker sends them again after a restart."""
-        self.settle([self._kept.pop(key) for key in keys if key in self._kept])
-        if self._source.ack == "commit":
-            for key in keys:
-                self._owe(key, None, None)
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
         """Have the broker give messages to others, uncounted."""
@@ -204,29 +221,9 @@ class Intake(Connection):
                 self._lists.settle(delivery, Released(delivery))
 
     def refuse(self, delivery: Delivery, cause: Cause) -> None:
-        """Have a message dead-lettered that does not get into the log."""
+        """Have a message dead-lettered."""
         assert self._lists is not None, "begun"
         self._lists.settle(delivery, Poisoned(delivery, cause))
-
-    # What the redeliveries ask for.
-
-    def accept(self, key: Hashable) -> None:
-        """Accept the original, if the broker still has it."""
-        self.settle_kept([key])
-
-    def poison(self, key: Hashable, cause: Cause, done: Callable[[], None]) -> None:
-        """Have the broker dead-letter the original, when it is here."""
-        delivery = self._kept.pop(key, None)
-        if delivery is None:
-            self._owe(key, cause, done)
-        else:
-            self.refuse(delivery, cause)
-            done()
-
-    def _owe(self, key: Hashable, cause: Cause | None, done: Callable[[], None] | None) -> None:
-        self._owed[key] = cause, done
-        while len(self._owed) > MOST_OWED:
-            self._owed.pop(next(iter(self._owed)))
 
     def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
         """Send a copy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import uuid
 from dataclasses import replace
@@ -11,37 +10,44 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger import fingerprint
 from redelivery.errors import RedeliveryError
+from redelivery_spark.copies import Copies
 from redelivery_spark.isolation import Isolation
 from redelivery_spark.log.records import FAILURES, VERDICTS, Records, Refusal
 from redelivery_spark.log.segments import FOLDER as SEGMENTS
 from redelivery_spark.log.segments import KEPT, Segments, empty
 from redelivery_spark.log.state import FOLDER as STATES
-from redelivery_spark.log.state import Fact, State, States
-from redelivery_spark.memory import fact_of, recorded
-from redelivery_spark.rows import LoggedDelivery, identities_of, identity_of, key_of, rows_of, table_of
+from redelivery_spark.log.state import ROWS, State, States
+from redelivery_spark.memory import fact_of, rows_that_wait
+from redelivery_spark.rows import LoggedDelivery, places_of, rows_of, waiting_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
     from redelivery.clock import Clock
-    from redelivery.core.delivery import Delivery
     from redelivery_spark.intake import Intake
+    from redelivery_spark.log.state import Place
     from redelivery_spark.log.store import Store
+    from redelivery_spark.originals import Originals
     from redelivery_spark.redeliveries import Redeliveries
 
 __all__ = ["FOLDERS", "Journal"]
 
 logger = logging.getLogger("redelivery.spark")
-FOLDERS = (SEGMENTS, STATES, VERDICTS, FAILURES)
+FOLDERS = (SEGMENTS, STATES, ROWS, VERDICTS, FAILURES)
 
 
 class Journal:
     """Rows and batches of one log. One thread; its process has the log's lock."""
 
     def __init__(
-        self, store: Store, redeliveries: Callable[[], Redeliveries], clock: Clock, intake: Intake
+        self,
+        store: Store,
+        redeliveries: Callable[[], Redeliveries],
+        clock: Clock,
+        intake: Intake,
+        originals: Originals,
     ) -> None:
         for folder in FOLDERS:
             store.sweep(folder)
@@ -50,21 +56,21 @@ class Journal:
         self.records = Records(store)
         found = self._states.load()
         self.state = found or State(log=uuid.uuid4().hex)
-        self._states.publish(self.state)  # the log is this start's from now on
+        self._states.publish(self.state, 0, None)  # the log is this start's from now on
         self._make = redeliveries
         self._intake = intake
+        self.originals = originals
         self._clock = clock
-        self._tickets = itertools.count()
         self._resumed = False
-        self._grouped: dict[int, LoggedDelivery] = {}  # rows in groups, by ticket
-        # The batch on its way, its rows, and those of them that are known here.
+        self.copies = Copies(intake, self.segments, self.state.buried)
+        self._grouped: dict[Place, LoggedDelivery] = {}
+        # The batch on its way, its rows, and those of them that were in the log before, by place.
         self._number: int | None = None
         self._table = empty()
-        self._running: dict[Hashable, LoggedDelivery] = {}
-        # Of what the broker may send again, once it does: rows that are here, and those of the last batches.
-        self._here: tuple[set[Hashable], set[Hashable]] | None = None
+        self._running: dict[Place, LoggedDelivery] = {}
+        self._unwritten: tuple[int, pa.Table] = (0, empty())  # the batch whose rows begin to wait
         self.redeliveries: Redeliveries
-        self.isolation: Isolation
+        self.isolation: Isolation[Place]
 
     # A restart.
 
@@ -75,44 +81,41 @@ class Journal:
         self._resumed = True
         self.redeliveries = self._make()
         state = self.state
-        rows = [self._logged(row) for row in rows_of(state.rows, range(state.rows.num_rows))]
-        in_groups = {at for group in state.groups for at in group}
-        self._grouped = {rows[at].ticket: rows[at] for at in in_groups}
-        tickets = [[rows[at].ticket for at in group] for group in state.groups]
-        self.isolation = Isolation(tickets, state.barren, [rows[at].ticket for at in state.last])
+        places = [fact.place for fact in state.facts]
+        groups = [[places[at] for at in group] for group in state.groups]
+        self.isolation = Isolation(groups, state.passed)
+        in_groups = {place for group in groups for place in group}
         if number > state.settled and number != state.emptied and self.segments.exists(number):
             self._number, self._table = number, self.segments.read(number)
-        pending = set(identities_of(self._table))
-        alone: list[tuple[LoggedDelivery, Fact | None]] = []
-        running: list[LoggedDelivery] = []
-        for at, (row, fact) in enumerate(zip(rows, state.facts, strict=True)):
-            own = row.key in pending
-            if fact is not None:  # who is in a batch already needs no other turn
-                suspect = fact.entry.suspect and not own
+        pending = places_of(self._table)
+        waiting: list[LoggedDelivery] = []
+        for fact, row in zip(
+            state.facts, rows_that_wait(self._states, state.facts, self._clock), strict=True
+        ):
+            own = fact.place in pending
+            assert row.record is not None
+            # Who is in a batch already needs no other turn.
+            suspect = fact.entry.suspect and not own
+            if fact.entry.count or fact.entry.suspect:
                 self.redeliveries.ledger.entries[fingerprint(row)] = replace(fact.entry, suspect=suspect)
-            if own or at in in_groups:
-                row.record = recorded(fact, self._clock)
+            if own or fact.place in in_groups:
                 row.record.due = None
-            if at in in_groups:
-                self._running |= {row.key: row} if own else {}
+            if own:
+                self._running[fact.place] = row
+            if fact.place in in_groups:
+                self._grouped[fact.place] = row
             elif own:
-                running.append(row)
+                self.redeliveries.add(row)
             else:
-                alone.append((row, fact))
-        for row in running:
-            self.redeliveries.add(row)
-            self._running[row.key] = row
-        self.redeliveries.restore(
-            [row for row, _ in alone], [recorded(fact, self._clock) for _, fact in alone]
-        )
+                waiting.append(row)
+        self.redeliveries.restore(waiting)
 
     # A batch.
 
     def began(self, number: int, table: pa.Table, rows: Iterable[LoggedDelivery]) -> None:
-        """Learn of a batch that was published; `rows`: those of it that are known here."""
+        """Learn of a batch that was published; `rows`: those of it that have been in the log before."""
         self._number, self._table = number, table
-        self._running = {row.key: row for row in rows}
-        self._here = None
+        self._running = {row.place: row for row in rows}
 
     def settle(self, number: int) -> None:
         """Take batch `number`, and all before it, for processed: Spark has committed them.
@@ -140,91 +143,99 @@ class Journal:
         stale = bool(state.attempts) or state.emptied is not None
         state.settled, state.attempts, state.emptied = number, 0, None
         if self._number == number:
-            self._settle_rows(stale=stale)
+            self._settle_rows(number, stale=stale)
         elif stale:
+            names, _ = self._judged(number)  # of tasks that were given up
             self.save()
+            self.records.forget(names)
         self.records.forget_failures()  # of the empty replay of a batch that was given up, too
         self.segments.drop_settled(number)
 
-    def _settle_rows(self, *, stale: bool) -> None:
-        names, refused = self.records.verdicts()
+    def _judged(self, number: int) -> tuple[list[str], dict[str, Refusal]]:
+        """Return the verdicts on a batch, and their files; those that come later are of no interest."""
+        before, batch = self.state.judged
+        found, names, refused = self.records.verdicts(batch + number - before)
+        self.state.judged = (number, found)
+        return names, refused
+
+    def _settle_rows(self, number: int, *, stale: bool) -> None:
+        names, refused = self._judged(number)
         table, running = self._table, self._running
-        if refused or running or self.isolation.barren or stale:
-            tickets = [row.ticket for row in running.values() if row.ticket in self._grouped]
-            for key, row in running.items():
-                refusal = refused.get(row.identity)
-                self._settle_row(key, row, refusal if _meant(refusal, row) else None)
-            self.isolation.succeeded(tickets)
-            self._refuse_fresh(refused)
-            self.save()
         self.state.totals["accepted"] += table.num_rows
-        self._intake.settle_kept(self._done_with())
-        self.records.forget(names)
+        if table.num_rows > len(refused):
+            self.isolation.passed += 1
+        if refused or running or stale or self._suspects():
+            ids = table.column("message_id").to_pylist() if refused else ()
+            at = {name: row for row, name in enumerate(ids) if name in refused}
+            self.isolation.succeeded(place for place in running if place in self._grouped)
+            for known in running.values():
+                self._settle_row(known, refused.get(known.name))
+            names_before = {known.name for known in running.values()}
+            fresh = [row for name, row in at.items() if name not in names_before]
+            for row_number, row in zip(fresh, rows_of(table, fresh), strict=True):
+                logged = LoggedDelivery(row, (number, row_number))
+                refusal = refused[logged.name]
+                if _meant(refusal, logged):
+                    self.redeliveries.add(logged)
+                    self._refuse(logged, refusal)
+            self._unwritten = number, table
+            self._ended()
+            self.save()
         self._ended()
+        self.release()
+        self.records.forget(names)
+
+    def _suspects(self) -> bool:
+        """Whether it matters that something has gone through."""
+        return bool(self._grouped) or any(row.failed is not None for row in self.redeliveries.held)
 
     def _ended(self) -> None:
         """Have no batch on its way any more."""
         self._number, self._table, self._running = None, empty(), {}
-        self._here = None
 
-    def _settle_row(self, key: Hashable, row: LoggedDelivery, refusal: Refusal | None) -> None:
+    def _settle_row(self, row: LoggedDelivery, refusal: Refusal | None) -> None:
         waiting = self.redeliveries
-        if self._grouped.pop(row.ticket, None) is not None:
+        if refusal is not None and not _meant(refusal, row):
+            refusal = None
+        if self._grouped.pop(row.place, None) is not None:
             if refusal is None and fingerprint(row) not in waiting.ledger.entries:
-                self._intake.accept(key)  # it was a suspect only because of the others
-                return
+                return  # it was a suspect only because of the others
             waiting.add(row)
         if refusal is None:
             waiting.succeeded(row)
         else:
             self._refuse(row, refusal)
 
-    def _refuse_fresh(self, refused: dict[str, Refusal]) -> None:
-        """Take in the rows that failed for the first time."""
-        if not refused:
-            return
-        table, running = self._table, self._running
-        ids = table.column("message_id").to_pylist()
-        numbers = [at for at, each in enumerate(ids) if each in refused]
-        for row in rows_of(table, numbers):
-            if identity_of(row) not in running and row["delivery_count"] == refused[row["message_id"]].count:
-                logged = self._logged(row)
-                self.redeliveries.add(logged)
-                self._refuse(logged, refused[logged.identity])
-
     def _refuse(self, row: LoggedDelivery, refusal: Refusal) -> None:
         self.state.totals["accepted"] -= 1
+        row.failed = None  # whatever it did to a batch before: this one has gone through
         self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
-
-    def _done_with(self) -> Sequence[Hashable]:
-        """Return which rows of the batch nothing more is to be done with."""
-        if not self._intake.keeps:
-            return ()
-        held = {row.key for row in self.redeliveries.held}
-        return [k for k in identities_of(self._table) if k not in held]
 
     def isolate(self, number: int, cause: Cause, fanout: int) -> None:
         """Give batch `number` up as a whole: it is replayed without its rows, which are tried in groups."""
         waiting, table = self.redeliveries, self._table
+        known = {at: self._running[place] for place, at in places_of(table).items()}
         rows = [
-            self._running.get(identity_of(row)) or self._logged(row)
-            for row in rows_of(table, range(table.num_rows))
+            known.get(at) or LoggedDelivery(row, (number, at))
+            for at, row in enumerate(rows_of(table, range(table.num_rows)))
         ]
-        culprit = self.isolation.failed([row.ticket for row in rows], fanout)
+        passed = self.isolation.passed
+        culprit = self.isolation.failed([row.place for row in rows], fanout)
         for row in rows:
             engine_has = row in waiting.held
+            before, row.failed = row.failed, passed
             if culprit is None:
                 if engine_has:
                     waiting.part_with(row)
-                self._grouped[row.ticket] = row
+                self._grouped[row.place] = row
             else:
-                self._grouped.pop(row.ticket, None)
+                self._grouped.pop(row.place, None)
                 if not engine_has:
                     waiting.add(row)
-                waiting.crashed(row, cause, world=self.isolation.world)
+                waiting.crashed(row, cause, charged=before is not None and before < passed)
         self.state.emptied, self.state.attempts = number, 0
-        self.records.forget(self.records.verdicts()[0])
         self.records.forget_failures()
+        self._unwritten = number, table
         self._ended()
         left = f"in {len(self.isolation.groups)} groups" if culprit is None else "alone"
         logger.warning(
@@ -235,65 +246,54 @@ class Journal:
             left,
         )
 
-    def totals(self) -> dict[str, int]:
-        """Return what has become of messages so far."""
-        counts, before = self.redeliveries.engine.counts, self.state.totals
-        more = {name: getattr(counts, name, 0) for name in before}
-        return before | {
-            name: before[name] + more[name] for name in ("redelivered", "deferred", "poisoned", "discarded")
-        }
-
     # Rows.
 
-    def identities(self) -> list[Hashable]:
-        """Return what the rows of the batch on its way are known by, in order."""
-        return identities_of(self._table)
-
-    def group(self, tickets: Sequence[int]) -> list[LoggedDelivery]:
+    def group(self, places: Sequence[Place]) -> list[LoggedDelivery]:
         """Return the rows of a group."""
-        return [self._grouped[ticket] for ticket in tickets]
+        return [self._grouped[place] for place in places]
 
-    def _logged(self, row: dict[str, object]) -> LoggedDelivery:
-        return LoggedDelivery(row, next(self._tickets))
+    def waiting(self) -> list[LoggedDelivery]:
+        """Return all rows of which the log knows more than their batch."""
+        return [*self.redeliveries.held, *self._grouped.values()]
 
-    def knows(self, delivery: Delivery) -> str | None:
-        """Say where a message is that the broker sends again: `held` here, `done`, or None: it is fresh."""
-        if delivery.identity is None or not self._intake.may_be_known(delivery):
-            return None
-        if self._here is None:
-            self._here = self._looked_up()
-        held, done = self._here
-        key = key_of(delivery)
-        return "held" if key in held else "done" if key in done else None
+    def names(self) -> set[str]:
+        """Return what verdicts call the rows that wait."""
+        return {row.name for row in self.waiting()}
 
-    def _looked_up(self) -> tuple[set[Hashable], set[Hashable]]:
-        held = {row.key for row in (*self.redeliveries.held, *self._grouped.values())}
-        held |= set(identities_of(self._table))
-        numbers = self.segments.numbers()
-        done: set[Hashable] = set()
-        for number in numbers:
-            if number > numbers[-1] - KEPT and number != self._number:
-                done |= set(identities_of(self.segments.read(number)))
-        return held, done
+    def keeps(self, place: Place) -> bool:
+        """Whether a row of the batch on its way, which is in the log for the first time, keeps its message."""
+        number, at = place
+        return number == self._number and bool(self._table.column("_kept")[at].as_py())
+
+    def release(self) -> None:
+        """Have the broker let go of the messages of all rows that are done with."""
+        held = {row.place for row in self.waiting()}
+        if self._number is not None:
+            held |= {(self._number, at) for at in range(self._table.num_rows)}
+        self.originals.accept_all_but(held)
 
     # Writing.
 
     def save(self) -> None:
         """Publish what is known now."""
-        state, waiting, isolation = self.state, self.redeliveries, self.isolation
-        rows = [*waiting.held, *self._grouped.values()]
-        at = {row.ticket: number for number, row in enumerate(rows)}
-        told = State(**{name: getattr(state, name) for name in State.__slots__})
-        told.totals = self.totals()
-        told.rows = table_of(rows)
-        told.facts = [fact_of(row, self.redeliveries.ledger, self._clock) for row in rows]
-        told.groups = [[at[ticket] for ticket in group] for group in isolation.groups]
-        told.barren, told.last = isolation.barren, [at[each] for each in isolation.last if each in at]
-        self._states.publish(told)
+        state, waiting = self.state, self.redeliveries
+        rows = self.waiting()
+        (number, table), self._unwritten = self._unwritten, (0, empty())
+        begun = sorted(row.place[1] for row in rows if row.place[0] == number)
+        newest = max(number, self._number or 0, state.settled)
+        state.buried.update(waiting.buried)
+        waiting.buried.clear()
+        for place in [each for each in state.buried if each[0] <= newest - KEPT]:
+            del state.buried[place]
+        at = {row.place: number for number, row in enumerate(rows)}
+        told = replace(state)
+        told.totals, told.passed = waiting.added_to(state.totals), self.isolation.passed
+        told.facts = [fact_of(row, waiting.ledger, self._clock) for row in rows]
+        told.groups = [[at[place] for place in group] for group in self.isolation.groups]
+        self._states.publish(told, number, waiting_rows(table, number, begun) if begun else None)
         waiting.changed = False
-        self._here = None
 
 
-def _meant(refusal: Refusal | None, row: LoggedDelivery) -> bool:
-    count = 0 if row.record is None else row.record.count
-    return refusal is not None and refusal.count == count + 1
+def _meant(refusal: Refusal, row: LoggedDelivery) -> bool:
+    count = int(row.row["delivery_count"]) - 1 if row.record is None else row.record.count
+    return refusal.count == count + 1

@@ -7,34 +7,58 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause, Record
 from redelivery.core.ledger import Entry, fingerprint
 from redelivery_spark.log.state import Fact
+from redelivery_spark.rows import LoggedDelivery, places_of, rows_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from redelivery.clock import Clock
     from redelivery_spark.log.ledger import LogLedger
-    from redelivery_spark.rows import LoggedDelivery
+    from redelivery_spark.log.state import Place, States
 
-__all__ = ["fact_of", "recorded"]
+__all__ = ["fact_of", "rows_that_wait"]
 
 
-def recorded(fact: Fact | None, clock: Clock) -> Record:
-    """Return what the engine is told of a row that the log has held."""
+def rows_that_wait(states: States, facts: Sequence[Fact], clock: Clock) -> list[LoggedDelivery]:
+    """Return the rows that facts are of, from where they were written when they began to wait."""
+    found: dict[Place, LoggedDelivery] = {}
+    wanted = {fact.place for fact in facts}
+    for number in {place[0] for place in wanted}:
+        table = states.rows(number)
+        places = {place: at for place, at in places_of(table).items() if place in wanted}
+        for place, row in zip(places, rows_of(table, places.values()), strict=True):
+            found[place] = LoggedDelivery(row, place)
+    for fact in facts:
+        known = found[fact.place]
+        known.failed, known.delay, known.record = fact.failed, fact.delay, _recorded(fact, clock)
+        if not fact.kept:
+            known.without_original()
+    return [found[fact.place] for fact in facts]
+
+
+def _recorded(fact: Fact, clock: Clock) -> Record:
+    """Return what the engine is told of a row that the log has held.
+
+    Nothing waits for longer than it was to wait, wherever the clock stood when that was written.
+    """
     record = Record()
-    if fact is None:
-        return record
-    offset, entry = clock.time() - clock.monotonic(), fact.entry
+    now = clock.monotonic()
+    offset, entry = clock.time() - now, fact.entry
     record.count, record.deferrals, record.exhausted = entry.count, fact.deferrals, fact.exhausted
     record.cause = None if entry.cause is None else Cause(entry.cause)
     record.first_failure = None if entry.first is None else entry.first - offset
     record.last_failure = None if entry.last is None else entry.last - offset
     record.poisoned = entry.poisoned
-    record.due = None if fact.due is None else fact.due - offset
+    record.due = now if fact.due is None else min(fact.due - offset, now + fact.delay)
     return record
 
 
-def fact_of(row: LoggedDelivery, ledger: LogLedger, clock: Clock) -> Fact | None:
-    """Return what is to be written down of a row; None: it has never failed."""
-    entry, record = ledger.entries.get(fingerprint(row)), row.record
+def fact_of(row: LoggedDelivery, ledger: LogLedger, clock: Clock) -> Fact:
+    """Return what is to be written down of a row."""
+    entry, record = ledger.entries.get(fingerprint(row)) or Entry(), row.record
     if record is None:
-        return None if entry is None else Fact(entry)
+        return Fact(row.place, entry, failed=row.failed, kept=row.original)
     due = None if record.due is None else record.due + clock.time() - clock.monotonic()
-    return Fact(entry or Entry(), due, record.deferrals, record.exhausted)
+    return Fact(
+        row.place, entry, due, row.delay, record.deferrals, record.exhausted, row.failed, row.original
+    )

@@ -11,6 +11,7 @@ from redelivery_spark.intake import Intake
 from redelivery_spark.journal import FOLDERS, Journal
 from redelivery_spark.log.ledger import LogLedger
 from redelivery_spark.log.store import LogTaken, prepared
+from redelivery_spark.originals import Originals
 from redelivery_spark.redeliveries import Redeliveries
 
 if TYPE_CHECKING:
@@ -47,32 +48,34 @@ def opened(options: SourceOptions) -> Coordinator:
 
 def _built(options: SourceOptions, store: Store, unlock: Callable[[], None]) -> Coordinator:
     intake = Intake(options)
+    originals = Originals(intake)
     try:
         intake.begin()
 
         def redeliveries() -> Redeliveries:
             return Redeliveries(
-                intake.engine_for_log(options.most_messages),
+                intake.engine_for_log(),
                 intake.log_capabilities(),
                 LogLedger(),
                 intake.settings.policies,
-                intake,
+                originals,
                 intake.clock,
             )
 
-        journal = _journal(store, redeliveries, intake)
+        journal = _journal(store, redeliveries, intake, originals)
     except BaseException:
         intake.close()
         raise
     return Coordinator(options, intake, journal, unlock)
 
 
-def _journal(store: Store, redeliveries: Callable[[], Redeliveries], intake: Intake) -> Journal:
+def _journal(
+    store: Store, redeliveries: Callable[[], Redeliveries], intake: Intake, originals: Originals
+) -> Journal:
     try:
-        return Journal(store, redeliveries, intake.clock, intake)
-    except (
-        LogTaken
-    ):  # by an older runner that has not ended, or by another start: whose log it is shows in a moment
+        return Journal(store, redeliveries, intake.clock, intake, originals)
+    except LogTaken:
+        # By an older runner that has not ended, or by another start: whose log it is shows in a moment.
         raise LogInUse(
             f"walDir={store.url} is being written by another start of a query ({store.holder()})",
             option="walDir",

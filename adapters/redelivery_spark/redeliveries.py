@@ -32,6 +32,7 @@ from redelivery.core.events import (
     Known,
     Poisoned,
     Released,
+    Resumed,
     Succeeded,
     Tick,
     Wanted,
@@ -41,38 +42,34 @@ from redelivery.drive import log
 from redelivery_spark.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Command
-    from redelivery.core.delivery import Cause, Delivery, Record
+    from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
     from redelivery.core.policy_map import RedeliveryPolicyMap
     from redelivery.errors import RedeliveryError
     from redelivery_spark.log.ledger import LogLedger
+    from redelivery_spark.log.state import Place
 
 __all__ = ["Originals", "Redeliveries"]
 
 logger = logging.getLogger("redelivery.spark")
-DEFERRAL, LONGEST_DEFERRAL = (
-    1.0,
-    60.0,
-)  # seconds that a row waits whose batch failed together with everything else
-SPARED = (
-    10  # times that it is not charged for that: five minutes; then it may well be that there are only killers
-)
+CHUNK = 1000  # rows restored together: fewer than an engine remembers
+DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
+"""Seconds that a row waits whose batch failed while nothing else went through: doubled from the first to the last."""
 
 
 class Originals(Protocol):
     """What the broker still has of the rows, and the way to it."""
 
-    def accept(self, key: Hashable) -> None:
-        """Accept the original, if the broker still has it."""
-
-    def poison(self, key: Hashable, cause: Cause, done: Callable[[], None]) -> None:
-        """Have the broker dead-letter the original; `done` is called when it has been told, which may be later."""
+    def poison(
+        self, row: LoggedDelivery, cause: Cause, done: Callable[[RedeliveryError | None], None]
+    ) -> None:
+        """Have the broker dead-letter the original; `done` is called when that is safe, or cannot be."""
 
     def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
         """Send the copy; `done` is called, on any thread, when the broker has answered."""
@@ -102,33 +99,36 @@ class Redeliveries:
         self._found: deque[LoggedDelivery] = deque()  # given out by the engine, not yet by `take`
         self.held: dict[LoggedDelivery, None] = {}
         """All that waits or runs here, or whose dead letter is not safe yet."""
+        self.buried: dict[Place, float] = {}
+        """Whose dead letter has become safe, and the time of day of that."""
         self._feed(Connected(LOG_EPOCH, capabilities))
 
     # Rows in and out.
 
-    def restore(self, rows: Sequence[LoggedDelivery], records: Sequence[Record]) -> None:
-        """Take in what the log holds: rows, and what is known of each."""
-        for row in rows:
-            self.held[row] = None
-        inherited = {row.key: record for row, record in zip(rows, records, strict=True)}
-        self._feed(Inherited(inherited))
-        self._feed(Arrived(CONSUMER, rows))
+    def restore(self, rows: Sequence[LoggedDelivery]) -> None:
+        """Take in rows that wait, each with its record."""
+        for begin in range(0, len(rows), CHUNK):
+            part = rows[begin : begin + CHUNK]
+            self.held |= dict.fromkeys(part)
+            self._feed(Inherited({row.key: row.record for row in part if row.record is not None}))
+            self._feed(Arrived(CONSUMER, part))
         self.changed = False
 
     def add(self, row: LoggedDelivery) -> None:
-        """Take in a row that runs for the first time: the batch that it is in has begun."""
+        """Take in a row that runs: it is in the batch on its way."""
         self.held[row] = None
-        row.state, row.outcome = "ready", None  # it may have been here before
-        self._feed(Arrived(CONSUMER, [row]))
-        while row not in self._found and self._wanted():
-            pass
-        self._found = deque(each for each in self._found if each is not row)
+        self._feed(Resumed(row))
+        assert row.state == "running", row.state
 
-    def take(self, most: int) -> list[LoggedDelivery]:
-        """Return rows whose time has come; they run until they are finished."""
-        while len(self._found) < most and self._wanted():
-            pass
-        return [self._found.popleft() for _ in range(min(most, len(self._found)))]
+    def take(self, most: int, most_bytes: int) -> list[LoggedDelivery]:
+        """Return rows whose time has come, up to these limits, but one at least; they run until they are finished."""
+        taken: list[LoggedDelivery] = []
+        size = 0
+        while len(taken) < most and size < most_bytes and (self._found or self._wanted()):
+            if self._found:
+                taken.append(self._found.popleft())
+                size += len(taken[-1].body)
+        return taken
 
     def take_alone(self) -> LoggedDelivery | None:
         """Return a row that may kill whatever runs it, and must be the only one of its batch."""
@@ -171,17 +171,22 @@ class Redeliveries:
                 event = Failed(row, cause)
         self._finish(event)
 
-    def crashed(self, row: LoggedDelivery, cause: Cause, *, world: bool) -> None:
-        """It was the only row of a batch that failed: it is charged, and goes on alone.
+    def crashed(self, row: LoggedDelivery, cause: Cause, *, charged: bool) -> None:
+        """It was the only row of a batch that failed: it goes on alone.
 
-        `world`: so much failed that it need not be the row's fault: then it is tried again a few times before that.
+        `charged`: other batches go through, so it is the row's fault. Else it need not be, and it is tried again, up to
+        `redelivery.maximumDeferrals` times, before that: there may be nothing but such rows.
         """
-        spared = 0 if row.record is None else row.record.deferrals
-        if world and spared < SPARED:
-            delay = min(DEFERRAL * 2**spared, LONGEST_DEFERRAL)
-            self._finish(Deferred(row, delay, cause))
-        else:
+        if charged:
             self._finish(Failed(row, cause))
+        else:
+            logger.error(
+                "%s: nothing has gone through since it failed, so it need not be to blame: is the sink in order? %s",
+                row.message_id,
+                cause.text,
+            )
+            spared = 0 if row.record is None else row.record.deferrals
+            self._finish(Deferred(row, min(DEFERRAL * 2 ** min(spared, 10), LONGEST_DEFERRAL), cause))
         if row in self.held:
             self.suspect(row)
 
@@ -190,6 +195,14 @@ class Redeliveries:
         key = fingerprint(row)
         self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
         self.changed = True
+
+    def added_to(self, totals: dict[str, int]) -> dict[str, int]:
+        """Return totals with what has become of rows in this process."""
+        counts = self.engine.counts
+        return totals | {
+            name: totals[name] + getattr(counts, name)
+            for name in ("redelivered", "deferred", "poisoned", "discarded")
+        }
 
     def pump(self) -> None:
         """Take the answers to dead letters, and let the engine look at the time. Raises what must end the query."""
@@ -223,7 +236,7 @@ class Redeliveries:
             self._carry_out(command)
         return commands
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - it is the table of commands
         match command:
             case LookUp():
                 entry = self.ledger.look_up(fingerprint(command.delivery))
@@ -238,17 +251,24 @@ class Redeliveries:
             case Bury():
                 self.ledger.bury(command.key, command.buried)
                 self._let_go(command.delivery)
+                record = command.delivery.record
+                if record is not None and record.confirmed and isinstance(command.delivery, LoggedDelivery):
+                    self.buried[command.delivery.place] = self._clock.time()
             case Accept():
-                self._done(command.deliveries)
+                for done in command.deliveries:  # the broker is told when that is written down
+                    self._let_go(done)
             case Forward():
                 delivery = command.delivery
                 self._originals.forward(command, lambda error: self._answers.append((delivery, error)))
             case Poison():
                 poisoned = command.delivery
+                assert isinstance(poisoned, LoggedDelivery)
                 self._originals.poison(
-                    poisoned.key, command.cause, lambda: self._answers.append((poisoned, None))
+                    poisoned, command.cause, lambda error: self._answers.append((poisoned, error))
                 )
             case Hold():
+                assert isinstance(command.delivery, LoggedDelivery)
+                command.delivery.delay = command.delay
                 self.changed = True
             case Stop():
                 self.error = command.error
@@ -260,11 +280,6 @@ class Redeliveries:
                 )
             case _:
                 pass
-
-    def _done(self, deliveries: Iterable[Delivery]) -> None:
-        for delivery in deliveries:
-            self._let_go(delivery)
-            self._originals.accept(delivery.key)
 
     def _let_go(self, delivery: Delivery) -> None:
         self.changed = True

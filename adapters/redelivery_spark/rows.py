@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from redelivery.core.delivery import BodyKind, Delivery
+from redelivery_spark.decoding import decoded
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
-    from datetime import datetime
+
+    from redelivery_spark.log.state import Place
+    from redelivery_spark.options import SourceOptions
 
 __all__ = [
     "CONSUMER",
@@ -21,30 +26,37 @@ __all__ = [
     "LoggedDelivery",
     "Row",
     "batch_of",
-    "identities_of",
-    "identity_of",
     "key_of",
+    "keys_of",
+    "places_of",
     "rows_of",
     "table_of",
+    "waiting_rows",
 ]
 
 Row = dict[str, Any]
 LOG_EPOCH = 1
 """The epoch of what is in the log: no connection is ever lost to it."""
 CONSUMER = 0
-_IDENTITY = ("destination", "message_id", "timestamp")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def batch_of(
-    deliveries: Sequence[Delivery], name: str, texts: Sequence[str | None], errors: Sequence[str | None]
+    deliveries: Sequence[Delivery],
+    names: tuple[list[str], list[str | None] | None],
+    kept: Sequence[bool],
+    texts: Sequence[str | None],
+    errors: Sequence[str | None],
 ) -> pa.RecordBatch:
-    """Return the rows of messages that have arrived; those without an id are called `name/0`, `name/1`, ….
+    """Return the rows of messages that have arrived; `names` is what `names.named` has made of their ids.
 
-    A redelivery's `delivery_count` is what has been charged, plus one.
+    It is the first delivery that counts: the log counts, and what the broker has counted is information.
     """
     headers = [delivery.headers for delivery in deliveries]
+    nothing: list[None] = [None] * len(deliveries)
     columns: list[Sequence[Any]] = [
-        [delivery.identity or f"{name}/{number}" for number, delivery in enumerate(deliveries)],
+        names[0],
         [delivery.destination for delivery in deliveries],
         [delivery.body for delivery in deliveries],
         [_texts(each) for each in headers],
@@ -53,7 +65,7 @@ def batch_of(
         [delivery.reply_to for delivery in deliveries],
         [delivery.timestamp for delivery in deliveries],
         [_redelivered(delivery) for delivery in deliveries],
-        [1 if delivery.record is None else delivery.record.count + 1 for delivery in deliveries],
+        [1] * len(deliveries),
         texts,
         errors,
         [delivery.body_kind for delivery in deliveries],
@@ -63,6 +75,10 @@ def batch_of(
         [delivery.message_type for delivery in deliveries],
         [delivery.expires_at for delivery in deliveries],
         [_typed(each) for each in headers],
+        names[1] or nothing,
+        kept,
+        nothing,
+        nothing,
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SEGMENT, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SEGMENT)
@@ -73,19 +89,37 @@ def rows_of(table: pa.Table, numbers: Iterable[int]) -> list[Row]:
     return table.take(pa.array(list(numbers), pa.int64())).to_pylist()
 
 
-def identity_of(row: Row) -> Hashable:
-    """Return what a message is known by over deliveries: where it was sent, its id, and when."""
-    return row["destination"], row["message_id"], row["timestamp"]
+def places_of(table: pa.Table) -> dict[Place, int]:
+    """Return which rows of a batch have been in batches before it, and where each came into the log."""
+    column = table.column("_number")
+    if column.null_count == len(column):
+        return {}
+    numbers, rows = column.to_pylist(), table.column("_at").to_pylist()
+    return {(n, at): i for i, (n, at) in enumerate(zip(numbers, rows, strict=True)) if n is not None}
+
+
+def waiting_rows(table: pa.Table, number: int, rows: Sequence[int]) -> pa.Table:
+    """Return those rows of batch `number` that wait from now on, each with its place."""
+    found = table.take(pa.array(rows, pa.int64()))
+    for name, values in (("_number", [number] * len(rows)), ("_at", rows)):
+        at = found.schema.get_field_index(name)
+        found = found.set_column(
+            at, found.schema.field(name), pa.array(values, found.schema.field(name).type)
+        )
+    return found
 
 
 def key_of(delivery: Delivery) -> Hashable:
-    """Return the same of a message that has arrived, as its row would have it."""
-    return delivery.destination, delivery.identity, delivery.timestamp
+    """Return what the broker's copies of a message have in common: where it was sent, its id, and when."""
+    sent = delivery.timestamp
+    return delivery.destination, delivery.identity, None if sent is None else (sent - _EPOCH) // _MICROSECOND
 
 
-def identities_of(table: pa.Table) -> list[Hashable]:
-    """Return what all rows of a table are known by, in order."""
-    return list(zip(*(table.column(name).to_pylist() for name in _IDENTITY), strict=True))
+def keys_of(table: pa.Table) -> list[Hashable]:
+    """Return the same of all rows of a table, in order."""
+    identities = pc.coalesce(table.column("_identity"), table.column("message_id")).to_pylist()
+    sent = table.column("timestamp").cast(pa.int64()).to_pylist()
+    return list(zip(table.column("destination").to_pylist(), identities, sent, strict=True))
 
 
 def _redelivered(delivery: Delivery) -> bool:
@@ -106,6 +140,8 @@ def _typed(headers: Mapping[str, Any]) -> str | None:
     """Keep the types of properties that are no text: a copy must have them, and a column of texts has not."""
     found: dict[str, Any] = {}
     for name, value in headers.items():
+        if isinstance(value, str):
+            continue
         if isinstance(value, bytes):
             found[name] = {"bytes": base64.b64encode(value).decode()}
         elif value is None or isinstance(value, bool):
@@ -126,29 +162,50 @@ def _untyped(text: str | None) -> dict[str, Any]:
 
 
 class LoggedDelivery(Delivery):
-    """A row of the log, as the engine takes it: its original is the log's to settle."""
+    """A row of the log, as the engine takes it: its original is the log's to settle.
 
-    __slots__ = ("row", "ticket")
+    `original`: whether the broker still has the message. `failed`: as in a `Fact`. `delay`: for how long it was last to
+    wait.
+    """
 
-    def __init__(self, row: Row, ticket: int) -> None:
-        """`ticket`: its number for as long as the log holds it, in this process."""
+    __slots__ = ("_original", "delay", "failed", "place", "row")
+
+    def __init__(self, row: Row, place: Place) -> None:
         super().__init__(CONSUMER, LOG_EPOCH, row.pop("body"))
         self.row = row
-        self.ticket = ticket
+        self.place = place
+        self._original = bool(row["_kept"])
+        self.failed: int | None = None
+        self.delay = 0.0
 
     def whole(self) -> Row:
         """Return the row with the body, and with the count of its next delivery."""
         count = 0 if self.record is None else self.record.count
         again = count > 0 or self.row["redelivered"]
-        return self.row | {"body": self.body, "delivery_count": count + 1, "redelivered": again}
+        number, at = self.place
+        own = {"body": self.body, "delivery_count": count + 1, "redelivered": again}
+        return self.row | own | {"_number": number, "_at": at, "_kept": self._original}
+
+    @property
+    def original(self) -> bool:
+        return self._original
+
+    def without_original(self) -> None:
+        """Learn that the broker does not have the message any more."""
+        self._original = False
 
     @property
     def key(self) -> Hashable:
-        return identity_of(self.row)
+        return self.place
+
+    @property
+    def name(self) -> str:
+        """What verdicts call it."""
+        return str(self.row["message_id"])
 
     @property
     def identity(self) -> str:
-        return str(self.row["message_id"])
+        return str(self.row["_identity"] or self.row["message_id"])
 
     @property
     def destination(self) -> str:
@@ -176,7 +233,7 @@ class LoggedDelivery(Delivery):
 
     @property
     def message_id(self) -> str:
-        return str(self.row["message_id"])
+        return self.identity
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -207,6 +264,14 @@ class LoggedDelivery(Delivery):
         return cast("datetime | None", self.row["timestamp"])
 
 
-def table_of(rows: Sequence[LoggedDelivery]) -> pa.Table:
-    """Return rows as a part of a batch, each with the count of its next delivery."""
-    return pa.Table.from_pylist([row.whole() for row in rows], schema=SEGMENT)
+def table_of(rows: Sequence[LoggedDelivery], options: SourceOptions) -> pa.Table:
+    """Return rows as a part of a batch, each with the count of its next delivery.
+
+    They are decoded as the source is told now: it may have been told otherwise when they came.
+    """
+    whole = [row.whole() for row in rows]
+    for row in whole if options.text else ():
+        if row["text"] is None and row["_error"] is None:
+            row["text"], error = decoded(row["body"], options)
+            row["_error"] = error if options.error else None
+    return pa.Table.from_pylist(whole, schema=SEGMENT)

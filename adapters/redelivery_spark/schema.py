@@ -31,8 +31,14 @@ HIDDEN: tuple[pa.Field, ...] = (
     pa.field("_type", pa.string()),
     pa.field("_expires", pa.float64()),
     pa.field("_typed", pa.string()),  # JSON: application properties that are no text, by name
+    pa.field("_identity", pa.string()),  # the broker's id of the message, where `message_id` is another
+    pa.field("_kept", pa.bool_()),  # whether the broker has the message until its row is done with
+    pa.field(
+        "_number", pa.int64()
+    ),  # of the batch that it came with first, and its row there; null: this one
+    pa.field("_at", pa.int32()),
 )
-"""What a dead letter must keep of its message, and no column shows."""
+"""What a dead letter must keep of its message, and what the log must know of a row; no column shows it."""
 
 SEGMENT = pa.schema([*COLUMNS, pa.field(TEXT, pa.string()), pa.field(ERROR, pa.string()), *HIDDEN])
 

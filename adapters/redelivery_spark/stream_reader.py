@@ -148,4 +148,4 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         assert isinstance(partition, SegmentSlice)
         table = read_table(store_at(partition.wal_dir), partition.name)
         part = table.select(partition.columns).slice(partition.begin, partition.end - partition.begin)
-        yield from part.to_batches(max_chunksize=ROWS)
+        yield from part.replace_schema_metadata().to_batches(max_chunksize=ROWS)

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.spark.query import Query
 
+from redelivery_memory.stored import MemoryDelivery
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from redelivery.testing import MemoryBroker
 
+AT_ONCE = "jms.redeliveryPolicy.maximumRedeliveries=0"
+HOURS = "jms.redeliveryPolicy.redeliveryDelay=36000000&jms.redeliveryPolicy.initialRedeliveryDelay=36000000"
 FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redeliveryDelay=2000"
 
 
@@ -29,3 +33,12 @@ def make_query(redelivery_broker: MemoryBroker, tmp_path: Path) -> Iterator[Call
     yield make
     for query in made:
         query.die()
+
+
+@pytest.fixture
+def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let messages have the ids that their producer gives them, and no time stamp, as over AMQP and on RabbitMQ."""
+    monkeypatch.setattr(
+        MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.stored.broker_id))
+    )
+    monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))

@@ -69,4 +69,4 @@ def in_batch(monkeypatch: pytest.MonkeyPatch, number: int, partition: int = 0) -
         def partitionId() -> int:
             return partition
 
-    monkeypatch.setattr("redelivery_spark.process.TaskContext", Context)
+    monkeypatch.setattr("redelivery_spark.handling.TaskContext", Context)

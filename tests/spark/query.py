@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redelivery.testing import ManualClock, MemoryBroker
@@ -27,6 +28,20 @@ class Killed(BaseException):
 
 class KillsQuery(BaseException):
     """A handler's failure that no `process` catches."""
+
+
+def fails_bad(row: Row) -> None:
+    """Refuse `bad` always, and `flaky` at its first two deliveries; die over `killer`."""
+    body = row["body"].decode()
+    if body.startswith("bad") or (body.startswith("flaky") and row["delivery_count"] < 3):
+        raise ValueError(body)
+    if body.startswith("killer"):
+        raise KillsQuery(body)
+
+
+def dead_bodies(broker: MemoryBroker) -> list[bytes]:
+    """Return the bodies of the dead letters, sorted."""
+    return sorted(letter.body for letter in broker.dead_letters())
 
 
 class Query:
@@ -60,6 +75,10 @@ class Query:
         source, self.source = self.source, None
         if source is not None:
             source.close()
+
+    def switch_ack(self) -> None:
+        """Have the next start use the other way to acknowledge."""
+        self.options = replace(self.options, ack="commit" if self.options.ack == "wal" else "wal")
 
     def start(self) -> Coordinator:
         """Start, or start again: a batch that was planned and not committed is replayed first by `step`."""

@@ -14,9 +14,9 @@ from tests.spark.frames import Frame, in_batch, source
 
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.steer import Defer, Discard, Poison
+from redelivery_spark.handling import process
 from redelivery_spark.log.records import Records
 from redelivery_spark.log.store import store_at
-from redelivery_spark.process import process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ def refuses(*ids: str) -> Callable[[Any], object]:
 
 def refused(folder: Path) -> dict[str, str]:
     """Return which rows the log has as refused, and why."""
-    _, found = Records(store_at(str(folder))).verdicts()
+    _, _, found = Records(store_at(str(folder))).verdicts(0)
     return {each: of.cause for each, of in found.items()}
 
 
@@ -174,7 +174,7 @@ def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
         raise raised[row["message_id"]]
 
     assert made(apply(rows, handler)) == []
-    _, found = Records(store_at(str(tmp_path))).verdicts()
+    _, _, found = Records(store_at(str(tmp_path))).verdicts(0)
     assert {each: (of.kind, of.delay) for each, of in found.items()} == {
         "a": ("poison", 0.0), "b": ("discard", 0.0), "c": ("defer", 5.0),
     }  # fmt: skip
@@ -182,7 +182,7 @@ def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
 
 def test_outside_of_a_stream_a_failure_is_raised(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would redeliver: so the handler's error, or that of its value, ends the job."""
-    monkeypatch.setattr("redelivery_spark.process._place", lambda: None)
+    monkeypatch.setattr("redelivery_spark.handling._place", lambda: None)
     with pytest.raises(ValueError, match="a"):
         made(apply(rows, refuses("a")))
     with pytest.raises(RedeliveryError, match="does not fit the column n"):

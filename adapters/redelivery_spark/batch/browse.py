@@ -12,6 +12,7 @@ from redelivery.errors import AdapterError, ConfigurationError
 from redelivery.letters.queue import IDLE, DeadLetterQueue
 from redelivery.letters.selection import EVERYTHING
 from redelivery_spark.batch.columns import STORED, deaths_of
+from redelivery_spark.names import named
 from redelivery_spark.rows import batch_of
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]
 def stored(seen: Sequence[Seen], name: str) -> pa.RecordBatch:
     """Return messages as rows of `STORED`; those without an id are called `name/0`, `name/1`, …."""
     nothing = [None] * len(seen)  # decoded when they are shown
-    rows = batch_of([delivery for delivery, _ in seen], name, nothing, nothing)
+    deliveries = [delivery for delivery, _ in seen]
+    names = named(deliveries, frozenset(), name)
+    rows = batch_of(deliveries, names, [False] * len(seen), nothing, nothing)
     columns = [*rows.columns, *deaths_of([letter for _, letter in seen])]
     return pa.RecordBatch.from_arrays(columns, schema=STORED)
 

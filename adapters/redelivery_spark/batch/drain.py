@@ -14,7 +14,7 @@ from redelivery.letters.letter import read_letter
 from redelivery.letters.reading import Reading
 from redelivery_spark.batch.browse import stored
 from redelivery_spark.batch.drained import DrainedQueue
-from redelivery_spark.rows import identities_of, key_of
+from redelivery_spark.rows import key_of, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -83,7 +83,7 @@ class _Drain:
                 return True
             self._next = number + 1
             self._rows += rows.num_rows
-            self._recent.append(frozenset(identities_of(rows)))
+            self._recent.append(frozenset(keys_of(rows)))
         return False
 
     def _round(self) -> bool:

@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from redelivery_spark.executors.consumers import CONSUMERS
 from redelivery_spark.log.parts import Parts
 from redelivery_spark.log.segments import empty, read_table
 from redelivery_spark.log.store import store_at
-from redelivery_spark.rows import batch_of, identities_of, key_of
+from redelivery_spark.names import named
+from redelivery_spark.rows import batch_of, key_of, keys_of
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
@@ -126,7 +128,7 @@ def _sorted_out(
         if intake.may_be_known(delivery):
             if known is None:
                 known = _known(parts, number)
-            if key_of(delivery) in known:
+            if (key_of(delivery), _digest(delivery.body)) in known:
                 copies.append(delivery)
                 continue
         fresh.append(delivery)
@@ -142,12 +144,19 @@ def _known(parts: Parts, number: int) -> set[Hashable]:
 
 @lru_cache(maxsize=64)
 def _identities(place: str, name: str) -> frozenset[Hashable]:
-    """What the rows of a file are known by. A file is published once, and never changes."""
-    return frozenset(identities_of(read_table(store_at(place), name)))
+    """What the rows of a file are known by: ids need not differ, and then bodies tell. A file never changes."""
+    table = read_table(store_at(place), name)
+    return frozenset(zip(keys_of(table), map(_digest, table.column("body").to_pylist()), strict=True))
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
 
 
 def _table(share: Share, fresh: list[Delivery]) -> pa.Table:
     """Return the rows of messages. Of one that cannot be decoded the row says so, and the driver sees to it."""
     read = [decoded(delivery.body, share.options) for delivery in fresh]
-    rows = batch_of(fresh, share.name, [text for text, _ in read], [error for _, error in read])
+    names = named(fresh, frozenset(), share.name)
+    texts, errors = [text for text, _ in read], [error for _, error in read]
+    rows = batch_of(fresh, names, [False] * len(fresh), texts, errors)
     return pa.Table.from_batches([rows], SEGMENT)

@@ -50,13 +50,18 @@ class Records:
         file = f"{VERDICTS}/{name}.json"
         return None if self._store.read(file) is None else self._verdict(file)
 
-    def verdicts(self) -> tuple[list[str], dict[str, Refusal]]:
-        """Return the files of all verdicts, and what they say together."""
+    def verdicts(self, least: int) -> tuple[int, list[str], dict[str, Refusal]]:
+        """Return the number that Spark has for the newest batch with verdicts, the files of all, and what its own say.
+
+        Those before it, or before number `least`, come late, from tasks that were given up: nothing is made of them.
+        """
         names = self._store.names(VERDICTS)
+        batch = max((_batch(name) for name in names), default=-1)
         refused: dict[str, Refusal] = {}
-        for name in names:
-            refused |= self._verdict(name)
-        return names, refused
+        for name in names if batch >= least else ():
+            if _batch(name) == batch:
+                refused |= self._verdict(name)
+        return max(batch, least), names, refused
 
     def fail(self, batch: int, error: str) -> None:
         """Mark that the sink could not write a batch of Spark's."""
@@ -82,3 +87,8 @@ class Records:
     def _verdict(self, name: str) -> dict[str, Refusal]:
         told: dict[str, list[Any]] = json.loads(self._store.read(name) or b"{}")
         return {each: Refusal(*of) for each, of in told.items()}
+
+
+def _batch(name: str) -> int:
+    """Return the number that Spark has for the batch of a verdict."""
+    return int(name.rpartition("/")[2][:12])

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
     from redelivery_spark.log.store import Store
 
-__all__ = ["FOLDER", "KEPT", "Segments", "empty", "read_table", "written"]
+__all__ = ["FOLDER", "KEPT", "Segments", "empty", "read_table", "sliced", "written"]
 
 FOLDER = "segments"
+SLICES = b"slices"
 KEPT = 3
 """Settled segments that stay: a broker that did not read the last acknowledgements sends those messages again."""
 
@@ -56,6 +57,13 @@ class Segments:
         self._found = sorted({*self.numbers(), number})
         return True
 
+    def slices(self, number: int) -> list[tuple[int, int]]:
+        """Return which rows of a batch are read together. They were written with it: verdicts go by them."""
+        table = self.read(number)
+        parts = int((table.schema.metadata or {}).get(SLICES, b"1"))
+        size = -(-table.num_rows // parts)
+        return [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size or 1)]
+
     def read(self, number: int) -> pa.Table:
         """Return the rows of a batch. Raises RedeliveryError if it is gone."""
         return read_table(self._store, self.name(number))
@@ -65,6 +73,11 @@ class Segments:
         old = [each for each in self.numbers() if each <= number - KEPT]
         self._store.remove(map(self.name, old))
         self._found = [each for each in self.numbers() if each not in old]
+
+
+def sliced(rows: pa.Table, parts: int) -> pa.Table:
+    """Return rows with the number of their slices."""
+    return rows.replace_schema_metadata({SLICES: str(parts)})
 
 
 def empty() -> pa.Table:

@@ -53,6 +53,7 @@ class Attempts(Moves):
         self._random = random
         self._transacted = transacted
         self._in_order = ordering == "blocking"
+        self._seq = 0
 
     @property
     def suspects(self) -> int:
@@ -99,7 +100,12 @@ class Attempts(Moves):
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         record = delivery.record = delivery.record or Record()
         record.cause = EXPIRED
-        return self._poison(delivery, record, now)
+        return self._forgotten(delivery, self._poison(delivery, record, now))
+
+    def _forgotten(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
+        """Have the ledger forget a message of which no dead letter is kept; else its confirmation does."""
+        dropped = self._ledger and any(isinstance(command, Accept) for command in commands)
+        return [*commands, Bury(delivery, fingerprint(delivery), None)] if dropped else commands
 
     # Before a dispatch.
 
@@ -114,9 +120,7 @@ class Attempts(Moves):
         record = self._entered(delivery, entry)
         policy = self._policies.policy_for(delivery.destination)
         if entry.poisoned or 0 <= policy.maximum_redeliveries < record.count:
-            commands = self._condemn(delivery, record, now)
-            dropped = any(isinstance(command, Accept) for command in commands)
-            return [*commands, Bury(delivery, fingerprint(delivery), None)] if dropped else commands
+            return self._forgotten(delivery, self._condemn(delivery, record, now))
         left = self._left(entry, record, delivery, now) if fresh else 0.0
         if left > 0:
             return self._postponed(delivery, record, now, left)
@@ -150,6 +154,18 @@ class Attempts(Moves):
         delivery.outcome = None
         self._running.add(delivery)
         return self._begun(delivery)
+
+    def _resumed(self, delivery: Delivery) -> Sequence[Command]:
+        """Take in a delivery that runs, whatever the credit."""
+        if self._closed or delivery.epoch != self.epoch:
+            return NOTHING
+        self._recall.forget(delivery.key)
+        self._seq += 1
+        delivery.seq = self._seq
+        delivery.state = "running"
+        delivery.outcome = None
+        self._running.add(delivery)
+        return NOTHING
 
     def _entered(self, delivery: Delivery, entry: Entry) -> Record:
         """Take over what the ledger knows; what is known here is never less than was written."""

@@ -142,10 +142,11 @@ class DeadLetters:
         if self._dropped(delivery, record):
             return Accept((delivery,))
         kept = capabilities.poison_persistent if delivery.persistent else capabilities.poison_non_persistent
+        kept, asked = kept and delivery.original, capabilities.poison_on_request and delivery.original
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         # A destination of the user's choice is reached by a copy only: the broker's own acknowledgement knows its own.
         own = (kept and self.route == "auto" and not self.copies_always()) or (
-            self.route == "ack" and (kept or capabilities.poison_on_request)
+            self.route == "ack" and (kept or asked)
         )
         if own or (partial and kept and self.route != "forward"):
             return Poison(delivery, cause, record.count)

@@ -178,6 +178,11 @@ class Delivery:
         return "bytes"
 
     @property
+    def original(self) -> bool:
+        """Whether the broker has the message; else it is in a log only, and leaves as a copy."""
+        return True
+
+    @property
     def readable(self) -> bool:
         """Whether a copy can be the same message; else its body is all that arrived, fit for a dead letter only."""
         return True

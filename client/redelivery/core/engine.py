@@ -28,6 +28,7 @@ from redelivery.core.events import (
     Known,
     Poisoned,
     Released,
+    Resumed,
     Succeeded,
     Tick,
     Wanted,
@@ -78,7 +79,6 @@ class Engine(Attempts):
         self._credit = credit
         self._max_parked = max_parked
         self._maximum_deferrals = maximum_deferrals
-        self._seq = 0
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
@@ -118,6 +118,8 @@ class Engine(Attempts):
                 commands = self._known(event.delivery, event.entry, now)
             case Alone():
                 commands = self._alone(now)
+            case Resumed():
+                commands = self._resumed(event.delivery)
             case Arrived():
                 commands = self._arrived(event.deliveries, now)
             case Failed():

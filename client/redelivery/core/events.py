@@ -34,6 +34,7 @@ __all__ = [
     "Poisoned",
     "Released",
     "Result",
+    "Resumed",
     "Succeeded",
     "Tick",
     "Wanted",
@@ -94,6 +95,15 @@ class Inherited:
 
     def __init__(self, records: Mapping[Hashable, Record]) -> None:
         self.records = records
+
+
+class Resumed:
+    """A delivery runs already: its dispatch was begun elsewhere. What is known of it is in its record."""
+
+    __slots__ = ("delivery",)
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
 
 
 class Wanted:
@@ -225,6 +235,7 @@ Event = (
     | Discarded
     | Deferred
     | Released
+    | Resumed
     | Confirmed
     | Tick
     | Connected

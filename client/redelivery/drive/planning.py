@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.policy import Policy
     from redelivery.core.policy_map import RedeliveryPolicyMap
-    from redelivery.core.redrive import Redrive
+    from redelivery.core.redrive import Redrive, Ways
     from redelivery.core.schedule import Ordering
     from redelivery.drive.arguments import ConsumerOptions
     from redelivery.settings import Settings
 
-__all__ = ["planned"]
+__all__ = ["dead_letters_of", "planned"]
 
 DEFAULT_MAX_PARKED = 1000
 
@@ -40,17 +40,17 @@ def planned(
     capabilities: Capabilities,
     *,
     transacted: bool = False,
-    redrive: Redrive | None = None,
+    redrive: Ways | None = None,
     counted: bool = False,
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
-    `redrive`: of dead letters that go back; `transacted`: it belongs to such a session; `counted`: by a ledger.
+    `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = redrive or _dead_letters(settings, destination, options.get("subscription"))
+    dead_letters = redrive or dead_letters_of(settings, destination, options.get("subscription"))
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
@@ -104,7 +104,8 @@ def _credit(destination: Destination, options: ConsumerOptions, settings: Settin
     return settings.topic_credit if options.get("subscription") is None else settings.durable_topic_credit
 
 
-def _dead_letters(settings: Settings, destination: Destination, subscription: str | None) -> DeadLetters:
+def dead_letters_of(settings: Settings, destination: Destination, subscription: str | None) -> DeadLetters:
+    """Return what is done with dead letters, as the settings say."""
     return DeadLetters(
         individual=settings.individual,
         discarding=settings.discarding,

@@ -1,0 +1,48 @@
+"""When a query that is to process what is there now, and to end, has taken all of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.delivery import Delivery
+
+__all__ = ["GAP", "LAST_CALL", "LONGEST_DRAIN", "LONGEST_LINGER", "AvailableNow"]
+
+LONGEST_DRAIN = 60.0  # seconds that it waits for a redelivery: a later one is for the next run
+LAST_CALL = 90.0
+"""Seconds without a batch after which it ends, whatever waits. Longer than a message is waited for that the broker may
+send again, or each run would begin to wait for it anew."""
+LONGEST_INTAKE = 600.0  # seconds that it takes messages which do not tell when they were sent
+STEADY = 1.0  # seconds after which a connection would have brought a first message
+GAP = 0.5  # seconds without a message after which the destination is empty
+LONGEST_LINGER = 2.0  # seconds that a batch is waited for to become full, while messages come
+
+
+class AvailableNow:
+    """What is known of the end. Messages are late that were sent after the beginning."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._began, self._quiet_since = clock.time(), clock.monotonic()
+        self._until = clock.monotonic() + LONGEST_INTAKE
+        self.exhausted = False
+        """Whether all that was there has been taken."""
+
+    def saw(self, taken: Sequence[Delivery], age: float | None) -> None:
+        """Learn what has just been taken from a connection that has stood for `age` seconds; None: it is down."""
+        now = self._clock.monotonic()
+        if taken:
+            self._quiet_since = now
+            self.exhausted = self.exhausted or all(self._late(each) for each in taken)
+        elif age is not None and age >= STEADY and now - self._quiet_since >= GAP:
+            self.exhausted = True
+
+    def _late(self, delivery: Delivery) -> bool:
+        now, sent = self._clock.time(), delivery.timestamp
+        if sent is None or sent.timestamp() > now:  # a producer's clock that is ahead tells nothing
+            return self._clock.monotonic() > self._until
+        return sent.timestamp() > self._began

@@ -1,0 +1,131 @@
+"""Messages that are new to the log: taken, told from those that the broker sends again, and decoded."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery.clock import pass_time
+from redelivery.core.delivery import Cause
+from redelivery.errors import RedeliveryError
+from redelivery_spark.available import GAP, LONGEST_LINGER
+from redelivery_spark.decoding import decoded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.delivery import Delivery
+    from redelivery_spark.available import AvailableNow
+    from redelivery_spark.intake import Intake
+    from redelivery_spark.journal import Journal
+    from redelivery_spark.options import SourceOptions
+
+__all__ = ["Fresh", "FreshMessage"]
+
+logger = logging.getLogger("redelivery.spark")
+
+
+class FreshMessage(NamedTuple):
+    """A message, its body as text, and what is wrong with that."""
+
+    delivery: Delivery
+    text: str | None
+    error: str | None
+
+
+class Fresh:
+    """Takes messages ahead of batches: those that come again find their rows, whatever a batch has room for."""
+
+    def __init__(self, options: SourceOptions, intake: Intake, journal: Journal) -> None:
+        self._options = options
+        self._intake = intake
+        self._journal = journal
+        self._ahead: deque[FreshMessage] = deque()
+        self._later: list[Delivery] = []  # taken after the end of what was available: the next run's
+        self.available: AvailableNow | None = None
+
+    def __len__(self) -> int:
+        """How many messages are here, for a batch."""
+        return len(self._ahead)
+
+    def gather(self, most: int, patience: float) -> None:
+        """Take what has come, so that up to `most` are here; wait for a first one."""
+        clock, available = self._intake.clock, self.available
+        over = available is not None and available.exhausted
+        room = most - len(self._ahead)
+        if over:
+            room = most - len(self._later) if self._journal.originals.awaited else 0
+        if room <= 0:
+            pass_time(clock, patience)
+            return
+        until = clock.monotonic() + LONGEST_LINGER
+        while self._gathered(room, patience, over=over) and available is not None and not available.exhausted:
+            # Only what comes without a gap shows that there is more: a busy producer need not pause for a batch.
+            room, patience = most - len(self._ahead), GAP
+            if room <= 0 or clock.monotonic() > until:
+                return
+
+    def _gathered(self, room: int, patience: float, *, over: bool) -> bool:
+        """Take what has come; return whether anything has."""
+        clock, available = self._intake.clock, self.available
+        copies = self._journal.copies
+        copies.look(clock.time())
+        taken = self._intake.take(room, self._options.most_bytes, patience)
+        copies.look(clock.time())
+        if available is not None:
+            available.saw(taken, self._intake.age())
+        fresh = self._unknown(taken) if taken else taken
+        if over:
+            self._later += fresh
+        else:
+            self._ahead += self._decoded(fresh)
+        return bool(taken)
+
+    def take(self, most: int, most_bytes: int) -> list[FreshMessage]:
+        """Return messages for a batch, up to these limits, but for the last one's bytes."""
+        taken: list[FreshMessage] = []
+        ahead = self._ahead
+        while ahead and len(taken) < most and most_bytes > 0:
+            taken.append(ahead.popleft())
+            most_bytes -= len(taken[-1].delivery.body)
+        return taken
+
+    def _unknown(self, taken: Sequence[Delivery]) -> Sequence[Delivery]:
+        """Sort out what the broker sends again although the log has it."""
+        intake, journal = self._intake, self._journal
+        if not any(intake.may_be_known(delivery) for delivery in taken):
+            return taken
+        fresh: list[Delivery] = []
+        again: list[Delivery] = []
+        waiting = {row.place: row for row in journal.waiting()}
+        missing = [row for row in waiting.values() if row.original and row.place not in journal.originals]
+        for delivery in taken:
+            place = journal.copies.find(delivery, missing)
+            row = None if place is None else waiting.get(place)
+            if place is None:
+                fresh.append(delivery)
+            elif journal.keeps(place) if row is None else row.original:
+                journal.originals.keep(place, delivery)
+            else:
+                again.append(delivery)
+        journal.state.totals["deduplicated"] += len(again)
+        intake.settle(again)
+        return fresh
+
+    def _decoded(self, fresh: Sequence[Delivery]) -> list[FreshMessage]:
+        options = self._options
+        if not options.text:
+            return [FreshMessage(delivery, None, None) for delivery in fresh]
+        kept: list[FreshMessage] = []
+        for delivery in fresh:
+            text, error = decoded(delivery.body, options)
+            if error is None or options.on_decode_error == "permissive":
+                kept.append(FreshMessage(delivery, text, error))
+            elif options.on_decode_error == "fail":
+                raise RedeliveryError(f"message {delivery.identity} of {delivery.destination} {error}")
+            else:
+                logger.warning("%s: %s: %s; dead-lettered", delivery.destination, delivery.identity, error)
+                self._journal.state.totals["undecodable"] += 1
+                self._intake.refuse(delivery, Cause.of(error))
+        return kept

@@ -1,0 +1,76 @@
+"""A sink that is down is no message's fault."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from tests.spark.conftest import FAST
+from tests.spark.query import KillsQuery, Query, Row, dead_bodies, fails_bad
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from redelivery.testing import ManualClock, MemoryBroker
+
+
+def down(row: Row) -> None:
+    """Fail as a sink does that is down."""
+    del row
+    raise KillsQuery("sink down")
+
+
+def test_one_message_and_a_sink_that_is_down(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again and again, uncharged, and the log asks for the sink."""
+    query = make_query()
+    redelivery_broker.send("orders", "good")
+    for _ in range(30):
+        with contextlib.suppress(KillsQuery):
+            query.step(down, evidence=True)
+    assert "is the sink in order? sink down" in caplog.text
+    query.drain()
+    assert query.bodies() == ["good"]
+    assert query.output[max(query.output)][0]["delivery_count"] == 1
+
+
+def test_many_messages_and_a_long_outage(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """None of them is dead-lettered."""
+    query = make_query(maxMessagesPerTrigger=4)
+    for number in range(6):
+        redelivery_broker.send("orders", f"good-{number}")
+    while redelivery_clock.monotonic() < 400:
+        with contextlib.suppress(KillsQuery):
+            query.step(down, evidence=True)
+    query.drain()
+    assert not redelivery_broker.dead_letters()
+    assert len(query.bodies()) == 6
+
+
+def test_a_killer_among_others(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
+    """It is charged as soon as anything has gone through between two of its failures."""
+    query = make_query()
+    redelivery_broker.send("orders", "killer")
+    failures = 0
+    while not redelivery_broker.dead_letters():
+        try:
+            query.step(fails_bad, evidence=True)
+        except KillsQuery:
+            failures += 1
+            redelivery_broker.send("orders", f"good-{failures}")
+        assert failures < 10
+    assert redelivery_broker.dead_letters()[0].headers["redeliveryCount"] == "3"
+
+
+def test_nothing_but_killers(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
+    """They end as dead letters past redelivery.maximumDeferrals."""
+    query = make_query(uri=FAST + "&redelivery.maximumDeferrals=4")
+    redelivery_broker.send("orders", "killer")
+    query.drain(fails_bad, evidence=True)
+    assert dead_bodies(redelivery_broker) == [b"killer"]
+    assert query.starts < 20
