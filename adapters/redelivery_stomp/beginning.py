@@ -8,6 +8,7 @@ SUBSCRIBE there makes a consumer that outlives the connection, and holds what it
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Subscribed
@@ -89,7 +90,18 @@ class Beginning:
             self._refuse(self._reason(error))
         elif not self._refused:
             self._sink(Subscribed(self._command.consumer, error))
+            if error is None:
+                self._share()
         self._next(error)
+
+    def _share(self) -> None:
+        """Begin the other subscriptions of a window that is too wide for one."""
+        link, subscription, share = self._link, self._subscription, self._link.profile.share
+        if share is None or not self._command.existing or self._command.browse:
+            return
+        with link.order:
+            for number in range(1, ceil(self._command.window / share)):
+                link.turns.add(Widening(link, subscription, f"{subscription.identity}.{number}"))
 
     def _reason(self, error: AdapterError) -> str:
         command, profile = self._command, self._link.profile

@@ -60,6 +60,8 @@ class Profile(ABC):
     """Header lines that make a NACK the broker's poison acknowledgement."""
     release: ClassVar[bytes] = b""
     """Header lines that make a NACK give the message back."""
+    share: ClassVar[int | None] = None
+    """The widest window of one subscription that takes dead letters; a wider one is shared among several."""
     gives_back: ClassVar[bool] = True
     """Whether the end of a subscription gives back what is unsettled; else only the end of the connection does."""
 

@@ -196,3 +196,23 @@ def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPat
     wire.written.clear()
     wire.adapter.execute((Unsubscribe(1),))
     assert wire.commands() == [b"UNSUBSCRIBE"] * (2 * len(further))
+
+
+def test_a_wide_window_on_dead_letters_is_shared_on_classic(wire: Wire) -> None:
+    """500 to a subscription, each begun when the one before is answered, all of one consumer, all ended with it."""
+    wire.adapter.execute([Subscribe(1, "queue://DLQ", window=1100, existing=True)])
+    for _ in range(3):
+        wire.answer_last()
+    assert wire.commands() == [b"SUBSCRIBE"] * 3
+    assert [frame.partition(b"\nid:")[2].partition(b"\n")[0] for frame in wire.written] == [
+        b"1",
+        b"1.1",
+        b"1.2",
+    ]
+    assert all(b"\nactivemq.prefetchSize:500\n" in frame for frame in wire.written)
+    assert sum(isinstance(event, Subscribed) for event in wire.events) == 1
+    wire.adapter.execute([Unsubscribe(1)])
+    assert wire.commands().count(b"UNSUBSCRIBE") == 3
+    wire.again().adapter.execute([Subscribe(1, "queue://orders", window=1100)])
+    wire.answer_last()
+    assert wire.commands() == [b"SUBSCRIBE"]

@@ -99,20 +99,26 @@ class Reading(Connection):
         Raises:
             TransportError: it does not answer.
         """
-        with self.taker(queue, Redrive(""), credit=1):
+        with self.taker(queue, Redrive(""), credit=1, held=0):
             pass
 
     @contextmanager
     def taker(
-        self, queue: str, redrive: Redrive, selector: str | None = None, credit: int = CREDIT
+        self,
+        queue: str,
+        redrive: Redrive,
+        selector: str | None = None,
+        *,
+        credit: int = CREDIT,
+        held: int = HELD,
     ) -> Generator[Taker]:
-        """Consume a dead-letter queue; at the end what is held is given back."""
+        """Consume a dead-letter queue, holding so many at most; at the end what is held is given back."""
         able = self.capabilities
         settings = replace(self.settings, credit=credit, max_parked=HELD, ordering="non_blocking")
         subscribe, engine = planned(
             next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
         )
-        window = credit + (WIDE if able.window_in_bytes else HELD)
+        window = credit + (WIDE if able.window_in_bytes else held)
         subscribe = replace(subscribe, window=window, existing=True)
         taker = Taker(subscribe, engine, self._keeper, self._clock, settings.policies)
         taker.redrive = redrive
