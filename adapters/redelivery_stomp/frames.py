@@ -118,7 +118,7 @@ class Headers(RawHeaders, Mapping[str, str]):
     def __init__(self, head: bytes, hidden: frozenset[str], raw: RawHeaders | None = None) -> None:
         """`raw`: the same headers; what has been read of them need not be read again."""
         self._head = head
-        self._read = None if raw is None else raw._read  # noqa: SLF001 - of its own base class
+        self._read = None if raw is None else raw._read
         self._hidden = hidden
         self._shown: dict[str, str] | None = None
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Artemis", "Classic", "RabbitMQ", "profile_for"]
 
-# Of one subscription that takes dead letters. At each COMMIT Classic compares all that a subscription was given and has
-# not acknowledged with all that it ever acknowledged in a transaction (`StompSubscription.onStompCommit`): beside 43,000
-# held in one, 14 a second were redriven, and fewer each second.
+# Of one subscription that takes dead letters. At each COMMIT Classic compares all that a subscription was given and
+# has not acknowledged with all that it ever acknowledged in a transaction (`StompSubscription.onStompCommit`):
+# beside 43,000 held in one, 14 a second were redriven, and fewer each second.
 SHARE = 500
 PROCESS = uuid.uuid4().hex  # tells this process's plain topic subscribers from others'
 

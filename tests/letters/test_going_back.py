@@ -222,7 +222,7 @@ def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
 
 
 def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any) -> None:
-    """So many copies, and no more, are unconfirmed at once; one by default; where copies go by transactions, refused."""
+    """So many copies, and no more, are unconfirmed at once; one by default; refused where there are transactions."""
     held: list[Any] = []
     unconfirmed: list[int] = []
     send, feed, wait_below = Taker.send_on, Taker.feed, Taker.wait_below
@@ -262,7 +262,7 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
 def test_a_broker_that_hands_out_pages(
     broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any
 ) -> None:
-    """It gets no selector, and is asked for the next page as often as it falls silent; of what it cannot show it says so."""
+    """It gets no selector, and is asked for the next page when it falls silent; what it cannot show is said."""
     able = replace(redelivery_memory.CAPABILITIES, browse_limit=2, max_unacknowledged=2)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     for number in range(9):
