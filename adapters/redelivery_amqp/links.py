@@ -69,8 +69,12 @@ class Links:
         self._numbers = 0
         self._barriers = itertools.count(1)
         self._blame = Blame()
-        self.endings = Endings(in_turn=profile.sessions_in_turn)
+        self.endings = Endings(self._stuck, in_turn=profile.sessions_in_turn)
         self._browses = Browses(wire, begins_anew=profile.begins_anew)
+
+    def _stuck(self) -> None:
+        with self._wire.lock:
+            self._broken(TransportError("the broker has not answered the end of a consumer"), "cut")
 
     # What the adapter asks for.
 

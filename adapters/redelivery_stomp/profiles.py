@@ -48,6 +48,7 @@ class Classic(Profile):
         reschedule_needs="schedulerSupport=true in its configuration",
     )
     delay_prolongs = True
+    in_turn = False
     share = SHARE
     handle = b"\nack:"
     group_header = "JMSXGroupID"

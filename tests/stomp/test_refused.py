@@ -93,8 +93,9 @@ def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, a
     assert wire.link.subscriptions == {}
 
 
-def test_nothing_is_written_behind_what_may_be_refused(wire: Wire) -> None:
+def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Artemis would handle it, on a connection that it ends: a SUBSCRIBE there holds messages until a restart."""
+    wire = Wire(monkeypatch, Artemis())
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     asked = [b"BEGIN", b"SEND", b"ABORT"]
@@ -196,23 +197,3 @@ def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPat
     wire.written.clear()
     wire.adapter.execute((Unsubscribe(1),))
     assert wire.commands() == [b"UNSUBSCRIBE"] * (2 * len(further))
-
-
-def test_a_wide_window_on_dead_letters_is_shared_on_classic(wire: Wire) -> None:
-    """500 to a subscription, each begun when the one before is answered, all of one consumer, all ended with it."""
-    wire.adapter.execute([Subscribe(1, "queue://DLQ", window=1100, existing=True)])
-    for _ in range(3):
-        wire.answer_last()
-    assert wire.commands() == [b"SUBSCRIBE"] * 3
-    assert [frame.partition(b"\nid:")[2].partition(b"\n")[0] for frame in wire.written] == [
-        b"1",
-        b"1.1",
-        b"1.2",
-    ]
-    assert all(b"\nactivemq.prefetchSize:500\n" in frame for frame in wire.written)
-    assert sum(isinstance(event, Subscribed) for event in wire.events) == 1
-    wire.adapter.execute([Unsubscribe(1)])
-    assert wire.commands().count(b"UNSUBSCRIBE") == 3
-    wire.again().adapter.execute([Subscribe(1, "queue://orders", window=1100)])
-    wire.answer_last()
-    assert wire.commands() == [b"SUBSCRIBE"]
