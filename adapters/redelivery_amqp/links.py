@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.barrier import Barrier
 from redelivery_amqp.blame import Blame, end_of
 from redelivery_amqp.browsing import Browses
