@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +18,7 @@ PATIENCE = 10.0
 
 
 def test_an_answer_that_does_not_come() -> None:
-    """It is said once; not of an answer that has come, nor after the end."""
+    """It is said once, and not of an answer that has come."""
     over = threading.Event()
     patience = Patience(over.set, limit=0.01)
     patience.asked()
@@ -25,9 +26,6 @@ def test_an_answer_that_does_not_come() -> None:
     over.clear()
     patience.asked()
     patience.answered()
-    assert not over.wait(0.05)
-    patience.asked()
-    patience.end()
     assert not over.wait(0.05)
 
 
@@ -56,5 +54,5 @@ def test_an_end_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redelivery_amqp.endings.Patience", lambda over: Patience(over, limit=0.01))
     over = threading.Event()
     endings = Endings(over.set, in_turn=True)
-    endings.leave(Consumer())  # type: ignore[arg-type]
+    endings.leave(cast("Any", Consumer()))
     assert over.wait(PATIENCE)

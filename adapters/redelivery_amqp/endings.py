@@ -93,7 +93,7 @@ class Endings:
 
     def fail(self) -> None:
         """The connection is gone: nothing is answered any more."""
-        self._patience.end()
+        self._patience.answered()
         self._begins.clear()
         self._given_back.set()
 

@@ -51,19 +51,20 @@ class Turns:
     def next(self) -> None:
         """Let the next one begin: the one before has been answered."""
         self._busy = False
-        self._patience.answered()
         while self._waiting and not self._busy:
             self._busy = self._waiting.popleft().ask()
         if self._busy:
             self._patience.asked()
+        else:
+            self._patience.answered()
 
     def quiet(self) -> None:
         """Nobody waits any longer: the connection is being closed."""
-        self._patience.end()
+        self._patience.answered()
 
     def end(self, error: RedeliveryError) -> None:
         """The connection is over: tell those of which the broker has not heard."""
-        self._patience.end()
+        self._patience.answered()
         waiting = list(self._waiting)  # at once: another thread may be adding one
         self._waiting.clear()
         for each in waiting:

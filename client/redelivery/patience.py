@@ -18,7 +18,7 @@ UNANSWERED = 60.0
 class Patience:
     """Calls `over`, on a thread of its own, when an answer has not come `limit` seconds after it was asked for.
 
-    In real time: it is about the wire. The thread lives only while something is waited for, and a little longer.
+    In real time: it is about the wire. The thread lives only while something is waited for.
     """
 
     def __init__(self, over: Callable[[], None], limit: float = UNANSWERED) -> None:
@@ -39,11 +39,6 @@ class Patience:
         """Wait for nothing any longer."""
         with self._lock:
             self._since = None
-
-    def end(self) -> None:
-        """Wait for nothing, ever."""
-        with self._lock:
-            self._since = None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -55,6 +50,8 @@ class Patience:
 
     def _look(self) -> None:
         with self._lock:
+            if threading.current_thread() is not self._timer:
+                return  # it has fired in the moment in which it was cancelled
             self._timer = None
             if self._since is None:
                 return

@@ -148,8 +148,10 @@ def _too_long_to_hold(settings: Settings, policy: Policy) -> list[str]:
         return []
     lasts = "without end" if worst is None else f"for {worst / 1000:.0f} s"
     return [
-        f"a consumer on RabbitMQ is refused: this policy holds a message {lasts}, and {most:.0f} s may be delays there; "
-        "with redelivery.scheduler=broker RabbitMQ holds it itself"
+        (
+            f"a consumer on RabbitMQ is refused: this policy holds a message {lasts}, and {most:.0f} s may be delays "
+            "there; with redelivery.scheduler=broker RabbitMQ holds it itself"
+        )
     ]
 
 
