@@ -67,7 +67,12 @@ def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redelivery_stomp.beginning.Patience", lambda over: Patience(over, limit=0.01))
     wire, heard = Wire(monkeypatch, RabbitMQ()), threading.Event()
     lost = wire.link.lost
-    monkeypatch.setattr(wire.link, "lost", lambda reason: (lost(reason), heard.set()))
+
+    def told(reason: str) -> None:
+        lost(reason)
+        heard.set()
+
+    monkeypatch.setattr(wire.link, "lost", told)
     wire.adapter.execute([Subscribe(1, "queue://orders", window=10)])
     assert heard.wait(PATIENCE)
     (error,) = (event.error for event in wire.events if isinstance(event, ConnectionLost))
