@@ -1,10 +1,16 @@
-"""How many examples the property tests draw: few while one works, many where `CI` is set."""
+"""How many examples the property tests draw: few while one works, many where `CI` is set. No thread outlives a test."""
 
 from __future__ import annotations
 
 import os
+import threading
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A busy machine draws slowly and runs late: neither is a failure of what is tested.
 settings.register_profile(
@@ -12,3 +18,13 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
+
+
+@pytest.fixture(autouse=True)
+def no_patience() -> Iterator[None]:
+    """End what waits for an answer that no test gives, over wires that no test closes."""
+    yield
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer) and thread.name == "redelivery-patience":
+            thread.cancel()
+            thread.join()

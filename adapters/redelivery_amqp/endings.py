@@ -14,6 +14,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from redelivery.patience import Patience
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,10 +28,14 @@ __all__ = ["Endings"]
 
 
 class Endings:
-    """Those of one connection. `in_turn`: no session begins while one ends."""
+    """Those of one connection. `in_turn`: no session begins while one ends.
 
-    def __init__(self, *, in_turn: bool) -> None:
+    `over` is called, without the lock, when an end has had no answer for so long that the others would wait for ever.
+    """
+
+    def __init__(self, over: Callable[[], None] = lambda: None, *, in_turn: bool) -> None:
         self._in_turn = in_turn
+        self._patience = Patience(over)
         self._leaving: list[Inlet] = []  # whose links' ends are not answered
         self._ending: list[Inlet | Outlet] = []  # whose sessions' ends are not answered
         self._begins: deque[Callable[[], None]] = deque()
@@ -50,6 +56,7 @@ class Endings:
         if self._in_turn and stood:
             self._leaving.append(inlet)
             self._given_back.clear()
+            self._patience.asked()
 
     def answered(self, inlet: Inlet) -> None:
         """The broker has answered the end of a consumer's link: it has taken back what was released before."""
@@ -61,6 +68,7 @@ class Endings:
             self._given_back.set()
         inlet.session.close()
         self._ending.append(inlet)
+        self._patience.asked()
 
     def close(self, one: Inlet | Outlet) -> None:
         """Answer the end of a link, and end its session.
@@ -70,17 +78,22 @@ class Endings:
         """
         one.close()
         self._ending.append(one)
+        if self._in_turn:
+            self._patience.asked()
 
     def over(self, session: proton.Session) -> None:
         """Both sides have ended a session."""
         for one in [one for one in self._ending if one.session == session]:
             self._ending.remove(one)
             one.free()
+        if not self._leaving and not self._ending:
+            self._patience.answered()
         while self._begins and not self._leaving and not self._ending:
             self._begins.popleft()()
 
     def fail(self) -> None:
         """The connection is gone: nothing is answered any more."""
+        self._patience.answered()
         self._begins.clear()
         self._given_back.set()
 

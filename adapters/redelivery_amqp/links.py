@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.barrier import Barrier
 from redelivery_amqp.blame import Blame, end_of
 from redelivery_amqp.browsing import Browses
@@ -69,8 +69,12 @@ class Links:
         self._numbers = 0
         self._barriers = itertools.count(1)
         self._blame = Blame()
-        self.endings = Endings(in_turn=profile.sessions_in_turn)
+        self.endings = Endings(self._stuck, in_turn=profile.sessions_in_turn)
         self._browses = Browses(wire, begins_anew=profile.begins_anew)
+
+    def _stuck(self) -> None:
+        with self._wire.lock:
+            self._broken(TransportError("the broker has not answered the end of a consumer"), "cut")
 
     # What the adapter asks for.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, ClassVar
 
-from redelivery.core.capabilities import Capabilities
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class RabbitMQ(Profile):
         subscriptions=False,  # the link opens, and gets nothing
         queue_wildcards=False,
         poison_on_request=True,  # rejected goes to the dead-letter exchange; without one it is dropped
-        max_hold=1800.0,  # consumer_timeout: then the session ends, and the messages go back
+        max_hold=CONSUMER_TIMEOUT,  # consumer_timeout: then the session ends, and the messages go back
         dead_letter_destination="queue://DLQ",
         reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
     )

@@ -8,16 +8,20 @@ SUBSCRIBE there makes a consumer that outlives the connection, and holds what it
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Subscribed
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
+from redelivery.patience import Patience
 from redelivery_stomp.delivery import Subscription
 from redelivery_stomp.headers import subscribe_headers
 from redelivery_stomp.transactions import aborted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redelivery.adapter import Sink
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
@@ -27,11 +31,16 @@ __all__ = ["Beginning", "Turns", "Widening"]
 
 
 class Turns:
-    """Consumers of one connection that have not begun. Only used with the link's `order`, and when it is over."""
+    """Consumers of one connection that have not begun. Only used with the link's `order`, and when it is over.
 
-    def __init__(self) -> None:
+    `over` is called when one of them has had no answer for so long that the others would wait for ever.
+    """
+
+    def __init__(self, over: Callable[[], None]) -> None:
         self._waiting: deque[Beginning | Widening] = deque()
         self._busy = False
+        self._patience = Patience(over)
+        self.doubted: dict[str, list[Beginning]] = {}  # consumers whose check proves nothing, by destination
 
     def add(self, beginning: Beginning | Widening) -> None:
         """Let it begin, now or when the others have been answered."""
@@ -44,9 +53,18 @@ class Turns:
         self._busy = False
         while self._waiting and not self._busy:
             self._busy = self._waiting.popleft().ask()
+        if self._busy:
+            self._patience.asked()
+        else:
+            self._patience.answered()
+
+    def quiet(self) -> None:
+        """Nobody waits any longer: the connection is being closed."""
+        self._patience.answered()
 
     def end(self, error: RedeliveryError) -> None:
         """The connection is over: tell those of which the broker has not heard."""
+        self._patience.answered()
         waiting = list(self._waiting)  # at once: another thread may be adding one
         self._waiting.clear()
         for each in waiting:
@@ -72,9 +90,13 @@ class Beginning:
         destination = self._command.dead_letter
         if destination is None or destination in self._checked:
             self._subscribe()
+        elif destination in self._link.turns.doubted:
+            self._doubt(destination)  # it has been asked about on this connection
+            self._subscribe()
         else:
             self._check(destination)
-        return True
+            return True
+        return self._link.profile.in_turn
 
     def _subscribe(self) -> None:
         subscription = self._subscription
@@ -89,7 +111,19 @@ class Beginning:
             self._refuse(self._reason(error))
         elif not self._refused:
             self._sink(Subscribed(self._command.consumer, error))
-        self._next(error)
+            if error is None:
+                self._share()
+        if self._link.profile.in_turn:
+            self._next(error)
+
+    def _share(self) -> None:
+        """Begin the other subscriptions of a window that is too wide for one."""
+        link, subscription, share = self._link, self._subscription, self._link.profile.share
+        if share is None or not self._command.existing or self._command.browse:
+            return
+        with link.order:
+            for number in range(1, ceil(self._command.window / share)):
+                link.turns.add(Widening(link, subscription, f"{subscription.identity}.{number}"))
 
     def _reason(self, error: AdapterError) -> str:
         command, profile = self._command, self._link.profile
@@ -133,7 +167,7 @@ class Beginning:
         link, destination = self._link, self._command.dead_letter
         assert destination is not None
         if isinstance(error, AdapterError):
-            self._bad_dead_letters(error)
+            self.bad_dead_letters(error)
             self._next(error)
         elif error is not None:
             self.answer(error)
@@ -141,20 +175,39 @@ class Beginning:
             if link.profile.declares:
                 # RabbitMQ's declaration runs beside its answers: the ERROR may still come, or be lost with the
                 # connection, so the next one asks again. Meanwhile its channel brings no message.
-                self._doubtful = True
-                link.doubt(self._bad_dead_letters, link.profile.address(destination))
+                self._doubt(destination)
             else:
                 self._checked.add(destination)
             self._go_on()
 
+    def _doubt(self, destination: str) -> None:
+        """Have a refusal that still comes stop this consumer, and all others whose dead letters go there."""
+        link, self._doubtful = self._link, True
+        doubted = link.turns.doubted.get(destination, [])
+        doubted = link.turns.doubted[destination] = [one for one in doubted if not one.ended]
+        doubted.append(self)
+
+        def refused(error: RedeliveryError | None) -> None:
+            for one in link.turns.doubted.pop(destination, []):
+                one.bad_dead_letters(error)
+
+        link.doubt(refused, link.profile.address(destination))
+
+    @property
+    def ended(self) -> bool:
+        """Whether the consumer has ended."""
+        return self._subscription.ended
+
     def _go_on(self) -> None:
         with self._link.order:  # the consumer's end does not come between
-            if not self._subscription.ended:
+            ended = self._subscription.ended
+            if not ended:
                 self._subscribe()
-            else:
+            if ended or not self._link.profile.in_turn:
                 self._link.turns.next()
 
-    def _bad_dead_letters(self, error: RedeliveryError | None) -> None:
+    def bad_dead_letters(self, error: RedeliveryError | None) -> None:
+        """Refuse the consumer over its dead letters."""
         if not self._subscription.asked:
             self._subscription.ended = True
         self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
@@ -173,11 +226,12 @@ class Widening:
         link, identity = self._link, self._identity
         link.subscriptions.begin(identity, self._source)  # not before: there would be none to unsubscribe
         link.request(b"SUBSCRIBE", subscribe_headers(self._source, identity), self.answer)
-        return True
+        return link.profile.in_turn
 
     def answer(self, error: RedeliveryError | None) -> None:
         """Take the answer: refused, there is less room, and no more to be done about it."""
-        _let_next(self._link, error)
+        if self._link.profile.in_turn:
+            _let_next(self._link, error)
 
 
 def _let_next(link: Link, error: RedeliveryError | None) -> None:

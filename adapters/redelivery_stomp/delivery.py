@@ -183,7 +183,7 @@ class StompDelivery(Delivery):
 
     @property
     def headers(self) -> Headers:
-        return Headers(self.head, self.source.profile.protocol_headers)
+        return Headers(self.head, self.source.profile.protocol_headers, self._raw)
 
     @property
     def content_type(self) -> str | None:

@@ -29,6 +29,8 @@ def escape(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
+    if "\\\\" not in text:  # no backslash of its own: what looks like an escape is one
+        return text.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")
     parts: list[str] = []
     i = 0
     while (j := text.find("\\", i)) >= 0:
@@ -113,9 +115,10 @@ class Headers(RawHeaders, Mapping[str, str]):
 
     __slots__ = ("_hidden", "_shown")
 
-    def __init__(self, head: bytes, hidden: frozenset[str]) -> None:
+    def __init__(self, head: bytes, hidden: frozenset[str], raw: RawHeaders | None = None) -> None:
+        """`raw`: the same headers; what has been read of them need not be read again."""
         self._head = head
-        self._read = None
+        self._read = None if raw is None else raw._read
         self._hidden = hidden
         self._shown: dict[str, str] | None = None
 

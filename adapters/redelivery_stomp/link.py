@@ -60,7 +60,7 @@ class Link:
         self._lock = threading.Lock()
         # An ACK must not overtake, or be overtaken by, the end of its subscription.
         self.order = threading.RLock()
-        self.turns = Turns()
+        self.turns = Turns(lambda: self.lost("the broker has not answered a consumer that begins"))
         self._connected = threading.Event()
         self._refused: AdapterError | None = None  # why there was no log-in
         self._over = False  # nothing more is reported
@@ -117,6 +117,7 @@ class Link:
     def abandon(self) -> None:
         """Close without a word, and report nothing."""
         self._over = True
+        self.turns.quiet()
         self.transport.set_connected(False)
         self.transport.disconnect_socket()
 

@@ -60,6 +60,11 @@ class Profile(ABC):
     """Header lines that make a NACK the broker's poison acknowledgement."""
     release: ClassVar[bytes] = b""
     """Header lines that make a NACK give the message back."""
+    in_turn: ClassVar[bool] = True
+    """Whether a SUBSCRIBE waits for the answer to the one before: behind a refused one Artemis strands messages, and of
+    several RabbitMQ does not say which one it refuses."""
+    share: ClassVar[int | None] = None
+    """The widest window of one subscription that takes dead letters; a wider one is shared among several."""
     gives_back: ClassVar[bool] = True
     """Whether the end of a subscription gives back what is unsettled; else only the end of the connection does."""
 

@@ -13,7 +13,7 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import unquote
 
-from redelivery.core.capabilities import Capabilities
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_letter import COPY
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
@@ -129,7 +129,7 @@ class RabbitMQ(Profile):
         release=True,
         selectors=False,  # ignored: everything comes
         queue_wildcards=False,
-        max_hold=1800.0,  # consumer_timeout: then the connection ends, and the messages go back
+        max_hold=CONSUMER_TIMEOUT,  # consumer_timeout: then the connection ends, and the messages go back
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",

@@ -198,6 +198,9 @@ class Message:
         if self._outcome is None:
             self.release()
 
+    def handler_over(self) -> None:
+        """Learn that a handler which nobody waited for has ended: nothing is made of what it came to."""
+
     def settle_for(self, error: BaseException | None) -> bool:
         """Settle as leaving `with message:` does; return whether the error has been dealt with."""
         if isinstance(error, Exception):

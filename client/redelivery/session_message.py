@@ -69,6 +69,9 @@ class SessionMessage(Message):
             )  # fmt: skip
         return None
 
+    def handler_over(self) -> None:
+        self._holdings.at_work.ended(self)
+
     def give_back(self) -> None:
         # A commit on its way may accept it yet: its answer settles, not the end of who waited for it. Nor may another
         # thread's commit take it between its handler's end and its release: that one has not done it.

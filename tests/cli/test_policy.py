@@ -162,3 +162,19 @@ def test_a_picture_says_what_it_shows(cli: Any, tmp_path: Path, pattern: str, ti
         assert text in drawn
     for axis in ("delay before it (seconds)", "waited in all (seconds)", "number of the redelivery"):
         assert axis in drawn
+
+
+def test_a_policy_that_rabbitmq_would_refuse(cli: Any) -> None:
+    """It holds a message for longer than RabbitMQ lets a consumer; said where that may be the broker."""
+    long = f"{PREFIX}maximumRedeliveries=30&{PREFIX}redeliveryDelay=60000"
+    for uri, told in (
+        (f"amqp://h?{long}", "holds a message for 1741 s, and 1440 s may be delays"),
+        (f"stomp://h?{PREFIX}maximumRedeliveries=-1", "holds a message without end"),
+        (f"amqp://h?{long}&redelivery.scheduler=broker", None),
+        (f"amqp://h?{long}&redelivery.broker=artemis", None),
+        (f"memory://x?{long}", None),
+        ("amqp://h", None),
+    ):
+        err = cli("policy", "explain", uri, "--destination", "orders").err
+        assert ("a consumer on RabbitMQ is refused" in err) is (told is not None)
+        assert (told or "") in err

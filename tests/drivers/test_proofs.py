@@ -32,6 +32,7 @@ class SlowBroker:
 
     def __init__(self, subscribed: float, taken: float | None, held: float = 0.0) -> None:
         self.browsers: dict[int, Proof] = {}
+        self.up = True
         self._subscribed, self._taken, self._held = subscribed, taken, held
         self._now = 0.0
         self._plan: list[tuple[float, Callable[[], None]]] = []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import redelivery
+import redelivery_memory
+from redelivery.core.events import Confirmed
 from redelivery.core.redrive import REDRIVE_RUN
 from redelivery.letters.channel import Taker
+from redelivery.letters.reading import Reading
 from redelivery.letters.report import Redriven
 
 if TYPE_CHECKING:
@@ -215,3 +219,79 @@ def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     assert (done.purged, done.skipped, done.complete) == (1, 1, True)
     assert [held.cause for held in broker.dead_letters()] == ["ValueError"]
     assert tools.purge().purged == 1
+
+
+def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any) -> None:
+    """So many copies, and no more, are unconfirmed at once; one by default; refused where there are transactions."""
+    held: list[Any] = []
+    unconfirmed: list[int] = []
+    send, feed, wait_below = Taker.send_on, Taker.feed, Taker.wait_below
+
+    def counted(taker: Taker, deliveries: Any, *, together: bool) -> Any:
+        assert not together
+        unconfirmed.append(taker.engine.unconfirmed + len(deliveries))
+        return send(taker, deliveries, together=together)
+
+    def slow(taker: Taker, event: Any) -> None:
+        held.append(event) if isinstance(event, Confirmed) else feed(taker, event)
+
+    def waited(taker: Taker, pending: int) -> None:
+        while held and taker.engine.unconfirmed >= pending:
+            feed(taker, held.pop(0))
+        wait_below(taker, pending)
+
+    with redelivery.dead_letters(broker.uri) as tools:
+        with pytest.raises(redelivery.ConfigurationError, match="in_flight means nothing on memory"):
+            tools.redrive(in_flight=2)
+        with pytest.raises(redelivery.ConfigurationError, match="in_flight must be 1 or more, not 0"):
+            tools.redrive(in_flight=0)
+    able = replace(redelivery_memory.CAPABILITIES, forward="confirmed")
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    monkeypatch.setattr(Taker, "send_on", counted)
+    monkeypatch.setattr(Taker, "feed", slow)
+    monkeypatch.setattr(Taker, "wait_below", waited)
+    for given, most in ((None, 1), (4, 4)):
+        for _ in range(30):
+            bury(origin="queue://orders")
+        unconfirmed.clear()
+        with redelivery.dead_letters(broker.uri) as tools:
+            assert tools.redrive(in_flight=given).redriven == 30
+        assert max(unconfirmed) == most
+
+
+def test_a_broker_that_hands_out_pages(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any
+) -> None:
+    """It gets no selector, and is asked for the next page when it falls silent; what it cannot show is said."""
+    able = replace(redelivery_memory.CAPABILITIES, browse_limit=2, max_unacknowledged=2)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    for number in range(9):
+        bury(str(number), origin="queue://orders", cause="KeyError" if number in (0, 8) else "OSError")
+    selectors: list[str | None] = []
+    page, asked = 2, []
+    real_taker, real_take, ask = Reading.taker, Taker.take, Reading.ask
+
+    def taker(reading: Reading, queue: str, redrive: Any, selector: str | None = None, **more: Any) -> Any:
+        selectors.append(selector)
+        return real_taker(reading, queue, redrive, selector, **more)
+
+    def take(channel: Taker, *arguments: Any) -> Any:
+        nonlocal page
+        page -= 1
+        return None if page < 0 else real_take(channel, *arguments)
+
+    def next_page(reading: Reading, queue: str) -> None:
+        nonlocal page
+        page = 2
+        asked.append(queue)
+        ask(reading, queue)
+
+    monkeypatch.setattr(Reading, "taker", taker)
+    monkeypatch.setattr(Taker, "take", take)
+    monkeypatch.setattr(Reading, "ask", next_page)
+    with redelivery.dead_letters(broker.uri) as tools:
+        done = tools.redrive(cause="KeyError")
+    assert (done.redriven, done.skipped, broker.depth("DLQ")) == (2, 7, 7)
+    assert set(selectors) == {None}
+    assert len(asked) >= 4
+    assert "shows the first 2 dead letters only" in str(done.incomplete)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import uuid
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,30 @@ import pytest
 
 import redelivery
 from redelivery import LedgerError, SqliteLedger
+from redelivery.core.delivery import Delivery
 from redelivery.core.ledger import Buried
+from redelivery.letters.memories import Memories
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery.testing import MemoryBroker
+
+
+class Named(Delivery):
+    """A dead letter with an id."""
+
+    def __init__(self, name: str, origin: str | None = None) -> None:
+        super().__init__(1, 1, b"")
+        self._name, self._origin = name, origin
+
+    @property
+    def message_id(self) -> str:
+        return self._name
+
+    @property
+    def origin(self) -> str | None:
+        return self._origin
 
 
 def remember(path: Path, *buried: Buried) -> SqliteLedger:
@@ -138,3 +157,16 @@ def test_a_ledger_that_was_made_before_there_were_times(tmp_path: Path) -> None:
     remember(path, new)
     assert SqliteLedger(path).buried() == [old, new]
     assert SqliteLedger(path).buried("queue://bills") == [new]
+
+
+def test_an_id_that_others_may_have_too_is_not_enough(
+    broker: MemoryBroker, bury: Any, tmp_path: Path
+) -> None:
+    """Producers count "1", "2" in more than one queue: without an origin such an id tells nothing."""
+    cases = {"1": None, "order-2": None, "ID:host-1": "queue://bills", str(uuid.uuid4()): "queue://bills"}
+    remember(tmp_path / "a.db", *(Buried("queue://bills", name, "crash", 1, 1.0) for name in cases))
+    memories = Memories(SqliteLedger(tmp_path / "a.db"))
+    memories.refresh()
+    for name, origin in cases.items():
+        assert memories.origin(Named(name)) == origin
+        assert memories.of(Named(name, "queue://bills")) is not None, "where it came from is told"

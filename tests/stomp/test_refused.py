@@ -93,8 +93,9 @@ def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, a
     assert wire.link.subscriptions == {}
 
 
-def test_nothing_is_written_behind_what_may_be_refused(wire: Wire) -> None:
+def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Artemis would handle it, on a connection that it ends: a SUBSCRIBE there holds messages until a restart."""
+    wire = Wire(monkeypatch, Artemis())
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     asked = [b"BEGIN", b"SEND", b"ABORT"]

@@ -175,6 +175,12 @@ message is then there twice. Exit code 3: some of what was meant was left.""",
 @_filters
 @click.option("--to", metavar="DEST", help="Where they all go instead.")
 @click.option("--rate", type=seconds(positive=True), metavar="N", help="Messages a second at most.")
+@click.option(
+    "--in-flight",
+    type=number(1),
+    metavar="N",
+    help="Copies unconfirmed at once on brokers without transactions: faster, but a kill may leave N twice. [1]",
+)
 @click.option("--quarantine", metavar="QUEUE", help="Where those go that were put back --max-redrives times.")
 @click.option(
     "--max-redrives", type=number(1), default=3, show_default=True, metavar="N", help="See --quarantine."
@@ -193,7 +199,9 @@ def redrive(
         raise click.UsageError(
             f"--to {to} is a topic: every subscriber gets each message; add --yes if that is meant"
         )
-    options: dict[str, Any] = {name: given[name] for name in ("to", "rate", "quarantine")} | _meant(given)
+    options: dict[str, Any] = {
+        name: given[name] for name in ("to", "rate", "in_flight", "quarantine")
+    } | _meant(given)
     options |= {"maximum_redrives": max_redrives, "topics": yes}
     with (
         _opened(words, take=take, idle=idle, ledger=given["ledger"]) as tools,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
 from redelivery.core.destination import Destination
 from redelivery.core.policy import RedeliveryPolicy
 
@@ -133,8 +134,25 @@ def _explained(
         defaults=_options(type(policy)()) if isinstance(policy, RedeliveryPolicy) else {},
         rows=_rows(policy, count),
         then=_then(settings, None if destination is None else Destination.parse(destination)),
-        notes=(*notes, *_idle_options(policy)),
+        notes=(*notes, *_idle_options(policy), *_too_long_to_hold(settings, policy)),
     )
+
+
+def _too_long_to_hold(settings: Settings, policy: Policy) -> list[str]:
+    """Return a note if a broker that limits how long a message is held would have a consumer refused."""
+    worst, most = policy.worst_case_ms(), CONSUMER_TIMEOUT * HOLDABLE
+    here = settings.broker in ("auto", "rabbitmq") and any(
+        one.scheme.startswith(("stomp", "amqp")) for one in settings.endpoints
+    )
+    if not here or settings.scheduler == "broker" or (worst is not None and worst <= most * 1000):
+        return []
+    lasts = "without end" if worst is None else f"for {worst / 1000:.0f} s"
+    return [
+        (
+            f"a consumer on RabbitMQ is refused: this policy holds a message {lasts}, and {most:.0f} s may be delays "
+            "there; with redelivery.scheduler=broker RabbitMQ holds it itself"
+        )
+    ]
 
 
 class _Extreme:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["HOLDABLE", "Capabilities", "cannot_browse"]
+__all__ = ["CONSUMER_TIMEOUT", "HOLDABLE", "Capabilities", "cannot_browse"]
 
+CONSUMER_TIMEOUT = 1800.0  # seconds that RabbitMQ lets a consumer hold a message, as it is delivered
 HOLDABLE = 0.8  # share of a broker's limits that holding may use up; the rest is for prefetch and handlers
 
 

@@ -69,7 +69,7 @@ class Record:
 
     __slots__ = (
         "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "due", "exhausted", "first_failure",
-        "held", "last_failure", "poisoned", "returns", "running", "tries",
+        "held", "last_failure", "name", "poisoned", "returns", "running", "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -83,6 +83,7 @@ class Record:
         self.last_failure: float | None = None
         self.poisoned = False  # the verdict: only its confirmation is outstanding
         self.returns: float | None = None  # when its delayed copy is to come, once it leaves as one
+        self.name: str | None = None  # of that copy
         self.exhausted = False  # for its redeliveries are used up; else it was poisoned, or has expired
         self.running = False  # a handler of a lost delivery still has it
         self.copy: Delivery | None = None  # the copy that waits for that handler
@@ -96,7 +97,8 @@ class Record:
         other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
         other.cause, other.poisoned, other.exhausted = self.cause, self.poisoned, self.exhausted
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
-        other.tries, other.confirmed, other.returns = self.tries, self.confirmed, self.returns
+        other.tries, other.confirmed = self.tries, self.confirmed
+        other.returns, other.name = self.returns, self.name
         return other
 
 

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Accept, Command, Dropped, Forward, Stop, Unanswered
-from redelivery.core.delivery import UNKNOWN
+from redelivery.core.delivery import EXPIRED, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,9 +69,14 @@ class Poisoning:
         """Try a poison acknowledgement, or a delayed copy."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
         ways: Ways | Rescheduling = self._dead_letters
-        if record.returns is not None and self._rescheduling is not None:
-            ways = self._rescheduling
-        else:
+        due = record.returns
+        if due is not None and self._rescheduling is not None:
+            if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset):
+                # It has expired meanwhile, in an outage or between refusals: the broker would drop the copy.
+                record.returns, record.cause = None, EXPIRED
+            else:
+                ways = self._rescheduling
+        if ways is self._dead_letters:
             record.poisoned = True
         self.in_doubt.discard(delivery)
         command = ways.command(delivery, record, self._capabilities, self.wall_offset, now)

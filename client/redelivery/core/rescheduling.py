@@ -69,8 +69,10 @@ class Rescheduling:
         due = now if record.returns is None else record.returns
         cause = record.cause or UNKNOWN
         headers = told_of(delivery, record, cause, wall_offset)
-        # Whoever moves it to another queue by hand means another message.
-        headers[COPY] = f"{self._run}-{next(self._numbers)}@{self._destination}"
+        # Sent again, it keeps its name: so consumers, and Artemis, know the second one for the same. Whoever moves it
+        # to another queue by hand means another message.
+        record.name = record.name or f"{self._run}-{next(self._numbers)}@{self._destination}"
+        headers[COPY] = record.name
         headers[DUE] = str(round((due + wall_offset) * 1000))
         if record.deferrals:
             headers[DEFERRALS] = str(record.deferrals)

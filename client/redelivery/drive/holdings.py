@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery.core.delivery import Cause
@@ -11,6 +12,7 @@ from redelivery.core.poisoning import FIRST_RETRY, LAST_RETRY
 from redelivery.drive.at_work import AtWork
 from redelivery.errors import (
     AdapterError,
+    AlreadySettled,
     ConfigurationError,
     TransactionRolledBack,
     TransportError,
@@ -170,12 +172,12 @@ class Holdings:
             messages = self._take(self.at_work.others(own))[0]
             self._abandoned = anything
         for message in messages:
-            message.conclude(_failed(message, cause))
+            _conclude(message, _failed(message, cause))
 
     def acknowledge(self, call: str) -> None:
         """Accept everything that has been given out so far."""
         for message in self.take(call)[0]:
-            message.conclude(Succeeded(message.delivery))
+            _conclude(message, Succeeded(message.delivery))
 
     def roll_back(self, cause: Cause, charge: Collection[Message] | None = None) -> None:
         """Have everything come again: charged a redelivery, or only what `charge` names. Raises ConfigurationError."""
@@ -184,7 +186,7 @@ class Holdings:
         cause = self.cause or cause
         for message in self.take("rollback")[0]:
             charged = charge is None or any(message is one for one in charge)
-            message.conclude(_failed(message, cause) if charged else _again(message, cause))
+            _conclude(message, _failed(message, cause) if charged else _again(message, cause))
 
     def _check_held(self, messages: Iterable[Message]) -> None:
         with self._lock:
@@ -210,11 +212,11 @@ class Holdings:
         self._unsent = self._unsent + 1 if unsent else 0
         for message in messages:
             if error is None:
-                message.conclude(Committed(message.delivery))
+                _conclude(message, Committed(message.delivery))
             elif isinstance(error, AdapterError):
-                message.conclude(_failed(message, Cause.of(error)))
+                _conclude(message, _failed(message, Cause.of(error)))
             else:
-                message.conclude(_again(message, Cause.of(error), delay=delay, counted=not unsent))
+                _conclude(message, _again(message, Cause.of(error), delay=delay, counted=not unsent))
 
 
 def _listed(charge: object) -> list[Message]:
@@ -224,6 +226,12 @@ def _listed(charge: object) -> list[Message]:
             f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
         )
     return list(cast("Iterable[Message]", charge))
+
+
+def _conclude(message: SessionMessage, event: Event) -> None:
+    """Settle one of many: should it be settled already, the others are settled all the same."""
+    with suppress(AlreadySettled):
+        message.conclude(event)
 
 
 def _failed(message: SessionMessage, cause: Cause) -> Event:

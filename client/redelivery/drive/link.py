@@ -77,7 +77,7 @@ class Link:
     @property
     def up(self) -> bool:
         """Whether the connection stands."""
-        return self._up
+        return self._up and self._lost_epoch != self._epoch
 
     # A connection begins.
 

@@ -128,6 +128,9 @@ class Proof:
             TransportError: the connection was lost.
         """
         self._link.browsers[self._number] = self
+        if not self._link.up:  # of a loss before, nothing is heard
+            del self._link.browsers[self._number]
+            raise TransportError("not connected: the connection was lost")
         selector = f"{MARK} = '{self._name}'" if self._able.selectors else None
         subscribe = Subscribe(self._number, self._queue, window=1, selector=selector, private=True)
         try:
@@ -230,23 +233,35 @@ class Proofs:
         if what in self._proved:
             return subscribe(channel)
         future: Future[None] = Future()
-        proof = Proof(self._link, -channel.subscribe.consumer, destination, able, self._clock)
 
         def prove() -> None:
             try:
-                proof.carry_out()
+                Proof(self._link, -channel.subscribe.consumer, destination, able, self._clock).carry_out()
                 self._proved.add(what)
                 if not (future.done() or channel.closed):  # nobody waits any longer
                     subscribe(channel).add_done_callback(lambda done: end(future, _error_of(done)))
+            except TransportError:
+                # As a subscription does, it waits for the next connection.
+                self._link.standing().add_done_callback(again)
             except Exception as error:  # noqa: BLE001 - raised to who waits for the consumer
                 fault = AdapterError(f"internal error: {error!r}")
                 end(future, error if isinstance(error, RedeliveryError) else fault)
             finally:
                 self._clock.detach()
 
-        self._clock.attach()
-        # A thread of its own: both front ends wait for a future, and a proof takes a second.
-        threading.Thread(target=prove, name="redelivery-proof", daemon=True).start()
+        def begin() -> None:
+            self._clock.attach()
+            # A thread of its own: both front ends wait for a future, and a proof takes a second.
+            threading.Thread(target=prove, name="redelivery-proof", daemon=True).start()
+
+        def again(standing: Future[None]) -> None:
+            error = _error_of(standing)
+            if error is not None:
+                end(future, error)
+            elif not (future.done() or channel.closed):
+                begin()
+
+        begin()
         return future
 
 

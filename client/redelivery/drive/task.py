@@ -82,7 +82,8 @@ async def _attempt(
         if (event := _outcome(ended.job, message)) is not None:
             channel.feed(event)  # it has been handled, and must not come again
         raise asyncio.CancelledError from None
-    except _StillRunning:
+    except _StillRunning as running:
+        running.job.add_done_callback(lambda _: message.handler_over())
         raise asyncio.CancelledError from None  # its thread has the message: it is not given back to anybody
     except BaseException:
         message.give_back()
@@ -145,6 +146,10 @@ class _Ended(BaseException):
 class _StillRunning(BaseException):
     """The worker was cancelled while a thread ran its handler, which nothing can stop."""
 
+    def __init__(self, job: Future[Any]) -> None:
+        super().__init__()
+        self.job = job
+
 
 async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> Any:
     job = pool.submit(copy_context().run, handler, message)  # it is known there whose handler runs
@@ -155,4 +160,4 @@ async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message:
             raise
         if job.done():
             raise _Ended(job) from None
-        raise _StillRunning from None
+        raise _StillRunning(job) from None

@@ -82,8 +82,11 @@ def read_letter(
     delivery: Delivery, queue: str, memories: Memories | None = None, *, empty_is_whole: bool = False
 ) -> DeadLetter:
     """Return a delivery from a dead-letter queue as a dead letter."""
-    headers, memories = delivery.headers, memories or Memories()
-    identity, buried = delivery.message_id, memories.of(delivery)
+    identity, memories = (
+        delivery.message_id,
+        memories or Memories(),
+    )  # the id first: Classic's has all headers read
+    headers, buried = delivery.headers, memories.of(delivery)
     original = headers.get("redeliveryOriginalId") or identity
     first, last = _time(headers.get("redeliveryFirstFailure")), _time(headers.get("redeliveryLastFailure"))
     count = _number(headers.get("redeliveryCount"))

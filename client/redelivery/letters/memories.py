@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.redrive import origin_of
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from redelivery.ledger import Ledger
 
 __all__ = ["CauseOf", "Memories"]
+
+
+# What no two messages have: a JMS provider's id (as AMQP libraries write it, too), a UUID, or so many digits of one.
+_UNIQUE = re.compile(r"^(?i:ID:)|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 
 
 class CauseOf(Protocol):
@@ -47,8 +52,11 @@ class Memories:
             return None
         found = self._known.get(identity, {})
         exact = found.get(origin_of(delivery) or "")
-        # Not every broker tells where it was, and Classic tells of a virtual topic where it was sent.
-        return exact if exact is not None or len(found) != 1 else next(iter(found.values()))
+        # Not every broker tells where it was, and Classic tells of a virtual topic where it was sent. But two queues'
+        # producers may both count "1", "2": such an id alone is nobody's.
+        if exact is not None or len(found) != 1 or not _UNIQUE.search(identity):
+            return exact
+        return next(iter(found.values()))
 
     def origin(self, delivery: Delivery) -> str | None:
         """Return where a dead letter came from, qualified: as it tells itself, else as the ledger does; or None."""

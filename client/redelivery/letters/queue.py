@@ -10,7 +10,7 @@ from redelivery.core.redrive import Redrive
 from redelivery.drive.arguments import single
 from redelivery.errors import AdapterError, ConfigurationError
 from redelivery.letters import export
-from redelivery.letters.going_back import Plan, Run, new_run
+from redelivery.letters.going_back import Plan, Run, check_in_flight, new_run
 from redelivery.letters.letter import DeadLetter, read_letter
 from redelivery.letters.memories import Memories
 from redelivery.letters.reading import Reading
@@ -206,6 +206,7 @@ class DeadLetterQueue:
         *,
         to: str | None = None,
         rate: float | None = None,
+        in_flight: int | None = None,
         quarantine: str | None = None,
         maximum_redrives: int = 3,
         topics: bool = False,
@@ -215,11 +216,14 @@ class DeadLetterQueue:
     ) -> Redriven:
         """Put dead letters back where they came from. Each leaves only after the broker has confirmed its copy.
 
-        Killed in the middle, it is simply started again: what went is gone from here, and at most one is there twice.
+        Killed in the middle, it is simply started again: what went is gone from here, and at most one (or `in_flight`)
+        is there twice.
 
         Args:
             to: where they all go instead.
             rate: messages a second at most; as fast as it goes by default.
+            in_flight: copies that may be unconfirmed at once, where a copy and its acceptance are two; 1 by default, 65
+                where the broker drops a second copy. So many messages at most may a kill leave twice.
             quarantine: where those go that have been redriven `maximum_redrives` times (3 by default) and died again.
             maximum_redrives: see `quarantine`.
             topics: also put back what came from a topic, though each of its subscribers gets it.
@@ -241,21 +245,32 @@ class DeadLetterQueue:
                 f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
             )
         plan = Plan(self.queue, selection, redrive, topics=topics or to is not None)
-        return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run))
+        check_in_flight(in_flight, self._reading.capabilities)
+        return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run, in_flight=in_flight))
 
     def purge(self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]) -> Purged:
         """Drop dead letters for ever. Arguments and errors as `redrive`."""
         plan = Plan(self.queue, Selection.of(filters), None, topics=True)
         return cast("Purged", self._done(plan, None, told, dry_run=dry_run))
 
-    def _done(self, plan: Plan, rate: float | None, told: Told | None, *, dry_run: bool) -> Redriven | Purged:
+    def _done(
+        self,
+        plan: Plan,
+        rate: float | None,
+        told: Told | None,
+        *,
+        dry_run: bool,
+        in_flight: int | None = None,
+    ) -> Redriven | Purged:
         if rate is not None and not seconds(rate, "rate"):
             raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
         if plan.redrive is not None:
             plan.redrive.origin = self._memories.origin
         if not dry_run:
             self._memories.refresh()
-            run = Run(self._reading, plan, self._read, rate=rate, idle=self._idle, told=told)
+            run = Run(
+                self._reading, plan, self._read, rate=rate, idle=self._idle, told=told, in_flight=in_flight
+            )
             return plan.report(run.carry_out())
         now = self._reading.clock.time()
         for delivery, letter in self._seen(Selection()):

@@ -99,7 +99,7 @@ class Reading(Connection):
         Raises:
             TransportError: it does not answer.
         """
-        with self.taker(queue, Redrive(""), credit=1):
+        with self.taker(queue, Redrive(""), credit=1, held=0):
             pass
 
     @contextmanager
@@ -108,10 +108,11 @@ class Reading(Connection):
         queue: str,
         redrive: Redrive,
         selector: str | None = None,
+        *,
         credit: int = CREDIT,
         held: int = HELD,
     ) -> Generator[Taker]:
-        """Consume a dead-letter queue, and hold so many of it at most; at the end what is held is given back."""
+        """Consume a dead-letter queue, holding so many at most; at the end what is held is given back."""
         able = self.capabilities
         settings = replace(self.settings, credit=credit, max_parked=held, ordering="non_blocking")
         subscribe, engine = planned(

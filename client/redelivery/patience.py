@@ -1,0 +1,63 @@
+"""A limit on how long an adapter waits for an answer that others wait behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["UNANSWERED", "Patience"]
+
+UNANSWERED = 60.0
+"""Seconds: a broker whose memory is full may be silent for a while, and whoever makes a consumer waits for 30."""
+
+
+class Patience:
+    """Calls `over`, on a thread of its own, when an answer has not come `limit` seconds after it was asked for.
+
+    In real time: it is about the wire. The thread lives only while something is waited for.
+    """
+
+    def __init__(self, over: Callable[[], None], limit: float = UNANSWERED) -> None:
+        self._over = over
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        self._timer: threading.Timer | None = None
+
+    def asked(self) -> None:
+        """Begin to wait for an answer; what was waited for before has come."""
+        with self._lock:
+            self._since = time.monotonic()
+            if self._timer is None:
+                self._start(self._limit)
+
+    def answered(self) -> None:
+        """Wait for nothing any longer."""
+        with self._lock:
+            self._since = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _start(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._look)
+        self._timer.name, self._timer.daemon = "redelivery-patience", True
+        self._timer.start()
+
+    def _look(self) -> None:
+        with self._lock:
+            if threading.current_thread() is not self._timer:
+                return  # it has fired in the moment in which it was cancelled
+            self._timer = None
+            if self._since is None:
+                return
+            left = self._since + self._limit - time.monotonic()
+            if left > 0:
+                self._start(left)
+                return
+            self._since = None
+        self._over()

@@ -1,0 +1,58 @@
+"""The limit on an answer that others wait behind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from redelivery.patience import Patience
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+pytest.importorskip("stomp", reason="stomp.py is not installed")
+
+from redelivery_amqp.endings import Endings
+
+PATIENCE = 10.0
+
+
+def test_an_answer_that_does_not_come() -> None:
+    """It is said once, and not of an answer that has come."""
+    over = threading.Event()
+    patience = Patience(over.set, limit=0.01)
+    patience.asked()
+    assert over.wait(PATIENCE)
+    over.clear()
+    patience.asked()
+    patience.answered()
+    assert not over.wait(0.05)
+
+
+def test_each_answer_has_its_own_time() -> None:
+    """What was asked for later is waited for as long."""
+    over = threading.Event()
+    patience = Patience(over.set, limit=0.2)
+    patience.asked()
+    for _ in range(6):
+        assert not over.wait(0.05)
+        patience.asked()
+    assert over.wait(PATIENCE)
+
+
+class Consumer:
+    """A consumer's link that nobody answers."""
+
+    handle = session = object()
+
+    def detach(self, *, alone: bool) -> None:
+        """Nothing comes of it."""
+
+
+def test_an_end_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over AMQP it would keep all later consumers of the connection from beginning: so the connection is given up."""
+    monkeypatch.setattr("redelivery_amqp.endings.Patience", lambda over: Patience(over, limit=0.01))
+    over = threading.Event()
+    endings = Endings(over.set, in_turn=True)
+    endings.leave(cast("Any", Consumer()))
+    assert over.wait(PATIENCE)
