@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+from integration.need import need_spark
+
+need_spark()
 
 from integration.spark_crash import POINTS
 from integration.spark_run import SIZE, SparkRun, fill

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+from integration.need import need_spark
+
+need_spark()
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+from integration.need import need_spark
+
+need_spark()
 
 from integration.eventually import eventually
 from integration.spark_cluster import Cluster, executors_of

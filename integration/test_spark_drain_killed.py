@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+from integration.need import need_spark
+
+need_spark()
 
 from integration.killed_drain import drained
 from integration.peers import PAIRS

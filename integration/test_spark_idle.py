@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
+from integration.need import need_spark
+
+need_spark()
 
 from integration.eventually import eventually
 from integration.spark_run import SparkRun, fill

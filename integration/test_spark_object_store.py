@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'redelivery[spark]'")
-pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'redelivery[spark-s3]'")
-pytest.importorskip("moto.server", reason="moto is not installed: pip install 'redelivery[spark-test]'")
+from integration.need import need_spark
+
+need_spark("s3fs", "moto")
 
 import fsspec
 from moto.server import ThreadedMotoServer
