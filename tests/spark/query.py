@@ -114,7 +114,7 @@ class Query:
         passed: list[Row] = []
         for task, rows in enumerate(tasks):
             try:
-                passed += self._processed(f"{number:012d}-{task}", rows, handler)
+                passed += self._processed(f"{number - 1:012d}-{task}", rows, handler)
             except KillsQuery as error:
                 if evidence:
                     self.records.fail(number - 1, str(error))

@@ -116,7 +116,7 @@ class _Deaths:
         for number, rows in query.output.items():
             if number < query.committed and rows:
                 refused = {row["message_id"]: Refusal(row["delivery_count"], "fail", "late") for row in rows}
-                query.records.judge(f"{number:012d}-9", refused)
+                query.records.judge(f"{number - 1:012d}-9", refused)
 
 
 def _identity(delivery: MemoryDelivery) -> str:
