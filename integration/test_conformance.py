@@ -67,6 +67,7 @@ class TestArtemisOverStomp(OnBroker):
         Capabilities(
             reschedule="confirmed",
             broker="artemis",
+            duplicate_property="_AMQ_DUPL_ID",
             forward="confirmed",
             drops_second_copy=True,
             own_ids=True,
@@ -114,6 +115,7 @@ class TestArtemisOverAmqp(OnBroker):
         Capabilities(
             reschedule="atomic",
             broker="artemis",
+            duplicate_property="_AMQ_DUPL_ID",
             poison_on_request=True,
             forward="atomic",
             transactions=True,
