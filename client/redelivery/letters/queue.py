@@ -190,6 +190,9 @@ class DeadLetterQueue:
 
     def _note_limit(self, count: int, *, browses: bool) -> None:
         able = self._reading.capabilities
+        if not browses and self._reading.full is not None:
+            self._limit = f"{self._reading.full}, and no more may be: there may be more of them"
+            return
         most = able.browse_limit if browses else able.max_unacknowledged
         if most is not None and count >= most:
             self._limit = (
