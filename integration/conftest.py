@@ -1,11 +1,10 @@
-"""Fixtures: the brokers (lazy, one of each for the whole run), Java clients, queue names, proxies."""
+"""Fixtures: the brokers (lazy, one of each for a process of the run), Java clients, queue names, proxies."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -121,19 +120,6 @@ def pytest_configure(config: pytest.Config) -> None:
             plain(text)
 
     Progress.write = staticmethod(loud)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `-n 2 --dist loadgroup`, a file (of the conformance suite: a pair) runs in one of the processes.
-
-    Each process starts its own brokers, and a test kills and freezes those of its process only.
-    """
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            suite = item.getparent(pytest.Class)
-            item.add_marker(pytest.mark.xdist_group(suite.name if suite else item.path.stem))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
 
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
@@ -37,12 +38,20 @@ class AvailableNow:
         now = self._clock.monotonic()
         if taken:
             self._quiet_since = now
-            self.exhausted = self.exhausted or all(self._late(each) for each in taken)
+            self.exhausted = self.exhausted or not self.wants([each.timestamp for each in taken])
         elif age is not None and age >= STEADY and now - self._quiet_since >= GAP:
             self.exhausted = True
 
-    def _late(self, delivery: Delivery) -> bool:
-        now, sent = self._clock.time(), delivery.timestamp
+    def go_on(self) -> None:
+        """Learn that others take messages from the destination: its silence here means nothing meanwhile."""
+        self._quiet_since = self._clock.monotonic()
+
+    def wants(self, times: Sequence[datetime | None]) -> bool:
+        """Whether one of these messages was there at the beginning, by when it was sent."""
+        return not all(map(self._late, times))
+
+    def _late(self, sent: datetime | None) -> bool:
+        now = self._clock.time()
         if sent is None or sent.timestamp() > now:  # a producer's clock that is ahead tells nothing
             return self._clock.monotonic() > self._until
         return sent.timestamp() > self._began

@@ -11,8 +11,10 @@ import pyarrow as pa
 from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 from redelivery_spark.available import LAST_CALL, LONGEST_DRAIN, AvailableNow
+from redelivery_spark.executors.share import Share
 from redelivery_spark.fresh import Fresh
 from redelivery_spark.isolation import suspicious
+from redelivery_spark.log.files import empty
 from redelivery_spark.log.segments import sliced
 from redelivery_spark.names import named
 from redelivery_spark.rows import batch_of, table_of
@@ -91,6 +93,13 @@ class Coordinator:
         name = journal.segments.name(number)
         return [(name, begin, end) for begin, end in journal.segments.slices(number)]
 
+    def shares(self, number: int) -> list[Share]:
+        """Return what tasks of a batch take from the broker themselves; to be asked after `slices`."""
+        if self._journal.state.emptied == number:
+            return []
+        count, most = self._journal.segments.shares(number)
+        return [Share(self._options, self.log, number, part, most) for part in range(count)]
+
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
         settled = max(self._journal.state.settled, max(self._journal.segments.numbers(), default=0) - 1)
@@ -141,9 +150,14 @@ class Coordinator:
         patience = self._options.wait
         if self._fresh.available is not None:
             patience = max(patience, SHORTEST_WAIT)
-        if journal.isolation.groups or waiting.suspects or self._may_be_fresh():
+            if self._shared():
+                self._fresh.available.go_on()
+        if journal.isolation.groups or waiting.suspects or self._may_be_fresh() or self._shared():
             patience = 0.0
-        self._fresh.gather(most, patience if due is None else min(patience, due))
+        # One is enough to know that there are some, where tasks take them; silence over a full credit tells nothing.
+        self._fresh.gather(
+            1 if self._options.shares else most, patience if due is None else min(patience, due)
+        )
         for turn in (*self._turns, self._suspect):  # who is due may turn out to be a suspect
             if turn(number, most):
                 self._turns.remove(turn)
@@ -170,7 +184,16 @@ class Coordinator:
         due = self._journal.redeliveries.take(most, most_bytes)
         left = most_bytes - sum(len(row.body) for row in due)
         fresh = self._fresh.take(most - len(due), left) if self._has_room() else []
-        return bool(due or fresh) and self._publish(number, due, fresh)
+        if not (due or fresh or (self._shared() and self._has_room())):
+            return False
+        tasks = self._options.partitions if self._options.shares and self._has_room() else 0
+        share = max(1, (most - len(due) - len(fresh)) // tasks) if tasks else 0
+        return self._publish(number, due, fresh, (tasks, share))
+
+    def _shared(self) -> bool:
+        """Whether tasks that consume for themselves have had messages lately, so that there may be more."""
+        times, available = self._journal.shared, self._fresh.available
+        return len(times) > 0 and (available is None or available.wants(times))
 
     def _may_be_fresh(self) -> bool:
         return len(self._fresh) > 0 and self._has_room()
@@ -192,19 +215,23 @@ class Coordinator:
         return not self._full
 
     def _publish(
-        self, number: int, known: Sequence[LoggedDelivery], fresh: Sequence[FreshMessage] = ()
+        self,
+        number: int,
+        known: Sequence[LoggedDelivery],
+        fresh: Sequence[FreshMessage] = (),
+        shares: tuple[int, int] = (0, 0),
     ) -> bool:
-        """Write the batch; then the broker may let go of what is in it."""
+        """Write the batch; then the broker may let go of what is in it. `shares`: so many tasks take so much each."""
         journal, intake, options = self._journal, self._intake, self._options
         deliveries = [each.delivery for each in fresh]
         stay = [intake.must_stay(delivery) for delivery in deliveries]
-        parts = [table_of(known, options)] if known else []
+        parts = [table_of(known, options)] if known else [empty()]
         if fresh:
             names = named(deliveries, journal.names(), f"{journal.state.log}/{number}")
             texts, errors = [each.text for each in fresh], [each.error for each in fresh]
             parts.append(pa.Table.from_batches([batch_of(deliveries, names, stay, texts, errors)], SEGMENT))
         table = pa.concat_tables(parts)
-        if not journal.segments.publish(number, sliced(table, options.partitions)):
+        if not journal.segments.publish(number, sliced(table, options.partitions, shares)):
             raise RedeliveryError(f"batch {number} is in the log already: is another query using it?")
         journal.began(number, table, known)
         for at, delivery in enumerate(deliveries):

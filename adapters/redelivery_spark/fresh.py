@@ -11,6 +11,7 @@ from redelivery.core.delivery import Cause
 from redelivery.errors import RedeliveryError
 from redelivery_spark.available import GAP, LONGEST_LINGER
 from redelivery_spark.decoding import decoded
+from redelivery_spark.executors.recent import Recent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,9 +99,13 @@ class Fresh:
             return taken
         fresh: list[Delivery] = []
         again: list[Delivery] = []
+        shared = Recent(journal.segments.store, journal.segments.newest) if self._options.shares else None
         waiting = {row.place: row for row in journal.waiting()}
         missing = [row for row in waiting.values() if row.original and row.place not in journal.originals]
         for delivery in taken:
+            if shared is not None and intake.may_be_known(delivery) and shared.has(delivery):
+                again.append(delivery)
+                continue
             place = journal.copies.find(delivery, missing)
             row = None if place is None else waiting.get(place)
             if place is None:

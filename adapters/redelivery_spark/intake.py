@@ -30,6 +30,7 @@ __all__ = ["Intake"]
 
 MOST_PREFETCHED = 30_000  # RabbitMQ and Classic take no larger window over STOMP than 65,535
 MOST_UNACKNOWLEDGED = 60_000
+TRICKLE = 2
 
 
 class _Lists(Channel):
@@ -79,7 +80,8 @@ class Intake(Connection):
         settings = self.settings
         destination = single(source.destination)
         ways = None
-        credit = min(2 * source.most_messages, MOST_PREFETCHED)
+        # Where tasks consume, the driver does so to learn that there is something, and leaves it to them.
+        credit = TRICKLE if source.shares else min(2 * source.most_messages, MOST_PREFETCHED)
         if source.ack == "wal":
             # Nothing waits unacknowledged: the log holds it.
             settings = replace(settings, policies=RedeliveryPolicyMap())

@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger import fingerprint
-from redelivery.errors import RedeliveryError
 from redelivery_spark.copies import Copies
 from redelivery_spark.isolation import Isolation
+from redelivery_spark.log.files import empty
+from redelivery_spark.log.parts import FOLDER as PARTS
 from redelivery_spark.log.records import FAILURES, VERDICTS, Records, Refusal
 from redelivery_spark.log.segments import FOLDER as SEGMENTS
-from redelivery_spark.log.segments import KEPT, Segments, empty
+from redelivery_spark.log.segments import KEPT, Segments
 from redelivery_spark.log.state import FOLDER as STATES
 from redelivery_spark.log.state import ROWS, State, States
-from redelivery_spark.memory import fact_of, rows_that_wait
+from redelivery_spark.memory import rows_that_wait, state_of
+from redelivery_spark.names import renamed
 from redelivery_spark.rows import LoggedDelivery, places_of, rows_of, waiting_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["FOLDERS", "Journal"]
 
 logger = logging.getLogger("redelivery.spark")
-FOLDERS = (SEGMENTS, STATES, ROWS, VERDICTS, FAILURES)
+FOLDERS = (SEGMENTS, PARTS, STATES, ROWS, VERDICTS, FAILURES)
 
 
 class Journal:
@@ -69,6 +72,7 @@ class Journal:
         self._table = empty()
         self._running: dict[Place, LoggedDelivery] = {}
         self._unwritten: tuple[int, pa.Table] = (0, empty())  # the batch whose rows begin to wait
+        self.shared: Sequence[datetime | None] = ()  # when what tasks took for the last batch was sent
         self.redeliveries: Redeliveries
         self.isolation: Isolation[Place]
 
@@ -126,19 +130,9 @@ class Journal:
         state = self.state
         pending = number + 1 if self.segments.exists(number + 1) else number
         self.resume(pending)
-        newest = max(self.segments.numbers(), default=0)
-        if number < max(state.settled, newest - 1):
-            raise RedeliveryError(
-                f"the write-ahead log has come to batch {newest}, and the checkpoint only to {number}: "
-                "the checkpoint is older than the log, or another query's"
-            )
-        if number == state.settled:
+        given_up = state.emptied == number
+        if not self.segments.follow(state.settled, number, there=self._number == number or given_up):
             return
-        if self._number != number and not self.segments.exists(number) and state.emptied != number:
-            raise RedeliveryError(
-                f"the checkpoint has come to batch {number}, and the write-ahead log has none: the log is older than "
-                "the checkpoint, or another query's"
-            )
         # First the number, or what is written of the batch would be read as if it were still to be settled.
         stale = bool(state.attempts) or state.emptied is not None
         state.settled, state.attempts, state.emptied = number, 0, None
@@ -151,7 +145,19 @@ class Journal:
         self.records.forget_failures()  # of the empty replay of a batch that was given up, too
         self.segments.drop_settled(number)
 
-    def _judged(self, number: int) -> tuple[list[str], dict[str, Refusal]]:
+    def _complete(self, number: int) -> list[str]:
+        """Have all rows of the batch here, also those that tasks took; return what they were called so far."""
+        undecodable = self.segments.close(number)
+        table = self._table if undecodable is None else self.segments.read(number)
+        names: list[str] = table.column("message_id").to_pylist()
+        self.shared = ()
+        if undecodable is not None:
+            self.state.totals["undecodable"] += undecodable
+            self.shared = table.slice(self.segments.own(number)).column("timestamp").to_pylist()
+            self._table = renamed(table, self.names(), f"{self.state.log}/{number}")
+        return names
+
+    def _judged(self, number: int) -> tuple[list[str], dict[str, list[Refusal]]]:
         """Return the verdicts on a batch, and their files; those that come later are of no interest."""
         before, batch = self.state.judged
         found, names, refused = self.records.verdicts(batch + number - before)
@@ -160,22 +166,21 @@ class Journal:
 
     def _settle_rows(self, number: int, *, stale: bool) -> None:
         names, refused = self._judged(number)
+        called = self._complete(number)
         table, running = self._table, self._running
         self.state.totals["accepted"] += table.num_rows
         if table.num_rows > len(refused):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
-            ids = table.column("message_id").to_pylist() if refused else ()
-            at = {name: row for row, name in enumerate(ids) if name in refused}
             self.isolation.succeeded(place for place in running if place in self._grouped)
             for known in running.values():
-                self._settle_row(known, refused.get(known.name))
-            names_before = {known.name for known in running.values()}
-            fresh = [row for name, row in at.items() if name not in names_before]
-            for row_number, row in zip(fresh, rows_of(table, fresh), strict=True):
-                logged = LoggedDelivery(row, (number, row_number))
-                refusal = refused[logged.name]
-                if _meant(refusal, logged):
+                self._settle_row(known, _meant(refused.get(known.name), known))
+            before = set(places_of(table).values())
+            fresh = [at for at, name in enumerate(called) if name in refused and at not in before]
+            for at, row in zip(fresh, rows_of(table, fresh), strict=True):
+                logged = LoggedDelivery(row, (number, at))
+                refusal = _meant(refused[called[at]], logged)
+                if refusal is not None:
                     self.redeliveries.add(logged)
                     self._refuse(logged, refusal)
             self._unwritten = number, table
@@ -195,8 +200,6 @@ class Journal:
 
     def _settle_row(self, row: LoggedDelivery, refusal: Refusal | None) -> None:
         waiting = self.redeliveries
-        if refusal is not None and not _meant(refusal, row):
-            refusal = None
         if self._grouped.pop(row.place, None) is not None:
             if refusal is None and fingerprint(row) not in waiting.ledger.entries:
                 return  # it was a suspect only because of the others
@@ -213,6 +216,7 @@ class Journal:
 
     def isolate(self, number: int, cause: Cause, fanout: int) -> None:
         """Give batch `number` up as a whole: it is replayed without its rows, which are tried in groups."""
+        self._complete(number)
         waiting, table = self.redeliveries, self._table
         known = {at: self._running[place] for place, at in places_of(table).items()}
         rows = [
@@ -285,15 +289,11 @@ class Journal:
         waiting.buried.clear()
         for place in [each for each in state.buried if each[0] <= newest - KEPT]:
             del state.buried[place]
-        at = {row.place: number for number, row in enumerate(rows)}
-        told = replace(state)
-        told.totals, told.passed = waiting.added_to(state.totals), self.isolation.passed
-        told.facts = [fact_of(row, waiting.ledger, self._clock) for row in rows]
-        told.groups = [[at[place] for place in group] for group in self.isolation.groups]
+        told = state_of(state, rows, waiting, self.isolation, self._clock)
         self._states.publish(told, number, waiting_rows(table, number, begun) if begun else None)
         waiting.changed = False
 
 
-def _meant(refusal: Refusal, row: LoggedDelivery) -> bool:
+def _meant(refusals: Iterable[Refusal] | None, row: LoggedDelivery) -> Refusal | None:
     count = int(row.row["delivery_count"]) - 1 if row.record is None else row.record.count
-    return refusal.count == count + 1
+    return next((each for each in refusals or () if each.count == count + 1), None)

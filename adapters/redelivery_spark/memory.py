@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause, Record
@@ -13,10 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.clock import Clock
+    from redelivery_spark.isolation import Isolation
     from redelivery_spark.log.ledger import LogLedger
-    from redelivery_spark.log.state import Place, States
+    from redelivery_spark.log.state import Place, State, States
+    from redelivery_spark.redeliveries import Redeliveries
 
-__all__ = ["fact_of", "rows_that_wait"]
+__all__ = ["rows_that_wait", "state_of"]
 
 
 def rows_that_wait(states: States, facts: Sequence[Fact], clock: Clock) -> list[LoggedDelivery]:
@@ -53,7 +56,23 @@ def _recorded(fact: Fact, clock: Clock) -> Record:
     return record
 
 
-def fact_of(row: LoggedDelivery, ledger: LogLedger, clock: Clock) -> Fact:
+def state_of(
+    state: State,
+    rows: Sequence[LoggedDelivery],
+    waiting: Redeliveries,
+    isolation: Isolation[Place],
+    clock: Clock,
+) -> State:
+    """Return the state to be written down, with what is known of the rows that wait."""
+    at = {row.place: number for number, row in enumerate(rows)}
+    told = replace(state)
+    told.totals, told.passed = waiting.added_to(state.totals), isolation.passed
+    told.facts = [_fact_of(row, waiting.ledger, clock) for row in rows]
+    told.groups = [[at[place] for place in group] for group in isolation.groups]
+    return told
+
+
+def _fact_of(row: LoggedDelivery, ledger: LogLedger, clock: Clock) -> Fact:
     """Return what is to be written down of a row."""
     entry, record = ledger.entries.get(fingerprint(row)) or Entry(), row.record
     if record is None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from redelivery_spark.rows import places_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
     from redelivery.core.delivery import Delivery
 
-__all__ = ["named"]
+__all__ = ["named", "renamed"]
 
 
 def named(
@@ -36,3 +40,28 @@ def named(
         names.append(name)
         others.append(None if identity is None or name == identity else identity)
     return names, others
+
+
+def renamed(table: pa.Table, taken: AbstractSet[str], batch: str) -> pa.Table:
+    """Return the rows of a batch whose tasks have consumed each for itself, so that their names differ.
+
+    `taken` is what rows that wait are called. Rows of the batch that have waited before keep their names.
+    """
+    before = set(places_of(table).values())
+    names: list[str] = table.column("message_id").to_pylist()
+    others: list[str | None] = table.column("_identity").to_pylist()
+    used = {*taken, *(names[at] for at in before)}
+    told = list(names)
+    for at, name in enumerate(names):
+        if at in before:
+            continue
+        while told[at] in used:
+            told[at] = f"{told[at]}#{batch}/{at}"
+            others[at] = others[at] or name
+        used.add(told[at])
+    if told == names:
+        return table
+    for column, values in (("message_id", told), ("_identity", others)):
+        place = table.schema.get_field_index(column)
+        table = table.set_column(place, table.schema.field(column), pa.array(values, pa.string()))
+    return table

@@ -37,8 +37,10 @@ TABLE: tuple[SparkOption, ...] = (
                 "executors share. Required for a stream, and for mode=drain.", uses=(STREAM, READ)),
     SparkOption("ack", "choice", "wal", "When the broker lets go of a message: when it is in the log, or "
                 "when its batch is committed.", choices=("wal", "commit")),
-    SparkOption("consumers", "choice", "driver", "Who consumes.", choices=("driver", "executors")),
-    SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Slices of a batch.", 1),
+    SparkOption("consumers", "choice", "driver", "Who consumes: the driver, or each task of a batch its share.",
+                choices=("driver", "executors")),
+    SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Slices of a batch; tasks that consume.",
+                1),
     SparkOption("maxMessagesPerTrigger", "integer", "10000", "Messages in a batch at most.", 1),
     SparkOption("maxBytesPerTrigger", "integer", "67108864", "Bytes of bodies in a batch, but for one message.", 1),
     SparkOption("maxWait", "integer", "500", "How long a trigger waits for a first message.", 0),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
-from redelivery_spark.credentials import logged_in, with_options
+from redelivery_spark.credentials import logged_in, refuse_shipped, with_options
 from redelivery_spark.option_table import STREAM, Given
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ class SourceOptions:
     fanout: int = 8
     selector: str | None = None
     subscription: str | None = None
+
+    @property
+    def shares(self) -> bool:
+        """Whether tasks consume, each its share of a batch."""
+        return self.consumers == "executors"
 
     @property
     def text(self) -> bool:
@@ -105,9 +110,27 @@ def _built(told: Given, uri: str, settings: Settings) -> SourceOptions:
         raise ConfigurationError(
             "onDecodeError means nothing without decode=text or json", option="onDecodeError"
         )
-    if options.consumers == "executors":
-        raise ConfigurationError("consumers=executors is not supported yet", option="consumers")
+    if options.shares:
+        _refuse_shares(options)
     return options
+
+
+def _refuse_shares(options: SourceOptions) -> None:
+    """Refuse what tasks that consume for themselves cannot do."""
+    if options.ack == "commit":
+        raise ConfigurationError(
+            "ack=commit needs one connection that lives as long as the query, and consumers=executors has none: "
+            "leave ack=wal",
+            option="ack",
+        )
+    kind = options.destination.partition("://")[0]
+    if options.subscription is not None or kind in ("topic", "temp-topic"):
+        raise ConfigurationError(
+            "consumers=executors: each of several consumers of a topic would get every message; name a queue, or leave "
+            "consumers=driver",
+            option="consumers",
+        )
+    refuse_shipped(options.settings)
 
 
 def _refuse(settings: Settings) -> None:

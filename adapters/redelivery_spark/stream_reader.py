@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.log.segments import read_table
+from redelivery_spark.log.files import read_table
 from redelivery_spark.log.store import store_at
 from redelivery_spark.schema import columns_for
 
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from redelivery_spark.coordinator import Coordinator
+    from redelivery_spark.executors.share import Share
     from redelivery_spark.options import SourceOptions
 
-__all__ = ["RedeliveryStreamReader", "SegmentSlice"]
+__all__ = ["RedeliveryStreamReader", "SegmentSlice", "SharePartition"]
 
 ROWS = 10_000  # in one Arrow batch that a task hands to Spark
 
@@ -45,6 +46,15 @@ class SegmentSlice(InputPartition):
         self.name = name
         self.begin = begin
         self.end = end
+        self.columns = columns
+
+
+class SharePartition(InputPartition):
+    """What a task takes from the broker itself. Holds nothing secret."""
+
+    def __init__(self, share: Share, columns: list[str]) -> None:
+        super().__init__(share.name)
+        self.share = share
         self.columns = columns
 
 
@@ -95,10 +105,9 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         assert options is not None
         self._check(end, coordinator)
         columns = columns_for(text=options.text, error=options.error)
-        return [
-            SegmentSlice(options.wal_dir, name, first, last, columns)
-            for name, first, last in coordinator.slices(int(end["n"]))
-        ]
+        number = int(end["n"])
+        slices = [SegmentSlice(options.wal_dir, *each, columns) for each in coordinator.slices(number)]
+        return [*slices, *(SharePartition(each, columns) for each in coordinator.shares(number))]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: it comes late or never. The next `latestOffset` tells what was committed."""
@@ -145,7 +154,12 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Go through the rows of a slice. The same at each call."""
-        assert isinstance(partition, SegmentSlice)
-        table = read_table(store_at(partition.wal_dir), partition.name)
-        part = table.select(partition.columns).slice(partition.begin, partition.end - partition.begin)
+        if isinstance(partition, SharePartition):
+            from redelivery_spark.executors.consuming import rows_of_share  # noqa: PLC0415 - a driver's tasks need none
+
+            part = rows_of_share(partition.share).select(partition.columns)
+        else:
+            assert isinstance(partition, SegmentSlice)
+            table = read_table(store_at(partition.wal_dir), partition.name)
+            part = table.select(partition.columns).slice(partition.begin, partition.end - partition.begin)
         yield from part.replace_schema_metadata().to_batches(max_chunksize=ROWS)

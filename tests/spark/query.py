@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from redelivery.testing import ManualClock, MemoryBroker
+from redelivery_spark.executors.consuming import rows_of_share
+from redelivery_spark.log.files import read_table
+from redelivery_spark.log.parts import Parts
 from redelivery_spark.log.records import Records, Refusal
-from redelivery_spark.log.segments import read_table
 from redelivery_spark.log.store import store_at
 from redelivery_spark.opening import opened
 from redelivery_spark.options import read_options
@@ -17,7 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Self
 
+    import pyarrow as pa
+
     from redelivery_spark.coordinator import Coordinator
+    from redelivery_spark.executors.share import Share
 
 Row = dict[str, Any]
 
@@ -63,6 +71,7 @@ class Query:
         self.output: dict[int, list[Row]] = {}
         self.source: Coordinator | None = None
         self.starts = 0
+        self.task_dies: str | None = None  # "before" or "after" it has published what it took
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +86,9 @@ class Query:
             source.close()
 
     def switch_ack(self) -> None:
-        """Have the next start use the other way to acknowledge."""
+        """Have the next start use the other way to acknowledge; tasks have only one."""
+        if self.options.shares:
+            return
         self.options = replace(self.options, ack="commit" if self.options.ack == "wal" else "wal")
 
     def start(self) -> Coordinator:
@@ -98,7 +109,23 @@ class Query:
                 return None
             self.planned = number
         number = self.planned
-        rows = [row for part in source.slices(number) for row in self._read(*part)]
+        tasks = [[row for part in source.slices(number) for row in self._read(*part)]]
+        tasks += [self._shared(share) for share in source.shares(number)]
+        passed: list[Row] = []
+        for task, rows in enumerate(tasks):
+            try:
+                passed += self._processed(f"{number - 1:012d}-{task}", rows, handler)
+            except KillsQuery as error:
+                if evidence:
+                    self.records.fail(number - 1, str(error))
+                self.die()
+                raise
+        self.output[number] = passed
+        self.committed = number
+        return [row for rows in tasks for row in rows]
+
+    def _processed(self, name: str, rows: list[Row], handler: Callable[[Row], object]) -> list[Row]:
+        """Return the rows that the handler does not refuse, and write the verdict on a task's rows."""
         passed: list[Row] = []
         refused: dict[str, Refusal] = {}
         for row in rows:
@@ -106,16 +133,26 @@ class Query:
                 handler(row)
             except Exception as error:  # noqa: BLE001 - as `process` does
                 refused[row["message_id"]] = Refusal(row["delivery_count"], "fail", repr(error))
-            except KillsQuery as error:
-                if evidence:
-                    self.records.fail(number - 1, str(error))
-                self.die()
-                raise
             else:
                 passed.append(row)
-        self.records.judge(f"{number:012d}-0", refused)
-        self.output[number] = passed
-        self.committed = number
+        self.records.judge(name, refused)
+        return passed
+
+    def _shared(self, share: Share) -> list[Row]:
+        """Run a task that consumes for itself; again, if it is to die."""
+        dies, self.task_dies = self.task_dies, None
+        if dies is not None:
+            publish = Parts.publish
+
+            def dying(parts: Parts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
+                if dies == "after":
+                    publish(parts, name, rows, undecodable)
+                raise Killed
+
+            with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+                patch.setattr(Parts, "publish", dying)
+                rows_of_share(share)
+        rows: list[Row] = rows_of_share(share).to_pylist()
         return rows
 
     def drain(

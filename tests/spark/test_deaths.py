@@ -35,6 +35,7 @@ EVENTS = st.one_of(
     st.just("cut"),
     st.just("refuse"),
     st.just("late"),
+    st.just("task"),
     WRITES,
 )
 
@@ -69,6 +70,8 @@ class _Deaths:
             broker.refuse_settlements(2)
         elif event == "late":
             self._late()
+        elif event == "task":
+            query.task_dies = "after" if query.committed % 2 else "before"
         elif event in ("restart", "switch"):
             query.die()
         if event == "switch":
@@ -91,7 +94,7 @@ class _Deaths:
     def _arm(self, what: str, count: int, after: bool) -> None:
         """Die at the next but so many write of a kind, before or after it."""
         source = self._query.start()
-        store = source._journal.segments._store
+        store = source._journal.segments.store
         owner: object = store if what in ("publish", "remove") else source._intake
         name = "forward" if what == "send" else what
         wrapped: Callable[..., object] = getattr(owner, name)
@@ -113,7 +116,7 @@ class _Deaths:
         for number, rows in query.output.items():
             if number < query.committed and rows:
                 refused = {row["message_id"]: Refusal(row["delivery_count"], "fail", "late") for row in rows}
-                query.records.judge(f"{number:012d}-9", refused)
+                query.records.judge(f"{number - 1:012d}-9", refused)
 
 
 def _identity(delivery: MemoryDelivery) -> str:
@@ -126,7 +129,7 @@ def _identity(delivery: MemoryDelivery) -> str:
     kinds=st.lists(KINDS, min_size=1, max_size=20),
     ids=st.lists(st.sampled_from(["", "", "X", "Y"]), min_size=20, max_size=20),
     events=st.lists(EVENTS, max_size=14),
-    ack=st.sampled_from(["wal", "commit"]),
+    ack=st.sampled_from(["wal", "commit", "shares"]),
     most=st.sampled_from([1, 4, 30]),
     evidence=st.booleans(),
 )
@@ -149,7 +152,8 @@ def test_nothing_is_lost_and_nothing_comes_twice(
         names = [f"{kind}-{number}" for number, kind in enumerate(kinds)]
         for name, identity in zip(names, ids, strict=False):
             broker.send("orders", name, headers={"id": identity} if identity else {})
-        with Query(broker, Path(folder) / "wal", uri=URI, ack=ack, maxMessagesPerTrigger=most) as query:
+        how = {"consumers": "executors"} if ack == "shares" else {"ack": ack}
+        with Query(broker, Path(folder) / "wal", uri=URI, maxMessagesPerTrigger=most, **how) as query:
             deaths = _Deaths(broker, query, evidence=evidence)
             for event in events:
                 deaths.step(event)

@@ -9,9 +9,11 @@ import pytest
 
 import redelivery
 from redelivery.testing import MemoryBroker
-from redelivery_spark.executors.consumers import CONSUMERS, Consumers
-from redelivery_spark.executors.consuming import Share, rows_of_share
+from redelivery_spark.executors.consuming import rows_of_share
+from redelivery_spark.executors.share import Share
+from redelivery_spark.intake import Intake
 from redelivery_spark.log import parts, segments
+from redelivery_spark.log.files import empty
 from redelivery_spark.log.parts import Parts
 from redelivery_spark.log.store import store_at
 from redelivery_spark.options import read_options
@@ -28,7 +30,6 @@ def broker() -> Iterator[MemoryBroker]:
     """A broker in real time: tasks have no other."""
     with MemoryBroker() as broker:
         yield broker
-        CONSUMERS.close()
 
 
 @pytest.fixture
@@ -76,9 +77,9 @@ def test_who_comes_second_gives_back_what_it_took(
     put(broker, ["a", "b"])
     publish = Parts.publish
 
-    def late(self: Parts, name: str, rows: pa.Table) -> bool:
-        publish(self, name, segments.empty())  # another attempt, which got nothing
-        return publish(self, name, rows)
+    def late(self: Parts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
+        publish(self, name, empty())  # another attempt, which got nothing
+        return publish(self, name, rows, undecodable)
 
     monkeypatch.setattr(Parts, "publish", late)
     assert bodies(share) == []
@@ -103,13 +104,11 @@ def test_a_copy_of_what_is_in_the_log_is_accepted_and_not_shown(
 ) -> None:
     """An attempt that dies between publication and acknowledgement costs nothing: the next one reads its part."""
     put(broker, ["a"])
-    taken = CONSUMERS.take(share)
-    CONSUMERS.give_back(share, taken)
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(taken), "settle", dies)
+    monkeypatch.setattr(Intake, "settle", dies)
     with pytest.raises(KeyboardInterrupt):
         rows_of_share(share)
     monkeypatch.undo()
@@ -125,12 +124,3 @@ def test_a_broker_that_is_down_costs_no_batch(
     broker.refuse_connections()
     assert bodies(share) == []
     assert "no messages" in caplog.text
-
-
-def test_an_idle_consumer_gives_back_what_it_holds(broker: MemoryBroker, share: Share) -> None:
-    """Messages that came for the next task are not held where no next task comes."""
-    consumers = Consumers(idle=0.05)
-    intake = consumers.take(share)
-    put(broker, ["a"])
-    consumers.give_back(share, intake)
-    assert bodies(replace(share, part=1, options=replace(share.options, wait=2.0))) == ["a"]

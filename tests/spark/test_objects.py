@@ -159,7 +159,7 @@ def test_a_runner_that_stood_still_while_it_published(
         redelivery_broker.send("orders", f"good-{number}")
     url = "sound://bucket/log"
     with Query(redelivery_broker, url) as old, Query(redelivery_broker, url) as new:
-        store = old.start()._journal.segments._store
+        store = old.start()._journal.segments.store
         publish = store.publish
 
         def late(name: str, content: bytes) -> bool:

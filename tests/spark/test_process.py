@@ -48,7 +48,7 @@ def refuses(*ids: str) -> Callable[[Any], object]:
 def refused(folder: Path) -> dict[str, str]:
     """Return which rows the log has as refused, and why."""
     _, _, found = Records(store_at(str(folder))).verdicts(0)
-    return {each: of.cause for each, of in found.items()}
+    return {each: of.cause for each, (of,) in found.items()}
 
 
 def made(frame: object) -> list[Any]:
@@ -175,7 +175,7 @@ def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
 
     assert made(apply(rows, handler)) == []
     _, _, found = Records(store_at(str(tmp_path))).verdicts(0)
-    assert {each: (of.kind, of.delay) for each, of in found.items()} == {
+    assert {each: (of.kind, of.delay) for each, (of,) in found.items()} == {
         "a": ("poison", 0.0), "b": ("discard", 0.0), "c": ("defer", 5.0),
     }  # fmt: skip
 

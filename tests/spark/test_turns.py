@@ -102,7 +102,7 @@ def test_verdicts_of_a_batch_that_is_settled(
     query.step()
     query.records.forget(query.records.verdicts(0)[1])
     message_id = query.output.pop(1)[0]["message_id"]
-    query.records.judge("000000000001-0", {message_id: Refusal(1, "defer", "x", 1.0)})
+    query.records.judge("000000000000-0", {message_id: Refusal(1, "defer", "x", 1.0)})
 
     def killed(_: object) -> None:
         raise Killed
@@ -128,7 +128,7 @@ def test_verdicts_of_a_batch_that_was_given_up(
     with pytest.raises(KillsQuery):
         query.step(fails_bad, evidence=True)
     query.step(fails_bad, evidence=True)  # the empty replay
-    query.records.judge("000000000001-000000-late", {rows[0]["message_id"]: Refusal(1, "fail", "timeout")})
+    query.records.judge("000000000000-000000-late", {rows[0]["message_id"]: Refusal(1, "fail", "timeout")})
     query.drain(fails_bad, evidence=True)
     assert Counter(query.bodies()) == Counter(f"good-{number}" for number in range(3))
 

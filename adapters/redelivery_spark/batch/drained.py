@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.batch.columns import STORED
-from redelivery_spark.log.segments import read_table, written
+from redelivery_spark.log.files import read_table, written
 from redelivery_spark.log.store import prepared
 
 if TYPE_CHECKING:

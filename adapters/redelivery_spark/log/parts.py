@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from redelivery_spark.log import segments
-from redelivery_spark.log.segments import KEPT, empty, read_table, written
+from redelivery_spark.log.files import empty, read_table, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from redelivery_spark.log.store import Store
 
 __all__ = ["FOLDER", "Parts"]
 
 FOLDER = "parts"
+UNDECODABLE = b"undecodable"
 
 
 class Parts:
@@ -30,38 +30,43 @@ class Parts:
         return f"{FOLDER}/{number:012d}-{part:04d}.arrow"
 
     def of(self, number: int) -> list[str]:
-        """Return the files of a batch that are there."""
+        """Return the files of a batch that are there, in order."""
         return [name for name in self.store.names(FOLDER) if _number(name) == number]
 
-    def recent(self, number: int) -> Iterator[str]:
-        """Go through the files of the last batches up to this one, the driver's too: what copies may be of."""
-        for folder in (FOLDER, segments.FOLDER):
-            for name in self.store.names(folder):
-                if number - KEPT <= _number(name) <= number:
-                    yield name
+    def since(self, number: int) -> Iterator[str]:
+        """Go through the files of all batches from this one on."""
+        for name in self.store.names(FOLDER):
+            if _number(name) >= number:
+                yield name
 
-    def publish(self, name: str, rows: pa.Table) -> bool:
-        """Publish a part, durably; False: another attempt was first, and what that one took counts."""
-        return self.store.publish(name, written(rows))
+    def publish(self, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
+        """Publish a part, durably; False: another attempt was first, and what that one took counts.
 
-    def close(self, number: int, parts: int) -> None:
-        """Publish nothing for each part that is missing: an attempt that comes late finds its place taken.
+        `undecodable`: how many messages were dead-lettered instead.
+        """
+        told = rows.replace_schema_metadata({UNDECODABLE: str(undecodable)}) if undecodable else rows
+        return self.store.publish(name, written(told))
 
-        It gives back what it took. Otherwise it would accept messages that nobody will ever read.
+    def close(self, number: int, parts: int) -> int:
+        """Publish nothing for each part that is missing; return how many messages of the batch were undecodable.
+
+        An attempt that comes late finds its place taken, and gives back what it took. Otherwise it would accept
+        messages that nobody will ever read.
         """
         there = set(self.of(number))
         for part in range(parts):
             name = self.name(number, part)
             if name not in there:
                 self.publish(name, empty())
+        return sum(int((table.schema.metadata or {}).get(UNDECODABLE, b"0")) for table in self.read(number))
 
-    def read(self, number: int) -> pa.Table:
-        """Return the rows of all parts of a batch, in the order of the parts."""
-        return pa.concat_tables([empty(), *(read_table(self.store, name) for name in self.of(number))])
+    def read(self, number: int) -> list[pa.Table]:
+        """Return the rows of the parts of a batch that are there, in the order of the parts."""
+        return [read_table(self.store, name) for name in self.of(number)]
 
-    def drop_settled(self, number: int) -> None:
-        """Remove the parts of settled batches, but for the last few."""
-        self.store.remove(name for name in self.store.names(FOLDER) if _number(name) <= number - KEPT)
+    def drop_before(self, number: int) -> None:
+        """Remove the parts of all batches before this one."""
+        self.store.remove(name for name in self.store.names(FOLDER) if _number(name) < number)
 
 
 def _number(name: str) -> int:

@@ -50,17 +50,18 @@ class Records:
         file = f"{VERDICTS}/{name}.json"
         return None if self._store.read(file) is None else self._verdict(file)
 
-    def verdicts(self, least: int) -> tuple[int, list[str], dict[str, Refusal]]:
+    def verdicts(self, least: int) -> tuple[int, list[str], dict[str, list[Refusal]]]:
         """Return the number that Spark has for the newest batch with verdicts, the files of all, and what its own say.
 
         Those before it, or before number `least`, come late, from tasks that were given up: nothing is made of them.
+        Tasks that consume for themselves may have rows of one id, which only their counts tell apart.
         """
         names = self._store.names(VERDICTS)
         batch = max((_batch(name) for name in names), default=-1)
-        refused: dict[str, Refusal] = {}
+        refused: dict[str, list[Refusal]] = {}
         for name in names if batch >= least else ():
-            if _batch(name) == batch:
-                refused |= self._verdict(name)
+            for each, refusal in self._verdict(name).items() if _batch(name) == batch else ():
+                refused.setdefault(each, []).append(refusal)
         return max(batch, least), names, refused
 
     def fail(self, batch: int, error: str) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyarrow import ipc
 
 from redelivery.errors import RedeliveryError
-from redelivery_spark.schema import SEGMENT
+from redelivery_spark.log.files import read_table, written
+from redelivery_spark.log.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery_spark.log.store import Store
 
-__all__ = ["FOLDER", "KEPT", "Segments", "empty", "read_table", "sliced", "written"]
+__all__ = ["FOLDER", "KEPT", "Segments", "sliced"]
 
 FOLDER = "segments"
-SLICES = b"slices"
+SLICES, SHARES, SHARE = b"slices", b"shares", b"share"
 KEPT = 3
 """Settled segments that stay: a broker that did not read the last acknowledgements sends those messages again."""
 
@@ -27,9 +27,10 @@ class Segments:
     """The batches of one log, by number. `check` raises LogTaken if the log is somebody else's by now."""
 
     def __init__(self, store: Store, check: Callable[[], None]) -> None:
-        self._store = store
+        self.store = store
         self._check = check
         self._found: list[int] | None = None  # only who owns the log writes any
+        self._parts = Parts(store)
 
     def name(self, number: int) -> str:
         """Return the file of a batch."""
@@ -38,8 +39,13 @@ class Segments:
     def numbers(self) -> list[int]:
         """Return which batches there are."""
         if self._found is None:
-            self._found = [int(name.rpartition("/")[2][:12]) for name in self._store.names(FOLDER)]
+            self._found = [int(name.rpartition("/")[2][:12]) for name in self.store.names(FOLDER)]
         return self._found
+
+    @property
+    def newest(self) -> int:
+        """Return the number of the newest batch; 0: there is none."""
+        return max(self.numbers(), default=0)
 
     def exists(self, number: int) -> bool:
         """Whether this batch has been published."""
@@ -51,58 +57,79 @@ class Segments:
         Raises LogTaken: then it does not count, and no message of it may be let go of.
         """
         self._check()
-        if not self._store.publish(self.name(number), written(rows)):
+        if not self.store.publish(self.name(number), written(rows)):
             return False
         self._check()  # again: this process may have stood still in between
         self._found = sorted({*self.numbers(), number})
         return True
 
+    def follow(self, settled: int, number: int, *, there: bool) -> bool:
+        """Return whether batch `number` is to be settled, of a log that has come to `settled`; `there`: it is known.
+
+        Raises:
+            RedeliveryError: the log and the checkpoint do not belong together.
+        """
+        newest = self.newest
+        if number < max(settled, newest - 1):
+            raise RedeliveryError(
+                f"the write-ahead log has come to batch {newest}, and the checkpoint only to {number}: "
+                "the checkpoint is older than the log, or another query's"
+            )
+        if number != settled and not there and not self.exists(number):
+            raise RedeliveryError(
+                f"the checkpoint has come to batch {number}, and the write-ahead log has none: the log is older than "
+                "the checkpoint, or another query's"
+            )
+        return number != settled
+
     def slices(self, number: int) -> list[tuple[int, int]]:
-        """Return which rows of a batch are read together. They were written with it: verdicts go by them."""
-        table = self.read(number)
-        parts = int((table.schema.metadata or {}).get(SLICES, b"1"))
+        """Return which rows of a segment are read together. They were written with it: verdicts go by them."""
+        table = self._segment(number)
+        parts = _told(table, SLICES, 1)
         size = -(-table.num_rows // parts)
         return [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size or 1)]
 
+    def shares(self, number: int) -> tuple[int, int]:
+        """Return how many tasks consume for a batch, and how many messages each takes at most."""
+        table = self._segment(number)
+        return _told(table, SHARES, 0), _told(table, SHARE, 0)
+
+    def own(self, number: int) -> int:
+        """Return how many rows of a batch are in its segment."""
+        return self._segment(number).num_rows
+
+    def close(self, number: int) -> int | None:
+        """Have no task take anything more for a batch; return how much was undecodable, None: no task was to."""
+        shares, _ = self.shares(number)
+        return self._parts.close(number, shares) if shares else None
+
     def read(self, number: int) -> pa.Table:
-        """Return the rows of a batch. Raises RedeliveryError if it is gone."""
-        return read_table(self._store, self.name(number))
+        """Return the rows of a batch, first those of its segment. Raises RedeliveryError if it is gone."""
+        table = self._segment(number)
+        if not _told(table, SHARES, 0):
+            return table
+        return pa.concat_tables([table.replace_schema_metadata(), *self._parts.read(number)])
+
+    def _segment(self, number: int) -> pa.Table:
+        return read_table(self.store, self.name(number))
 
     def drop_settled(self, number: int) -> None:
         """Remove settled batches, but for the last few."""
         old = [each for each in self.numbers() if each <= number - KEPT]
-        self._store.remove(map(self.name, old))
+        self.store.remove(map(self.name, old))
         self._found = [each for each in self.numbers() if each not in old]
+        if old:
+            self._parts.drop_before(number - KEPT + 1)
 
 
-def sliced(rows: pa.Table, parts: int) -> pa.Table:
-    """Return rows with the number of their slices."""
-    return rows.replace_schema_metadata({SLICES: str(parts)})
+def sliced(rows: pa.Table, slices: int, shares: tuple[int, int] = (0, 0)) -> pa.Table:
+    """Return rows with the number of their slices; `shares`: how many tasks take how many messages each besides."""
+    told = {SLICES: str(slices)}
+    if shares[0]:
+        told |= {SHARES: str(shares[0]), SHARE: str(shares[1])}
+    return rows.replace_schema_metadata(told)
 
 
-def empty() -> pa.Table:
-    """Return no rows."""
-    return SEGMENT.empty_table()
-
-
-def written(rows: pa.Table) -> memoryview:
-    """Return rows as the bytes of a file."""
-    sink = pa.BufferOutputStream()
-    with ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows)
-    return memoryview(sink.getvalue())
-
-
-def read_table(store: Store, name: str) -> pa.Table:
-    """Return the rows of a file. Raises RedeliveryError if it is gone."""
-    path = store.local(name)
-    try:
-        if path is not None:
-            with pa.memory_map(path) as file:
-                return ipc.open_file(file).read_all()
-        content = store.read(name)
-    except FileNotFoundError:
-        content = None
-    if content is None:
-        raise RedeliveryError(f"the write-ahead log has no {name}: was its folder changed by somebody else?")
-    return ipc.open_file(pa.BufferReader(content)).read_all()
+def _told(table: pa.Table, name: bytes, default: int) -> int:
+    found = (table.schema.metadata or {}).get(name)
+    return default if found is None else int(found)

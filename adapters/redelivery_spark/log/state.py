@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.ledger import Entry
 from redelivery.errors import RedeliveryError
-from redelivery_spark.log.segments import read_table, written
+from redelivery_spark.log.files import read_table, written
 from redelivery_spark.log.store import taken
 
 if TYPE_CHECKING:

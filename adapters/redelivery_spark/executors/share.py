@@ -1,0 +1,30 @@
+"""What a task of a batch is to take from the broker itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redelivery_spark.options import SourceOptions
+
+__all__ = ["Share"]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """At most `most` messages for part `part` of batch `number`. Picklable, and holds nothing secret.
+
+    Credentials are read where the connection is made.
+    """
+
+    options: SourceOptions
+    log: str
+    number: int
+    part: int
+    most: int
+
+    @property
+    def name(self) -> str:
+        """What its rows without an id are called by."""
+        return f"{self.log}/{self.number}.{self.part}"

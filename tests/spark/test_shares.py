@@ -1,0 +1,203 @@
+"""A query whose tasks consume for themselves: what is redelivered, dead-lettered, repeated and never lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.query import KillsQuery
+
+from redelivery.errors import ConfigurationError
+from redelivery_spark.options import read_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.spark.query import Query, Row
+
+    from redelivery.testing import MemoryBroker
+
+
+@pytest.fixture
+def shared(make_query: Callable[..., Query]) -> Callable[..., Query]:
+    """Make queries with two tasks that consume."""
+    return lambda **options: make_query(consumers="executors", **options)
+
+
+def put(broker: MemoryBroker, *bodies: str) -> None:
+    """Send messages."""
+    for body in bodies:
+        broker.send("orders", body)
+
+
+def refuses(*kinds: str) -> Callable[[Row], None]:
+    """Return a handler that fails for bodies that begin so; `flaky` ones at their first two deliveries."""
+
+    def handle(row: Row) -> None:
+        body = row["body"].decode()
+        if body.startswith(kinds) and not (body.startswith("flaky") and row["delivery_count"] == 3):
+            raise ValueError(body)
+
+    return handle
+
+
+def test_each_message_comes_once(redelivery_broker: MemoryBroker, shared: Callable[..., Query]) -> None:
+    """The driver finds the first one, and then the tasks take theirs until there are no more."""
+    names = [f"good-{n}" for n in range(100)]
+    put(redelivery_broker, *names)
+    query = shared(maxMessagesPerTrigger=20)
+    query.drain()
+    assert sorted(query.bodies()) == sorted(names)
+    assert redelivery_broker.depth("orders") == 0
+    put(redelivery_broker, "late")
+    query.drain()
+    assert query.bodies()[-1] == "late"
+
+
+def test_nothing_to_do_is_no_batch(redelivery_broker: MemoryBroker, shared: Callable[..., Query]) -> None:
+    """After the last messages there is one batch without any, and then none."""
+    put(redelivery_broker, "a")
+    query = shared()
+    assert query.step() != []
+    assert [query.step() for _ in range(4)].count([]) <= 1
+    assert query.step() is None
+
+
+def test_a_failed_row_comes_again_and_in_the_end_dies(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """Whoever took it from the broker, the driver counts, waits, and dead-letters it."""
+    put(redelivery_broker, *(f"good-{n}" for n in range(10)), "bad", "flaky")
+    query = shared()
+    query.drain(refuses("bad", "flaky"))
+    assert Counter(query.bodies()) == Counter({f"good-{n}": 1 for n in range(10)} | {"flaky": 1})
+    (letter,) = redelivery_broker.dead_letters()
+    assert (letter.body, letter.headers["redeliveryCount"]) == (b"bad", "3")
+
+
+def test_what_cannot_be_decoded_is_dead_lettered_by_its_task(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """No row is made of it, and progress counts it."""
+    put(redelivery_broker, "1")
+    redelivery_broker.send("orders", b"\xff" * 3)
+    redelivery_broker.send("orders", b"\xfe" * 3)
+    put(redelivery_broker, *"23456")
+    query = shared(decode="json", maxMessagesPerTrigger=2)
+    query.drain()
+    assert sorted(query.bodies()) == list("123456")
+    assert len(redelivery_broker.dead_letters()) == 2
+    assert query.source is not None
+    assert (query.source.report() or {})["undecodable"] == 2
+
+
+def test_a_message_that_kills_the_query_is_found(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """It is isolated from those that came in the same batch, whichever task took it."""
+    put(redelivery_broker, *(f"good-{n}" for n in range(9)), "killer", *(f"good-{n}" for n in range(9, 12)))
+
+    def handle(row: Row) -> None:
+        if row["body"] == b"killer":
+            raise KillsQuery("killer")
+
+    query = shared(**{"redelivery.maximumDeferrals": 3})
+    query.drain(handle, evidence=True)
+    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(12))
+    assert [letter.body for letter in redelivery_broker.dead_letters()] == [b"killer"]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_task_that_dies_is_tried_again(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query], when: str
+) -> None:
+    """Before it has published, its messages come again; after it, the next attempt reads them, and copies are known."""
+    names = [f"good-{n}" for n in range(10)]
+    put(redelivery_broker, *names)
+    query = shared()
+    query.start()
+    query.task_dies = when
+    query.drain()
+    assert sorted(query.bodies()) == sorted(names)
+    assert redelivery_broker.depth("orders") == 0
+
+
+def test_a_batch_that_was_on_its_way_is_the_same_after_a_restart(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """What tasks took before the driver died is in their parts; what they did not, they take then."""
+    names = [f"good-{n}" for n in range(10)]
+    put(redelivery_broker, *names)
+    query = shared()
+    source = query.start()
+    query.planned = source.latest(0, 100)
+    source.slices(query.planned)
+    first = query._shared(source.shares(query.planned)[0])
+    query.die()
+    rows = query.step()
+    assert rows is not None
+    assert [row["body"] for row in first] == [row["body"] for row in rows if row in first]
+    query.drain()
+    assert sorted(query.bodies()) == sorted(names)
+
+
+@pytest.mark.usefixtures("own_ids")
+def test_messages_of_one_id_in_several_tasks(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """Tasks do not know of each other's: those that fail die, each by itself, and those that pass are not lost."""
+    for n in range(12):
+        redelivery_broker.send("orders", f"{'bad' if n % 3 else 'good'}-{n}", headers={"id": "X"})
+    query = shared(maxMessagesPerTrigger=6)
+    query.drain(refuses("bad"))
+    assert set(query.bodies()) == {f"good-{n}" for n in range(0, 12, 3)}
+    assert {letter.body.decode() for letter in redelivery_broker.dead_letters()} == {
+        f"bad-{n}" for n in range(12) if n % 3
+    }
+
+
+def test_available_now_ends_when_all_of_it_was_taken(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """Not at the first batch in which a task has got nothing."""
+    names = [f"good-{n}" for n in range(50)]
+    put(redelivery_broker, *names)
+    query = shared(maxMessagesPerTrigger=8)
+    query.start().available_now()
+    while query.step() is not None:
+        pass
+    assert sorted(query.bodies()) == sorted(names)
+
+
+def test_a_log_goes_on_with_other_consumers(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+) -> None:
+    """A query may be started with consumers=driver after one with consumers=executors: its batch is complete."""
+    put(redelivery_broker, *(f"good-{n}" for n in range(10)))
+    query = shared()
+    source = query.start()
+    query.planned = source.latest(0, 100)
+    source.slices(query.planned)
+    query._shared(source.shares(query.planned)[0])
+    query.options = make_query().options
+    query.die()
+    query.drain()
+    assert sorted(query.bodies()) == sorted(f"good-{n}" for n in range(10))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("ack", "commit", "ack=commit needs one connection"),
+        ("destination", "topic://news", "each of several consumers of a topic"),
+        ("subscription", "mine", "each of several consumers of a topic"),
+        ("url", "stomp://b:1?jms.userName=me&jms.password=hush", "would be shipped to every executor"),
+    ],
+)
+def test_what_tasks_cannot_do_is_refused(option: str, value: str, said: str) -> None:
+    """At load, in one sentence."""
+    given = {"url": "stomp://b:1", "destination": "orders", "walDir": "/log", "consumers": "executors"}
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        read_options(given | {option: value})
+    assert "hush" not in str(caught.value)
