@@ -78,6 +78,36 @@ def test_a_destination_that_nobody_may_use(
     assert proxy.links_ever == 1, "no other connection was needed"
 
 
+def test_a_dead_letter_destination_that_refuses(any_broker: Broker, unique_queue: str) -> None:
+    """An AdapterError, which names it but on Broker-J; nothing is acknowledged, and each message is there once."""
+    policies = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
+    uri = any_broker.uri(
+        protocol="amqp",
+        redelivery__deadLetter="forward",
+        redelivery__deadLetterDestination="denied.dlq",
+    )
+    bodies = {"1", "2", "3"}
+    with redelivery.connect(uri, policies=policies) as connection:
+        for body in bodies:
+            connection.send(unique_queue, body)
+
+        def handle(message: redelivery.Message) -> None:
+            raise ValueError(message.text)
+
+        connection.listen(unique_queue, handle)
+        # Broker-J refuses it within the transaction in a way that ends the connection ("no such channel"), three times.
+        names = "closed the connection 3 times" if any_broker.name == "brokerj" else r"denied\.dlq"
+        with pytest.raises(redelivery.AdapterError, match=names):
+            connection.run()
+        assert connection.report().poisoned == 0
+    with redelivery.connect(any_broker.uri(protocol="amqp")) as connection:
+        consumer, found = connection.consumer(unique_queue), list[str]()
+        while (message := consumer.receive(timeout=2 if len(found) >= len(bodies) else 20)) is not None:
+            found.append(message.text)
+            message.accept()
+    assert sorted(found) == sorted(bodies)
+
+
 def test_a_queue_that_does_not_exist(
     brokerj: Broker, rabbitmq: Broker, make_proxy: Callable[..., LinkProxy]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -175,7 +176,7 @@ def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, uniqu
 
 @pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
 def test_a_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """It shows 400, and the tools say that there may be more; put back without a filter, all of them go."""
+    """It shows 400, and the tools say that there may be more; a redrive is handed all, and says it if so many stay."""
     broker, protocol = peer
     dead, count = f"{unique_queue}.dead", 1000
     fill(broker, protocol, dead, unique_queue, count)
@@ -183,9 +184,22 @@ def test_a_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
         assert sum(group.count for group in tools.summary()) == 400
         assert "no more than 400" in str(tools.limit)
         some = tools.redrive(cause="KeyError")
-        assert 0 < some.redriven < len(with_cause("KeyError", count))
-        assert "among the first 400" in str(some.incomplete)
+        assert some.redriven == len(with_cause("KeyError", count))
+        assert "shows the first 400" in str(some.incomplete)
         done = tools.redrive()
         assert (some.redriven + done.redriven, done.complete) == (count, True)
         assert tools.summary() == []
         assert tools.limit is None
+
+
+@pytest.mark.parametrize("peer", [("activemq", "amqp"), ("activemq", "stomp")], ids="-".join, indirect=True)
+def test_a_wide_page_of_classic(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Where its page was raised each look shows every letter, once, and leaves it there."""
+    broker, protocol = peer
+    dead, count = f"wide.{unique_queue}", 3000
+    fill(broker, protocol, dead, unique_queue, count)
+    for _ in range(3):
+        with redelivery.dead_letters(broker.uri(protocol=protocol), dead) as tools:
+            assert Counter(letter.original_id for letter in tools) == {
+                f"original-{n}": 1 for n in range(count)
+            }

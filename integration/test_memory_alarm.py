@@ -12,16 +12,19 @@ import pytest
 
 import redelivery
 from integration.brokers import RabbitMQ
-from integration.eventually import eventually
+from integration.eventually import eventually, never
 from integration.peers import take
 from integration.work import Running
 from redelivery.core import poisoning
+from redelivery.patience import Patience
+from redelivery_stomp import beginning
 
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
 MESSAGES = 10
 LONG = 1.0  # seconds without an answer, in the place of 30
+PATIENCE = 1.5  # seconds without an answer that others wait behind, in the place of 60
 
 
 def test_dead_letters_during_a_memory_alarm_are_written_once(
@@ -67,3 +70,51 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
         bodies.append(body.decode())
     assert sorted(bodies) == sorted([*map(str, range(MESSAGES)), "impatient"])
     assert take(rabbitmq, "stomp", unique_queue, timeout=0.5) is None
+
+
+def test_a_consumer_that_begins_during_a_memory_alarm(
+    rabbitmq: Broker, unique_queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The connection is not given up over it, which would write what it has written twice; it begins afterwards."""
+    assert isinstance(rabbitmq, RabbitMQ)
+    monkeypatch.setattr(poisoning, "CONFIRM_TIMEOUT", LONG)
+    monkeypatch.setattr(beginning, "Patience", lambda over, silent: Patience(over, PATIENCE, silent=silent))
+    graves, other = f"{unique_queue}.graves", f"{unique_queue}.other"
+    uri = rabbitmq.uri(redelivery__deadLetterDestination=graves, jms__redeliveryPolicy__maximumRedeliveries=0)
+    ready, alarmed, served = threading.Barrier(2), threading.Event(), threading.Event()
+
+    def begin() -> None:
+        if connection.consumer(other).receive(timeout=60) is not None:
+            served.set()
+
+    def work(message: redelivery.Message) -> None:
+        if message.text == "0":
+            ready.wait(60)
+            alarmed.wait(60)
+        raise ValueError(message.text)
+
+    with redelivery.connect(uri) as connection:
+        connection.send(other, "waits")
+        for number in range(MESSAGES):
+            connection.send(unique_queue, str(number))
+        connection.listen(unique_queue, work)
+        with Running(connection):
+            ready.wait(60)
+            rabbitmq.control("set_vm_memory_high_watermark", "absolute", "1")
+            try:
+                alarmed.set()
+                eventually(
+                    lambda: caplog.text.count("no answer to its poison acknowledgement") >= MESSAGES // 2
+                )
+                begins = threading.Thread(target=begin)
+                begins.start()
+                never(lambda: "has not answered a consumer" in caplog.text or served.is_set(), 4 * PATIENCE)
+            finally:
+                rabbitmq.control("set_vm_memory_high_watermark", "0.4")
+            assert served.wait(60)
+            begins.join(60)
+            eventually(lambda: connection.report().poisoned == MESSAGES)
+    bodies = []
+    while (body := take(rabbitmq, "stomp", graves, timeout=1.0)) is not None:
+        bodies.append(body.decode())
+    assert sorted(bodies) == sorted(map(str, range(MESSAGES)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, cast
 
 import pytest
@@ -37,6 +38,22 @@ def test_each_answer_has_its_own_time() -> None:
     for _ in range(6):
         assert not over.wait(0.05)
         patience.asked()
+    assert over.wait(PATIENCE)
+
+
+def test_a_broker_that_answers_nothing_is_given_longer() -> None:
+    """Its memory may be full: it is waited for so many times as long, unless something else is answered meanwhile."""
+    over = threading.Event()
+    patience = Patience(over.set, limit=0.05, silent=6)
+    began = time.monotonic()
+    patience.asked()
+    assert over.wait(PATIENCE)
+    assert time.monotonic() - began >= 0.3
+    over.clear()
+    patience = Patience(over.set, limit=0.05, silent=10_000)
+    patience.asked()
+    assert not over.wait(0.12)
+    patience.heard()
     assert over.wait(PATIENCE)
 
 

@@ -20,7 +20,7 @@ from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.endings import Endings
 from redelivery_amqp.inlet import GONE, Inlet, refusal
 from redelivery_amqp.outlet import COORDINATOR, Outlet
-from redelivery_amqp.wire import REJECTED, RELEASED
+from redelivery_amqp.wire import ACCEPTED, REJECTED, RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -70,7 +70,7 @@ class Links:
         self._barriers = itertools.count(1)
         self._blame = Blame()
         self.endings = Endings(self._stuck, in_turn=profile.sessions_in_turn)
-        self._browses = Browses(wire, begins_anew=profile.begins_anew)
+        self._browses = Browses(wire, ACCEPTED if profile.accepts_shown else RELEASED)
 
     def _stuck(self) -> None:
         with self._wire.lock:
@@ -206,9 +206,7 @@ class Links:
                 AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
             ]
             if inlet.command.browse:
-                deliveries = self._browses.shown(inlet, deliveries)
-                if not deliveries:
-                    continue
+                self._browses.shown(inlet, deliveries)
             else:
                 inlet.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])

@@ -31,8 +31,8 @@ class Profile(ABC):
     """Whether a queue is only declared durable if the terminus says so."""
     tells_count: ClassVar[bool] = True
     """Whether the header's `delivery-count` means anything."""
-    begins_anew: ClassVar[bool] = False
-    """Whether each drain of a browse shows the queue from its head again."""
+    accepts_shown: ClassVar[bool] = False
+    """Whether what a browse shows is accepted: it stays on the queue, and released it would be shown again."""
     sessions_in_turn: ClassVar[bool] = False
     """Whether a session must be over before another begins: the broker still answers on its channel."""
     delay: ClassVar[str | None] = None
@@ -97,7 +97,7 @@ class Classic(Profile):
     )
     delay_prolongs = True
     delay = "x-opt-delivery-delay"
-    begins_anew = True
+    accepts_shown = True
     rest = ">"
 
     def address(self, destination: str) -> str:

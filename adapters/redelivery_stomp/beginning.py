@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redelivery.adapter import Subscribed
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
-from redelivery.patience import Patience
+from redelivery.patience import SILENT, Patience
 from redelivery_stomp.delivery import Subscription
 from redelivery_stomp.headers import subscribe_headers
 from redelivery_stomp.transactions import aborted
@@ -39,7 +39,7 @@ class Turns:
     def __init__(self, over: Callable[[], None]) -> None:
         self._waiting: deque[Beginning | Widening] = deque()
         self._busy = False
-        self._patience = Patience(over)
+        self._patience = Patience(over, silent=SILENT)
         self.doubted: dict[str, list[Beginning]] = {}  # consumers whose check proves nothing, by destination
 
     def add(self, beginning: Beginning | Widening) -> None:
@@ -57,6 +57,10 @@ class Turns:
             self._patience.asked()
         else:
             self._patience.answered()
+
+    def heard(self) -> None:
+        """The broker has answered something: it reads."""
+        self._patience.heard()
 
     def quiet(self) -> None:
         """Nobody waits any longer: the connection is being closed."""

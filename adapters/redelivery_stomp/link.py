@@ -227,6 +227,7 @@ class Link:
 
     def on_receipt(self, received: Frame) -> None:
         """Give the answer to who waits for it."""
+        self.turns.heard()
         answer = self._answers.take(received.headers.get("receipt-id", ""))
         if answer is not None:
             answer(None)

@@ -12,18 +12,25 @@ if TYPE_CHECKING:
 __all__ = ["UNANSWERED", "Patience"]
 
 UNANSWERED = 60.0
-"""Seconds: a broker whose memory is full may be silent for a while, and whoever makes a consumer waits for 30."""
+"""Seconds: whoever makes a consumer waits for 30."""
+SILENT = 15
+"""Times as long where the broker answers nothing else either. RabbitMQ in a memory alarm reads nothing of who publishes
+over STOMP, goes on with its heart-beats, and answers when the alarm is over. The next connection would get no further,
+and what the one before had written is carried out all the same: dead letters are written twice (measured)."""
 
 
 class Patience:
     """Calls `over`, on a thread of its own, when an answer has not come `limit` seconds after it was asked for.
 
+    If nothing else was answered (`heard`) in the later half of that time, it waits `silent` times as long.
     In real time: it is about the wire. The thread lives only while something is waited for.
     """
 
-    def __init__(self, over: Callable[[], None], limit: float = UNANSWERED) -> None:
+    def __init__(self, over: Callable[[], None], limit: float = UNANSWERED, *, silent: int = 1) -> None:
         self._over = over
         self._limit = limit
+        self._silent = silent
+        self._heard = 0.0  # when something else was answered last
         self._lock = threading.Lock()
         self._since: float | None = None
         self._timer: threading.Timer | None = None
@@ -34,6 +41,10 @@ class Patience:
             self._since = time.monotonic()
             if self._timer is None:
                 self._start(self._limit)
+
+    def heard(self) -> None:
+        """Hear that something else has been answered."""
+        self._heard = time.monotonic()
 
     def answered(self) -> None:
         """Wait for nothing any longer."""
@@ -56,6 +67,9 @@ class Patience:
             if self._since is None:
                 return
             left = self._since + self._limit - time.monotonic()
+            if left <= 0 and self._heard < self._since + self._limit / 2:
+                # Looked at again each time: it may begin to answer others.
+                left = min(self._limit, left + (self._silent - 1) * self._limit)
             if left > 0:
                 self._start(left)
                 return

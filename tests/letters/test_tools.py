@@ -104,6 +104,20 @@ def test_filters(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> Non
         assert "".join(letter.body.decode() for letter in tools.list(**found)) == bodies, filters
 
 
+def test_an_empty_filter_means_none(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
+    """No value of a filter's is no dead letter, in every tool; None is no filter."""
+    bury("a", origin="queue://orders", cause="ValueError")
+    for name in ("id", "cause", "destination"):
+        none: Any = {name: []}
+        assert (list(tools.list(**none)), list(tools.summary(**none))) == ([], [])
+        for dry_run in (True, False):
+            assert tools.redrive(dry_run=dry_run, **none).redriven == 0
+            assert tools.purge(dry_run=dry_run, **none).purged == 0
+        assert tools.export(io.BytesIO(), **none) == 0
+    assert broker.depth("DLQ") == 1
+    assert tools.purge(id=None, cause=None, destination=None).purged == 1
+
+
 def test_bad_filters(tools: DeadLetterQueue) -> None:
     """One sentence each, before anything is read."""
     wrong: Any

@@ -64,7 +64,9 @@ def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pyt
 
 def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep all later consumers from beginning: the connection is given up, and the reason said."""
-    monkeypatch.setattr("redelivery_stomp.beginning.Patience", lambda over: Patience(over, limit=0.01))
+    monkeypatch.setattr(
+        "redelivery_stomp.beginning.Patience", lambda over, silent: Patience(over, limit=0.01)
+    )
     wire, heard = Wire(monkeypatch, RabbitMQ()), threading.Event()
     lost = wire.link.lost
 

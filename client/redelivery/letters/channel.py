@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["HELD", "Taker"]
 
 HELD = 60_000  # dead letters that may be held here at once: RabbitMQ's prefetch ends at 65,535
+HELD_BYTES = 256 * 1024 * 1024  # of their bodies, about; the broker has them in its memory as well
+FIRST, WIDER = (
+    1000,
+    8,
+)  # held at first where a window is given once, for all are sent at once; then so many times more
 LONG = 7 * 86400.0  # seconds: until after the end, when what is held is given back
 _KEEP, _SEND, _DROP = Cause("kept"), Cause("redriven"), Cause("purged")
 
@@ -32,6 +37,10 @@ class Taker(Channel):
     redrive: Redrive
     confirmed: Callable[[Delivery], None] | None = None
     """Told of each copy that the broker has confirmed, on the adapter's thread."""
+    most: int = HELD
+    """Dead letters that it may hold."""
+    held: int = 0
+    held_bytes: int = 0
 
     def _now(self) -> float:
         now = super()._now()
@@ -59,7 +68,22 @@ class Taker(Channel):
 
     def keep(self, delivery: Delivery) -> None:
         """Hold it until the consumer closes, which gives it back."""
+        self.held += 1
+        self.held_bytes += len(delivery.body)
         self.settle(delivery, Deferred(delivery, LONG, _KEEP))
+
+    @property
+    def full(self) -> str | None:
+        """Why it may hold no more, or None."""
+        if self.held < self.most and self.held_bytes < HELD_BYTES:
+            return None
+        return f"{self.held} dead letters ({self.held_bytes / 1024**2:.1f} MiB) that stay are held here"
+
+    def wider(self) -> int:
+        """Return how many the next one may hold: more, if this one was full and they were not too large."""
+        if self.held < self.most:
+            return self.most
+        return min(HELD, self.most * WIDER, HELD_BYTES // max(1, self.held_bytes // self.held))
 
     def send_on(self, deliveries: Sequence[Delivery], *, together: bool) -> list[Delivery]:
         """Send them where they belong, `together` in one transaction; tried again, each goes by itself.

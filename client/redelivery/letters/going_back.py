@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from redelivery.clock import pass_time
 from redelivery.core.redrive import REDRIVE_RUN, Redrive
 from redelivery.errors import AdapterError, ConfigurationError
-from redelivery.letters.channel import HELD
 from redelivery.letters.report import Purged, Redriven
 
 if TYPE_CHECKING:
@@ -126,6 +125,7 @@ class Run:
         # Classic hands out a page, and the next one when something happens to the queue. With a selector it goes
         # through all that it has paged in for each message that it takes away: 43,000 cost 15 ms (measured).
         self._paged = able.browse_limit is not None
+        self._most = reading.first
 
     def carry_out(self) -> str | None:
         """Do it; return why more may be left that is meant, or None.
@@ -136,21 +136,14 @@ class Run:
         able, plan = self._reading.capabilities, self._plan
         selector = plan.selection.selector() if able.selectors and not self._paged else None
         redrive = plan.redrive or Redrive("")
-        shown = meant = held = 0
+        shown = meant = 0
         for _ in range(LOOKS if able.browse else 1):
-            plan.left.clear()
-            with ExitStack() as stack:
-                taker = self._opened(stack, redrive, selector)
-                taker.confirmed = plan.gone
-                held = self._take_all(taker)
-            shown, meant = self._look(held) if able.browse else (0, 0)
-            if not meant or held >= HELD:
+            taker = self._round(redrive, selector)
+            if taker.full is not None:
+                return f"{taker.full}, and no more may be: deal with these first"
+            shown, meant = self._look(taker.held) if able.browse else (0, 0)
+            if not meant:
                 break
-        if held >= HELD:
-            return (
-                f"{held} dead letters that stay are held here, and {able.broker} hands out no more; "
-                "narrow the filters, or deal with the others first"
-            )
         limit = able.browse_limit
         if limit is not None and not plan.selection.everything and shown >= limit:
             return (
@@ -160,6 +153,19 @@ class Run:
         if meant:
             return f"{meant} dead letters that are meant are still there: they came meanwhile, or another has them"
         return None
+
+    def _round(self, redrive: Redrive, selector: str | None) -> Taker:
+        """Take all that is there; a narrow window that is full of what stays is given back, and a wider one begun."""
+        while True:
+            self._plan.left.clear()
+            with ExitStack() as stack:
+                taker = self._opened(stack, redrive, selector)
+                taker.confirmed = self._plan.gone
+                self._take_all(taker)
+            wider = taker.wider()
+            if wider <= self._most:
+                return taker
+            self._most = wider
 
     def _look(self, held: int) -> tuple[int, int]:
         """Return how many are on the queue, and how many of them are meant: that nothing came does not tell it."""
@@ -175,20 +181,20 @@ class Run:
         """Begin to consume; without the selector, which only saves work, where it is refused."""
         reading, queue = self._reading, self._plan.queue
         try:
-            return stack.enter_context(reading.taker(queue, redrive, selector))
+            return stack.enter_context(reading.taker(queue, redrive, selector, held=self._most))
         except AdapterError:
             if selector is None:
                 raise
-            return stack.enter_context(reading.taker(queue, redrive))
+            return stack.enter_context(reading.taker(queue, redrive, held=self._most))
 
-    def _take_all(self, taker: Taker) -> int:
+    def _take_all(self, taker: Taker) -> None:
         gathered: list[Delivery] = []
-        plan, held = self._plan, 0
+        plan = self._plan
         answers = (
             self._paged or not self._reading.capabilities.browse
         )  # else the look that follows tells the end
         asked = not answers
-        while True:
+        while taker.full is None:
             delivery = taker.take(None, self._patience(taker, gathered, asked=asked))
             if delivery is None:
                 if gathered:
@@ -197,7 +203,7 @@ class Run:
                     taker.wait_below(1)
                     self._tell()
                 elif asked:
-                    return held
+                    return
                 else:
                     self._reading.ask(plan.queue)
                     asked = True
@@ -205,7 +211,6 @@ class Run:
             asked = not answers
             verdict = plan.judge(self._read(delivery), delivery, self._reading.clock.time())
             if verdict != "go":
-                held += 1
                 plan.left[verdict] += 1
                 taker.keep(delivery)
             elif plan.redrive is None:
@@ -216,6 +221,10 @@ class Run:
                 gathered.append(delivery)
                 if self._enough(gathered):
                     self._send(taker, gathered)
+        if gathered:
+            self._send(taker, gathered)
+        taker.wait_below(1)
+        self._tell()
 
     def _patience(self, taker: Taker, gathered: Sequence[Delivery], *, asked: bool) -> float:
         """Return how long to wait for the next one: for a full transaction only while another is on its way."""

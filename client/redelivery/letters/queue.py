@@ -177,6 +177,8 @@ class DeadLetterQueue:
     def _seen(self, selection: Selection) -> Iterator[tuple[Delivery, DeadLetter]]:
         reading, queue, now = self._reading, self.queue, self._reading.clock.time()
         self._limit, count = None, 0
+        if selection.nothing:
+            return
         self._memories.refresh()
         browses = self.browses
         shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
@@ -188,6 +190,9 @@ class DeadLetterQueue:
 
     def _note_limit(self, count: int, *, browses: bool) -> None:
         able = self._reading.capabilities
+        if not browses and self._reading.full is not None:
+            self._limit = f"{self._reading.full}, and no more may be: there may be more of them"
+            return
         most = able.browse_limit if browses else able.max_unacknowledged
         if most is not None and count >= most:
             self._limit = (
@@ -266,6 +271,8 @@ class DeadLetterQueue:
             raise ConfigurationError("rate must be more than 0 messages a second", option="rate")
         if plan.redrive is not None:
             plan.redrive.origin = self._memories.origin
+        if plan.selection.nothing:
+            return plan.report(None, dry_run=dry_run)
         if not dry_run:
             self._memories.refresh()
             run = Run(

@@ -14,7 +14,7 @@ from redelivery.drive.arguments import single
 from redelivery.drive.browser import Browser
 from redelivery.drive.planning import planned
 from redelivery.errors import ConfigurationError
-from redelivery.letters.channel import HELD, Taker
+from redelivery.letters.channel import FIRST, HELD, Taker
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -34,6 +34,8 @@ class Reading(Connection):
     """A connection whose consumers look after dead letters. Its ledger only tells: none of them is an attempt."""
 
     _counts = False
+    full: str | None = None
+    """Why what was taken last may not be all, or None."""
 
     @property
     def ledger(self) -> Ledger | None:
@@ -51,6 +53,12 @@ class Reading(Connection):
         self._check_open()
         assert self._keeper.capabilities is not None, "checked by _check_open"
         return self._keeper.capabilities
+
+    @property
+    def first(self) -> int:
+        """How many may be held at first: a window that counts messages, and is given once, has all of them sent."""
+        able = self.capabilities
+        return HELD if able.flow or able.window_in_bytes else FIRST
 
     def shown(self, queue: str) -> Iterator[Delivery]:
         """Go through what is on a queue, and leave it there.
@@ -77,9 +85,9 @@ class Reading(Connection):
 
         Its end: nothing for `idle` seconds, before the broker has answered for the queue, and after it.
         """
-        asked = False
+        asked, self.full = False, None
         with self.taker(queue, Redrive("")) as taker:
-            while True:
+            while (full := taker.full) is None:
                 delivery = taker.take(None, idle)
                 if delivery is not None:
                     asked = False
@@ -90,6 +98,7 @@ class Reading(Connection):
                 else:
                     self.ask(queue)
                     asked = True
+            self.full = full
 
     def ask(self, queue: str) -> None:
         """Have the broker answer for a queue: so it is not merely slow to hand out what is there.
@@ -114,14 +123,15 @@ class Reading(Connection):
     ) -> Generator[Taker]:
         """Consume a dead-letter queue, holding so many at most; at the end what is held is given back."""
         able = self.capabilities
-        settings = replace(self.settings, credit=credit, max_parked=held, ordering="non_blocking")
+        # More than is held: copies on their way count as well, and the engine would warn of redelivery.maxParked.
+        settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
         subscribe, engine = planned(
             next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
         )
         window = credit + (WIDE if able.window_in_bytes else held)
         subscribe = replace(subscribe, window=window, existing=True)
         taker = Taker(subscribe, engine, self._keeper, self._clock, settings.policies)
-        taker.redrive = redrive
+        taker.redrive, taker.most = redrive, held
         self._keeper.totals.add(taker)
         self._await_subscription(taker)
         try:

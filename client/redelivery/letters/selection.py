@@ -24,7 +24,10 @@ _GLOB = frozenset("*?[")
 
 
 class Filters(TypedDict, total=False):
-    """Keyword arguments that say which dead letters are meant; all that are given must hold."""
+    """Keyword arguments that say which dead letters are meant; all that are given must hold, None is none given.
+
+    Several values are any of them; so none of none, for an empty sequence.
+    """
 
     cause: str | Iterable[str] | None
     """An exception's type, a whole cause, or a pattern with `*`; several: any of them."""
@@ -42,9 +45,9 @@ class Filters(TypedDict, total=False):
 class Selection:
     """Filters, checked. Ages are in seconds."""
 
-    causes: tuple[str, ...] = ()
-    destinations: tuple[str, ...] = ()
-    ids: frozenset[str] = frozenset()
+    causes: tuple[str, ...] | None = None
+    destinations: tuple[str, ...] | None = None
+    ids: frozenset[str] | None = None
     older_than: float | None = None
     younger_than: float | None = None
 
@@ -62,10 +65,11 @@ class Selection:
             raise ConfigurationError(
                 f"older_than={older:g} and younger_than={younger:g} leave no dead letter", option="older_than"
             )
+        destinations, ids = _texts(filters, "destination"), _texts(filters, "id")
         return cls(
             causes=_texts(filters, "cause"),
-            destinations=tuple(_address(text) for text in _texts(filters, "destination")),
-            ids=frozenset(_texts(filters, "id")),
+            destinations=None if destinations is None else tuple(_address(text) for text in destinations),
+            ids=None if ids is None else frozenset(ids),
             older_than=older,
             younger_than=younger,
         )
@@ -75,8 +79,15 @@ class Selection:
         """Whether nothing is left out."""
         return self == EVERYTHING
 
+    @property
+    def nothing(self) -> bool:
+        """Whether no dead letter can be meant."""
+        return any(values is not None and not values for values in (self.causes, self.destinations, self.ids))
+
     def matches(self, letter: DeadLetter, now: float) -> bool:
         """Whether a dead letter is meant; `now`: seconds since the Unix epoch."""
+        if self.nothing:
+            return False
         if self.ids and letter.message_id not in self.ids and letter.original_id not in self.ids:
             return False
         if self.destinations and not _any(self.destinations, letter.original_destination or UNKNOWN):
@@ -127,10 +138,10 @@ def _any(patterns: Iterable[str], text: str) -> bool:
     return any(text == pattern or fnmatchcase(text, pattern) for pattern in patterns)
 
 
-def _texts(filters: Mapping[str, object], name: str) -> tuple[str, ...]:
+def _texts(filters: Mapping[str, object], name: str) -> tuple[str, ...] | None:
     given = filters.get(name)
     if given is None:
-        return ()
+        return None
     values: tuple[object, ...] = (given,) if isinstance(given, str) else tuple(given)  # type: ignore[arg-type]
     for value in values:
         if not isinstance(value, str) or not value.strip():

@@ -1,0 +1,59 @@
+"""How a look at a queue is drained, and what becomes of what it shows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery_amqp.browsing import Browses
+from redelivery_amqp.profiles import Artemis, BrokerJ, Classic, RabbitMQ
+from redelivery_amqp.wire import ACCEPTED
+
+
+class Wire:
+    """A broker that answers each drain with what comes next: so many messages."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.settled: list[tuple[int, int]] = []
+
+    def drain(self, handle: object, credit: int) -> None:
+        """It is asked for so many."""
+        self.asked.append(credit)
+
+    def drained(self, handle: object) -> bool:
+        """It has answered."""
+        return True
+
+    def settle(self, handles: list[object], outcome: int) -> None:
+        """They are settled."""
+        self.settled.append((len(handles), outcome))
+
+
+def came(browses: Browses, inlet: Any, count: int) -> list[Any]:
+    """So many come, and the drain is answered; return the looks that are over."""
+    browses.shown(inlet, cast("Any", [SimpleNamespace(handle=object()) for _ in range(count)]))
+    return list(browses.over()[0])
+
+
+def test_a_look_is_over_when_a_drain_brings_nothing() -> None:
+    """An answer that came early, behind a part of what was asked for, is no end; what is shown is settled at once."""
+    wire = Wire()
+    browses = Browses(cast("Any", wire), ACCEPTED)
+    inlet: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
+    browses.add(inlet)
+    browses.ask(inlet)
+    assert came(browses, inlet, 4) == []
+    assert came(browses, inlet, 3) == []
+    assert wire.asked == [10, 6, 3]
+    assert came(browses, inlet, 0) == [inlet]
+    assert wire.settled[:2] == [(4, ACCEPTED), (3, ACCEPTED)]
+
+
+def test_only_classic_is_told_that_they_are_accepted() -> None:
+    """It would show again what is released; elsewhere nothing is lost if a broker has taken what it shows."""
+    assert [one for one in (Classic, Artemis, BrokerJ, RabbitMQ) if one.accepts_shown] == [Classic]

@@ -1,0 +1,75 @@
+"""How much of what stays is held while a dead-letter queue is gone through, on memory and in virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import redelivery
+from redelivery.letters import channel
+from redelivery.letters.reading import Reading
+
+if TYPE_CHECKING:
+    import pytest
+
+    from redelivery import DeadLetterQueue
+    from redelivery.testing import MemoryBroker
+
+
+def fill(bury: Any, count: int, body: str = "x") -> None:
+    """So many that stay, and behind them one that goes."""
+    for _ in range(count):
+        bury(body, cause="KeyError", origin="queue://orders")
+    bury(body, cause="ValueError", origin="queue://orders")
+
+
+def test_a_narrow_window_is_widened(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stays and fills it is given back, and so many times more are held; each is counted once."""
+    fill(bury, 20)
+    windows: list[int] = []
+    begin = Reading.taker
+
+    def taker(reading: Reading, *args: Any, **given: Any) -> Any:
+        windows.append(given["held"])
+        return begin(reading, *args, **given)
+
+    monkeypatch.setattr(Reading, "first", 2)
+    monkeypatch.setattr(Reading, "taker", taker)
+    done = tools.redrive(cause="ValueError")
+    assert (done.redriven, done.skipped, done.incomplete) == (1, 20, None)
+    assert sorted(set(windows)) == [2, 16, 128]
+    assert broker.depth("DLQ") == 20
+
+
+def test_so_many_bytes_and_no_more(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then a redrive and a purge end, give back what they hold, and say that more may be left; so does a look."""
+    fill(bury, 20, "x" * 1000)
+    monkeypatch.setattr(channel, "HELD_BYTES", 5_000)
+    for tool in (tools.redrive, tools.purge):
+        done: Any = tool(cause="ValueError")
+        assert done.skipped == 5
+        assert "5 dead letters (0.0 MiB) that stay are held" in str(done.incomplete)
+        assert not done.complete
+    monkeypatch.setattr(Reading, "first", 2)
+    narrow = tools.redrive(cause="ValueError")
+    assert (narrow.skipped, narrow.complete) == (5, False)
+    assert broker.depth("DLQ") == 21
+    with redelivery.dead_letters(broker.uri, take=True) as taking:
+        assert len(list(taking)) == 5
+        assert "5 dead letters" in str(taking.limit)
+    assert broker.depth("DLQ") == 21
+
+
+def test_what_goes_is_not_held(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limits are those of what stays: any number goes through a narrow window."""
+    for number in range(300):
+        bury(str(number), origin="queue://orders")
+    monkeypatch.setattr(channel, "HELD_BYTES", 10)
+    monkeypatch.setattr(Reading, "first", 2)
+    assert tools.redrive().redriven == 300
+    assert broker.depth("orders") == 300
