@@ -71,12 +71,17 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
             f"killed after {found.total()} of {len(expected)}, {time.monotonic() - began:.2f} s after its start"
         )
         again = ("--cause", CHOSEN, "--rate", str(RATE), "--output", "json", "--idle", "3")
-        second = started(uri, dead, "redrive", *again)
-        out, _ = second.communicate(timeout=300)
-        report = json.loads(out)
+        resumed = 0
+        # Artemis may show nothing for a while of what a cut STOMP link held, and cannot be asked: docs/dead-letters.md.
+        for _ in range(5 if (broker.name, protocol) == ("artemis", "stomp") else 1):
+            second = started(uri, dead, "redrive", *again)
+            out, _ = second.communicate(timeout=300)
+            resumed += json.loads(out)["redriven"]
+            if resumed or arrived(len(expected)):
+                break
         eventually(lambda: arrived(len(expected)), 60, message="all are back")
         arrived(COUNT)
-        print(f"resumed: {report['redriven']}, {found.total() - len(expected)} twice")
+        print(f"resumed: {resumed}, {found.total() - len(expected)} twice")
     # Classic cannot tell that its page was raised, so the tools say that more may be left.
     assert second.returncode == (3 if broker.name == "activemq" and COUNT > 400 else 0)
     assert set(found) == expected
