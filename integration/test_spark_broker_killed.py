@@ -1,0 +1,69 @@
+"""The broker dies under a query: it connects again by itself, and goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.need import need_spark
+
+need_spark()
+
+from integration.eventually import eventually
+from integration.spark_run import SIZE, SparkRun, fill
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from integration.conftest import Session
+
+PEERS = (
+    [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
+    if os.environ.get("REDELIVERY_SPARK") == "all"
+    else [("artemis", "amqp")]
+)
+BATCH = 200
+
+
+@pytest.mark.parametrize("ack", ["wal", "commit"])
+@pytest.mark.parametrize("peer", PEERS, ids="-".join)
+def test_a_broker_that_is_killed(
+    session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path, ack: str
+) -> None:
+    """Killed in the middle of batches and started again: nothing is lost, and the query has never ended.
+
+    A broker that dies forgets acknowledgements, and marks nothing when it sends those messages again: at most what was
+    on its way then is there twice.
+    """
+    broker, protocol = session.broker(peer[0]), peer[1]
+    before = [f"good-{number}-".encode().ljust(SIZE, b"x") for number in range(2000)]
+    after = [f"good-{number}-".encode().ljust(SIZE, b"x") for number in range(2000, 2500)]
+    fill(broker, protocol, unique_queue, before)
+    run = SparkRun(
+        tmp_path,
+        broker,
+        protocol,
+        unique_queue,
+        options={"ack": ack, "maxMessagesPerTrigger": str(BATCH)},
+        more={"trigger": "0 seconds", "restarts": 0},
+    )
+    process = run.begin()
+    try:
+        eventually(lambda: run.out.exists() and run.bodies().total() >= 2 * BATCH, 240, interval=0.5)
+        broker.kill(at_once=True)
+        broker.start()
+        fill(broker, protocol, unique_queue, after)
+        wanted = {body.decode().rstrip("x") for body in (*before, *after)}
+        eventually(
+            lambda: set(run.bodies()) == wanted, 240, interval=1.0, message="all of it is in the output"
+        )
+        assert process.poll() is None, "the query goes on"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    twice = run.bodies().total() - len(wanted)
+    print(f"\n{broker.name} over {protocol}, ack={ack}: {twice} twice")
+    assert twice <= 2 * BATCH
