@@ -170,8 +170,9 @@ def test_available_now_ends_when_all_of_it_was_taken(
     assert sorted(query.bodies()) == sorted(names)
 
 
+@pytest.mark.parametrize("ack", ["wal", "commit"])
 def test_a_log_goes_on_with_other_consumers(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query], ack: str
 ) -> None:
     """A query may be started with consumers=driver after one with consumers=executors: its batch is complete."""
     put(redelivery_broker, *(f"good-{n}" for n in range(10)))
@@ -180,10 +181,30 @@ def test_a_log_goes_on_with_other_consumers(
     query.planned = source.latest(0, 100)
     source.slices(query.planned)
     query._shared(source.shares(query.planned)[0])
-    query.options = make_query().options
+    query.options = make_query(ack=ack, maxMessagesPerTrigger=2, **{"redelivery.maxParked": 1}).options
     query.die()
+    put(redelivery_broker, *(f"good-{n}" for n in range(10, 50)))  # more than the driver's window
     query.drain()
-    assert sorted(query.bodies()) == sorted(f"good-{n}" for n in range(10))
+    assert sorted(query.bodies()) == sorted(f"good-{n}" for n in range(50))
+    assert redelivery_broker.dead_letters() == []
+
+
+def test_no_task_consumes_for_a_query_whose_driver_does(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+) -> None:
+    """Its url may have credentials, which no executor gets; the places of a batch that is on its way are taken."""
+    put(redelivery_broker, *"abcdef")
+    query = shared(partitions=3)
+    source = query.start()
+    number = query.planned = source.latest(0, 100)
+    source.slices(number)
+    query._shared(source.shares(number)[1])
+    query.die()
+    query.options = make_query().options
+    source = query.start()
+    slices = source.slices(number)
+    assert source.shares(number) == []
+    assert [end > begin for name, begin, end in slices if name.startswith("parts/")] == [False, True, False]
 
 
 @pytest.mark.parametrize(

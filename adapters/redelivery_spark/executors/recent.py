@@ -40,7 +40,10 @@ class Recent:
     def _files(self) -> list[str]:
         oldest = f"{self._number - KEPT:012d}" if self._number > KEPT else ""
         own = [name for name in self._store.names(FOLDER) if name.rpartition("/")[2] >= oldest]
-        return own + list(Parts(self._store).since(self._number - KEPT))
+        # What was published when its batch was gone already has been given back.
+        there = {name.rpartition("/")[2][:12] for name in own}
+        parts = Parts(self._store).since(self._number - KEPT)
+        return own + [name for name in parts if name.rpartition("/")[2][:12] in there]
 
 
 @lru_cache(maxsize=64)
