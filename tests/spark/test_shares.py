@@ -6,9 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.conftest import AT_ONCE, FAST, HOURS
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
+from redelivery_memory.stored import MemoryDelivery
 from redelivery_spark.options import read_options
 
 if TYPE_CHECKING:
@@ -157,6 +159,27 @@ def test_messages_of_one_id_in_several_tasks(
     }
 
 
+@pytest.mark.usefixtures("own_ids")
+@pytest.mark.parametrize("uri", [AT_ONCE, FAST])
+def test_a_dead_letter_that_is_put_back(
+    redelivery_broker: MemoryBroker,
+    shared: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    uri: str,
+) -> None:
+    """It is handled again, with its id and its body, and marked as redelivered, as what a task did not take is."""
+    query = shared(uri=uri)
+    for body in ("good", "bad", "good"):
+        redelivery_broker.send("orders", body, headers={"id": body})
+    query.drain(refuses("bad"))
+    assert len(redelivery_broker.dead_letters()) == 1
+    monkeypatch.setattr(MemoryDelivery, "redelivered", property(lambda _: True))
+    for body in ("good-2", "good-3", "good-4", "bad"):
+        redelivery_broker.send("orders", body, headers={"id": body})
+    query.drain()
+    assert query.bodies()[-4:].count("bad") == 1
+
+
 def test_available_now_ends_when_all_of_it_was_taken(
     redelivery_broker: MemoryBroker, shared: Callable[..., Query]
 ) -> None:
@@ -207,11 +230,50 @@ def test_no_task_consumes_for_a_query_whose_driver_does(
     assert [end > begin for name, begin, end in slices if name.startswith("parts/")] == [False, True, False]
 
 
+def test_what_the_broker_keeps_is_not_left_to_tasks(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+) -> None:
+    """They would take it for their own; so the driver goes on alone until it is done with."""
+    put(redelivery_broker, "bad")
+    query = make_query(ack="commit")
+    query.step(refuses("bad"))
+    query.step(refuses("bad"))
+    query.die()
+    query.options = shared().options
+    with pytest.raises(ConfigurationError, match="1 rows wait in the log whose messages"):
+        query.start()
+    query.options = make_query().options
+    query.drain(refuses("bad"))
+    query.die()
+    query.options = shared().options
+    put(redelivery_broker, "good")
+    query.drain()
+    assert query.bodies() == ["good"]
+
+
+def test_bodies_that_did_not_arrive_whole_do_not_stop_the_driver(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """It may have two messages at once, and dead-letters those that would have to stay, as tasks do."""
+    for n in range(3):
+        redelivery_broker.send("orders", f"bad-{n}".encode(), body_kind="partial")
+    query = shared(uri=HOURS)
+    for _ in range(3):
+        query.step(refuses("bad"))
+    assert len(redelivery_broker.dead_letters()) == 3
+    assert query.bodies() == []
+    put(redelivery_broker, "good")
+    query.step()
+    query.step()
+    assert query.bodies() == ["good"]
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
         ("ack", "commit", "ack=commit needs one connection"),
         ("destination", "topic://news", "each of several consumers of a topic"),
+        ("url", "stomp://b:1?jms.clientID=me", "jms.clientID means one connection"),
         ("subscription", "mine", "each of several consumers of a topic"),
         ("url", "stomp://b:1?jms.userName=me&jms.password=hush", "would be shipped to every executor"),
     ],

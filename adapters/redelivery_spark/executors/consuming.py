@@ -12,6 +12,7 @@ from redelivery.core.delivery import Cause
 from redelivery.errors import RedeliveryError, TransportError
 from redelivery_spark.decoding import decoded
 from redelivery_spark.executors.recent import Recent
+from redelivery_spark.executors.share import NOT_WHOLE
 from redelivery_spark.intake import Intake
 from redelivery_spark.log.files import empty, read_table
 from redelivery_spark.log.parts import Parts
@@ -29,7 +30,7 @@ __all__ = ["rows_of_share"]
 
 logger = logging.getLogger("redelivery.spark")
 LULL = 0.05  # seconds without a message after which a share that has some is enough
-SHORTEST_WAIT = 0.2  # seconds for a first message, whatever triggers do: a connection that has just begun has none yet
+SHORTEST_WAIT = 0.2  # seconds for a first message: a connection that has just begun has none yet
 
 
 def rows_of_share(share: Share) -> pa.Table:
@@ -92,7 +93,7 @@ class _Filling:
     def _awaited(self) -> bool:
         """Whether anybody will read what was published: the batch is still in the log.
 
-        Its parts are removed after it. So an attempt that comes when both are gone finds its place free, and this tells.
+        Its parts are removed after it. An attempt that comes when both are gone finds its place free.
         """
         try:
             # Opened, not looked up in a listing: NFS shows those late.
@@ -120,9 +121,7 @@ class _Filling:
         """Tell what is new to the log from copies of what is in it, and have the broker dead-letter what is no row."""
         intake, options = self._intake, self._share.options
         if intake.must_stay(delivery):  # a copy could not be made of it later
-            intake.refuse(
-                delivery, Cause.of("its body did not arrive whole, and executors keep no originals")
-            )
+            intake.refuse(delivery, NOT_WHOLE)
             return
         if intake.may_be_known(delivery) and self._recent.has(delivery):
             copies.append(delivery)

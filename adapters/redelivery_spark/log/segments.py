@@ -123,7 +123,7 @@ class Segments:
         return read_table(self.store, self.name(number))
 
     def drop_settled(self, number: int) -> None:
-        """Remove settled batches, but for the last few. Parts go last: an attempt that finds none looks for its batch."""
+        """Remove settled batches, but for the last few. Parts go last: attempts that come late look for the batch."""
         old = [each for each in self.numbers() if each <= number - KEPT]
         self.store.remove(map(self.name, old))
         self._found = [each for each in self.numbers() if each not in old]
