@@ -91,11 +91,13 @@ class Coordinator:
         if journal.state.emptied == number:
             return []
         name = journal.segments.name(number)
-        return [(name, begin, end) for begin, end in journal.segments.slices(number)]
+        slices = [(name, begin, end) for begin, end in journal.segments.slices(number)]
+        # Tasks do not consume any more, once the query was started without: they get what others have taken.
+        return slices if self._options.shares else slices + journal.segments.taken(number)
 
     def shares(self, number: int) -> list[Share]:
         """Return what tasks of a batch take from the broker themselves; to be asked after `slices`."""
-        if self._journal.state.emptied == number:
+        if self._journal.state.emptied == number or not self._options.shares:
             return []
         count, most = self._journal.segments.shares(number)
         return [Share(self._options, self.log, number, part, most) for part in range(count)]

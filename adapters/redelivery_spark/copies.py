@@ -101,7 +101,7 @@ class Copies:
         for row in waiting:
             seen.add(row.place)
             rows[key_of(row)].append(_Row(row.place, digest=_digest(row.body)))
-        for number in self._numbers:
+        for number in filter(self._segments.exists, self._numbers):  # else it has been dropped since
             table = self._segments.read(number)
             before = {at: place for place, at in places_of(table).items()}
             kept = table.column("_kept").to_pylist() if before else ()

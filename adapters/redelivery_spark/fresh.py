@@ -12,6 +12,7 @@ from redelivery.errors import RedeliveryError
 from redelivery_spark.available import GAP, LONGEST_LINGER
 from redelivery_spark.decoding import decoded
 from redelivery_spark.executors.recent import Recent
+from redelivery_spark.executors.share import NOT_WHOLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,6 +121,8 @@ class Fresh:
 
     def _decoded(self, fresh: Sequence[Delivery]) -> list[FreshMessage]:
         options = self._options
+        if options.shares:
+            fresh = [delivery for delivery in fresh if not self._refused(delivery)]
         if not options.text:
             return [FreshMessage(delivery, None, None) for delivery in fresh]
         kept: list[FreshMessage] = []
@@ -134,3 +137,10 @@ class Fresh:
                 self._journal.state.totals["undecodable"] += 1
                 self._intake.refuse(delivery, Cause.of(error))
         return kept
+
+    def _refused(self, delivery: Delivery) -> bool:
+        """Have a message dead-lettered that would have to stay: two of those would be all that the driver may have."""
+        if not self._intake.must_stay(delivery):
+            return False
+        self._intake.refuse(delivery, NOT_WHOLE)
+        return True

@@ -287,7 +287,7 @@ class Journal:
         newest = max(number, self._number or 0, state.settled)
         state.buried.update(waiting.buried)
         waiting.buried.clear()
-        for place in [each for each in state.buried if each[0] <= newest - KEPT]:
+        for place in [each for each in state.buried if each[0] < newest - KEPT]:
             del state.buried[place]
         told = state_of(state, rows, waiting, self.isolation, self._clock)
         self._states.publish(told, number, waiting_rows(table, number, begun) if begun else None)

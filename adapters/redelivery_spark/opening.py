@@ -63,10 +63,23 @@ def _built(options: SourceOptions, store: Store, unlock: Callable[[], None]) -> 
             )
 
         journal = _journal(store, redeliveries, intake, originals)
+        if options.shares:
+            _refuse_kept(journal)
     except BaseException:
         intake.close()
         raise
     return Coordinator(options, intake, journal, unlock)
+
+
+def _refuse_kept(journal: Journal) -> None:
+    """Refuse to have tasks consume what the broker keeps: they would take it for new, and accept it."""
+    kept = sum(fact.kept for fact in journal.state.facts)
+    if kept:
+        raise ConfigurationError(
+            f"consumers=executors: {kept} rows wait in the log whose messages the broker still has (ack=commit, or a "
+            "body that did not arrive whole); go on with consumers=driver until they are done with",
+            option="consumers",
+        )
 
 
 def _journal(

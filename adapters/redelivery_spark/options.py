@@ -130,6 +130,11 @@ def _refuse_shares(options: SourceOptions) -> None:
             "consumers=driver",
             option="consumers",
         )
+    if options.settings.client_id is not None:
+        raise ConfigurationError(
+            "jms.clientID means one connection, and consumers=executors has one for each task: leave it out",
+            option="jms.clientID",
+        )
     refuse_shipped(options.settings)
 
 

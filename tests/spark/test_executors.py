@@ -15,6 +15,7 @@ from redelivery_spark.intake import Intake
 from redelivery_spark.log import parts, segments
 from redelivery_spark.log.files import empty
 from redelivery_spark.log.parts import Parts
+from redelivery_spark.log.segments import Segments
 from redelivery_spark.log.store import store_at
 from redelivery_spark.options import read_options
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
+
+    from redelivery.core.delivery import Delivery
 
 
 @pytest.fixture
@@ -35,7 +38,10 @@ def broker() -> Iterator[MemoryBroker]:
 @pytest.fixture
 def share(broker: MemoryBroker, tmp_path: Path) -> Share:
     """The first part of the first batch, of at most 100 messages."""
-    store_at(str(tmp_path)).prepare(segments.FOLDER, parts.FOLDER)
+    store = store_at(str(tmp_path))
+    store.prepare(segments.FOLDER, parts.FOLDER)
+    for number in (1, 2):
+        Segments(store, lambda: None).publish(number, empty())
     given = {"url": broker.uri, "destination": "orders", "walDir": str(tmp_path), "maxWait": "200"}
     return Share(read_options(given), "log", 1, 0, 100)
 
@@ -124,3 +130,32 @@ def test_a_broker_that_is_down_costs_no_batch(
     broker.refuse_connections()
     assert bodies(share) == []
     assert "no messages" in caplog.text
+
+
+def test_an_attempt_that_comes_when_its_batch_is_forgotten_accepts_nothing(
+    broker: MemoryBroker, share: Share
+) -> None:
+    """Nobody will read its part: the places of its batch were taken once, and have been removed with it."""
+    store = store_at(share.options.wal_dir)
+    batches = Segments(store, lambda: None)
+    Parts(store).close(1, 1)
+    for number in (3, 4):
+        batches.publish(number, empty())
+    batches.drop_settled(4)
+    put(broker, ["a"])
+    rows_of_share(share)
+    assert bodies(replace(share, number=4)) == ["a"]  # nor is it taken for a copy of what the log has
+
+
+def test_a_task_waits_for_the_broker_whatever_triggers_do(
+    broker: MemoryBroker, share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`maxWait=0` is about triggers: messages take a moment to come over a connection that has just begun."""
+    take = Intake.take
+
+    def from_afar(self: Intake, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
+        return take(self, most, most_bytes, timeout) if timeout >= 0.05 else []
+
+    monkeypatch.setattr(Intake, "take", from_afar)
+    put(broker, ["a"])
+    assert bodies(replace(share, options=replace(share.options, wait=0.0))) == ["a"]

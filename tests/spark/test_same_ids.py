@@ -139,3 +139,20 @@ def test_a_dead_letter_that_is_put_back(
     send(redelivery_broker, "bad-1")
     query.drain()
     assert query.bodies() == ["bad-1"]
+
+
+def test_a_message_that_is_marked_when_the_batches_before_are_gone(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Soon after a start, but some batches later: it is no copy of what the log has, and no batch fails of that."""
+    query = make_query(maxMessagesPerTrigger=1)
+    names = [f"good-{n}" for n in range(10)]
+    for at, name in enumerate(names):
+        redelivery_broker.send("orders", name, headers={"id": name})
+        query.drain()
+        if at == 3:
+            query.die()
+    monkeypatch.setattr(MemoryDelivery, "redelivered", property(lambda _: True))
+    redelivery_broker.send("orders", "late", headers={"id": "late"})
+    query.drain()
+    assert query.bodies() == [*names, "late"]

@@ -6,9 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.conftest import AT_ONCE, FAST, HOURS
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
+from redelivery_memory.stored import MemoryDelivery
 from redelivery_spark.options import read_options
 
 if TYPE_CHECKING:
@@ -157,6 +159,27 @@ def test_messages_of_one_id_in_several_tasks(
     }
 
 
+@pytest.mark.usefixtures("own_ids")
+@pytest.mark.parametrize("uri", [AT_ONCE, FAST])
+def test_a_dead_letter_that_is_put_back(
+    redelivery_broker: MemoryBroker,
+    shared: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    uri: str,
+) -> None:
+    """It is handled again, with its id and its body, and marked as redelivered, as what a task did not take is."""
+    query = shared(uri=uri)
+    for body in ("good", "bad", "good"):
+        redelivery_broker.send("orders", body, headers={"id": body})
+    query.drain(refuses("bad"))
+    assert len(redelivery_broker.dead_letters()) == 1
+    monkeypatch.setattr(MemoryDelivery, "redelivered", property(lambda _: True))
+    for body in ("good-2", "good-3", "good-4", "bad"):
+        redelivery_broker.send("orders", body, headers={"id": body})
+    query.drain()
+    assert query.bodies()[-4:].count("bad") == 1
+
+
 def test_available_now_ends_when_all_of_it_was_taken(
     redelivery_broker: MemoryBroker, shared: Callable[..., Query]
 ) -> None:
@@ -170,8 +193,9 @@ def test_available_now_ends_when_all_of_it_was_taken(
     assert sorted(query.bodies()) == sorted(names)
 
 
+@pytest.mark.parametrize("ack", ["wal", "commit"])
 def test_a_log_goes_on_with_other_consumers(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query], ack: str
 ) -> None:
     """A query may be started with consumers=driver after one with consumers=executors: its batch is complete."""
     put(redelivery_broker, *(f"good-{n}" for n in range(10)))
@@ -180,10 +204,68 @@ def test_a_log_goes_on_with_other_consumers(
     query.planned = source.latest(0, 100)
     source.slices(query.planned)
     query._shared(source.shares(query.planned)[0])
-    query.options = make_query().options
+    query.options = make_query(ack=ack, maxMessagesPerTrigger=2, **{"redelivery.maxParked": 1}).options
     query.die()
+    put(redelivery_broker, *(f"good-{n}" for n in range(10, 50)))  # more than the driver's window
     query.drain()
-    assert sorted(query.bodies()) == sorted(f"good-{n}" for n in range(10))
+    assert sorted(query.bodies()) == sorted(f"good-{n}" for n in range(50))
+    assert redelivery_broker.dead_letters() == []
+
+
+def test_no_task_consumes_for_a_query_whose_driver_does(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+) -> None:
+    """Its url may have credentials, which no executor gets; the places of a batch that is on its way are taken."""
+    put(redelivery_broker, *"abcdef")
+    query = shared(partitions=3)
+    source = query.start()
+    number = query.planned = source.latest(0, 100)
+    source.slices(number)
+    query._shared(source.shares(number)[1])
+    query.die()
+    query.options = make_query().options
+    source = query.start()
+    slices = source.slices(number)
+    assert source.shares(number) == []
+    assert [end > begin for name, begin, end in slices if name.startswith("parts/")] == [False, True, False]
+
+
+def test_what_the_broker_keeps_is_not_left_to_tasks(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], shared: Callable[..., Query]
+) -> None:
+    """They would take it for their own; so the driver goes on alone until it is done with."""
+    put(redelivery_broker, "bad")
+    query = make_query(ack="commit")
+    query.step(refuses("bad"))
+    query.step(refuses("bad"))
+    query.die()
+    query.options = shared().options
+    with pytest.raises(ConfigurationError, match="1 rows wait in the log whose messages"):
+        query.start()
+    query.options = make_query().options
+    query.drain(refuses("bad"))
+    query.die()
+    query.options = shared().options
+    put(redelivery_broker, "good")
+    query.drain()
+    assert query.bodies() == ["good"]
+
+
+def test_bodies_that_did_not_arrive_whole_do_not_stop_the_driver(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query]
+) -> None:
+    """It may have two messages at once, and dead-letters those that would have to stay, as tasks do."""
+    for n in range(3):
+        redelivery_broker.send("orders", f"bad-{n}".encode(), body_kind="partial")
+    query = shared(uri=HOURS)
+    for _ in range(3):
+        query.step(refuses("bad"))
+    assert len(redelivery_broker.dead_letters()) == 3
+    assert query.bodies() == []
+    put(redelivery_broker, "good")
+    query.step()
+    query.step()
+    assert query.bodies() == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -191,6 +273,7 @@ def test_a_log_goes_on_with_other_consumers(
     [
         ("ack", "commit", "ack=commit needs one connection"),
         ("destination", "topic://news", "each of several consumers of a topic"),
+        ("url", "stomp://b:1?jms.clientID=me", "jms.clientID means one connection"),
         ("subscription", "mine", "each of several consumers of a topic"),
         ("url", "stomp://b:1?jms.userName=me&jms.password=hush", "would be shipped to every executor"),
     ],

@@ -12,9 +12,11 @@ from redelivery.core.delivery import Cause
 from redelivery.errors import RedeliveryError, TransportError
 from redelivery_spark.decoding import decoded
 from redelivery_spark.executors.recent import Recent
+from redelivery_spark.executors.share import NOT_WHOLE
 from redelivery_spark.intake import Intake
 from redelivery_spark.log.files import empty, read_table
 from redelivery_spark.log.parts import Parts
+from redelivery_spark.log.segments import segment_of
 from redelivery_spark.log.store import store_at
 from redelivery_spark.names import named
 from redelivery_spark.rows import batch_of
@@ -28,6 +30,7 @@ __all__ = ["rows_of_share"]
 
 logger = logging.getLogger("redelivery.spark")
 LULL = 0.05  # seconds without a message after which a share that has some is enough
+SHORTEST_WAIT = 0.2  # seconds for a first message: a connection that has just begun has none yet
 
 
 def rows_of_share(share: Share) -> pa.Table:
@@ -81,16 +84,29 @@ class _Filling:
                 self._sort(delivery, copies)
         names = named(self._fresh, frozenset(), self._share.name)
         rows = batch_of(self._fresh, names, [False] * len(self._fresh), self._texts, self._errors)
-        if self._parts.publish(name, pa.Table.from_batches([rows], SEGMENT), self._undecodable):
+        published = self._parts.publish(name, pa.Table.from_batches([rows], SEGMENT), self._undecodable)
+        if published and self._awaited():
             self._intake.settle([*self._fresh, *copies])
         else:
             self._intake.give_back(taken)
+
+    def _awaited(self) -> bool:
+        """Whether anybody will read what was published: the batch is still in the log.
+
+        Its parts are removed after it. An attempt that comes when both are gone finds its place free.
+        """
+        try:
+            # Opened, not looked up in a listing: NFS shows those late.
+            read_table(self._parts.store, segment_of(self._share.number))
+        except RedeliveryError:
+            return False
+        return True
 
     def _gathered(self) -> list[Delivery]:
         """Take messages, until there are enough, or no more come."""
         share = self._share
         taken: list[Delivery] = []
-        size, until = 0, self._intake.now() + share.options.wait
+        size, until = 0, self._intake.now() + max(share.options.wait, SHORTEST_WAIT)
         while len(taken) < share.most and size < share.options.most_bytes:
             left = max(0.0, until - self._intake.now())
             patience = min(LULL, left) if taken else left
@@ -105,9 +121,7 @@ class _Filling:
         """Tell what is new to the log from copies of what is in it, and have the broker dead-letter what is no row."""
         intake, options = self._intake, self._share.options
         if intake.must_stay(delivery):  # a copy could not be made of it later
-            intake.refuse(
-                delivery, Cause.of("its body did not arrive whole, and executors keep no originals")
-            )
+            intake.refuse(delivery, NOT_WHOLE)
             return
         if intake.may_be_known(delivery) and self._recent.has(delivery):
             copies.append(delivery)

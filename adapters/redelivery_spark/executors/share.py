@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from redelivery.core.delivery import Cause
+
 if TYPE_CHECKING:
     from redelivery_spark.options import SourceOptions
 
-__all__ = ["Share"]
+__all__ = ["NOT_WHOLE", "Share"]
+
+NOT_WHOLE = Cause.of("its body did not arrive whole, and executors keep no originals")
 
 
 @dataclass(frozen=True, slots=True)

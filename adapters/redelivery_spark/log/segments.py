@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from redelivery_spark.log.store import Store
 
-__all__ = ["FOLDER", "KEPT", "Segments", "sliced"]
+__all__ = ["FOLDER", "KEPT", "Segments", "segment_of", "sliced"]
 
 FOLDER = "segments"
 SLICES, SHARES, SHARE = b"slices", b"shares", b"share"
@@ -34,7 +34,7 @@ class Segments:
 
     def name(self, number: int) -> str:
         """Return the file of a batch."""
-        return f"{FOLDER}/{number:012d}.arrow"
+        return segment_of(number)
 
     def numbers(self) -> list[int]:
         """Return which batches there are."""
@@ -103,6 +103,15 @@ class Segments:
         shares, _ = self.shares(number)
         return self._parts.close(number, shares) if shares else None
 
+    def taken(self, number: int) -> list[tuple[str, int, int]]:
+        """Have no task take anything more for a batch; return what was taken: each part's file, and its rows."""
+        if self.close(number) is None:
+            return []
+        return [
+            (name, 0, table.num_rows)
+            for name, table in zip(self._parts.of(number), self._parts.read(number), strict=True)
+        ]
+
     def read(self, number: int) -> pa.Table:
         """Return the rows of a batch, first those of its segment. Raises RedeliveryError if it is gone."""
         table = self._segment(number)
@@ -114,12 +123,17 @@ class Segments:
         return read_table(self.store, self.name(number))
 
     def drop_settled(self, number: int) -> None:
-        """Remove settled batches, but for the last few."""
+        """Remove settled batches, but for the last few. Parts go last: attempts that come late look for the batch."""
         old = [each for each in self.numbers() if each <= number - KEPT]
         self.store.remove(map(self.name, old))
         self._found = [each for each in self.numbers() if each not in old]
         if old:
             self._parts.drop_before(number - KEPT + 1)
+
+
+def segment_of(number: int) -> str:
+    """Return the file of a batch."""
+    return f"{FOLDER}/{number:012d}.arrow"
 
 
 def sliced(rows: pa.Table, slices: int, shares: tuple[int, int] = (0, 0)) -> pa.Table:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from redelivery_spark.log.store import Store
 
-__all__ = ["FOLDER", "ROWS", "Fact", "Place", "State", "States"]
+__all__ = ["FOLDER", "ROWS", "Fact", "Place", "State", "States", "buried_in"]
 
 FOLDER, ROWS = "state", "rows"
 TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "deduplicated", "undecodable")
@@ -133,6 +133,14 @@ class States:
     @staticmethod
     def _name(number: int) -> str:
         return f"{FOLDER}/{number:012d}.json"
+
+
+def buried_in(store: Store) -> set[Place]:
+    """Return the rows of the last batches that have become dead letters, as far as is written down; for any process."""
+    content, names = None, store.names(FOLDER)
+    while names and (content := store.read(names[-1])) is None:  # a newer one has taken its place
+        names = store.names(FOLDER)
+    return set() if content is None else {(number, row) for number, row, _ in json.loads(content)["buried"]}
 
 
 def _number(name: str) -> int:
