@@ -112,7 +112,8 @@ class SparkRun:
             return Counter(self.out.read_text(encoding="utf-8").split())
         if self.sink == "files":
             return Counter(body for name in self._committed() for body in _column(name))
-        return Counter(body for name in self.out.rglob("*.parquet") for body in _column(name))
+        there = (name for name in self.out.rglob("*.parquet") if "_temporary" not in name.parts)
+        return Counter(body for name in there for body in _column(name))
 
     def attempts(self) -> dict[str, list[float]]:
         """When each message that is not good was tried, on the wall's clock, by the delivery's number."""
