@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -47,12 +48,20 @@ def plain(broker: Broker, protocol: str, queue: str, messages: int, size: int) -
     return float(json.loads(done.stdout)["rate"])
 
 
-def start(config: dict[str, Any]) -> subprocess.Popen[str]:
+def start(broker: Broker, config: dict[str, Any]) -> subprocess.Popen[str]:
     """Start a query in a process of its own."""
     path = Path(config["folder"]) / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     argv = [sys.executable, "-m", "benchmarks.consume_spark", str(path)]
-    return subprocess.Popen(argv, cwd=HERE.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    login = {"REDELIVERY_USER": broker.user, "REDELIVERY_PASSWORD": broker.password}
+    return subprocess.Popen(
+        argv,
+        cwd=HERE.parent,
+        env={**os.environ, **login},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -69,7 +78,7 @@ def config_of(
 ) -> dict[str, Any]:
     """Return what a query's process is told."""
     return {
-        "url": broker.uri(protocol=arguments.protocol),
+        "url": broker.uri(protocol=arguments.protocol).partition("?")[0],  # executors get no credentials
         "queue": queue,
         "messages": arguments.messages,
         "folder": folder,
@@ -91,7 +100,7 @@ def rates(broker: Broker, arguments: argparse.Namespace) -> None:
             else:
                 with tempfile.TemporaryDirectory() as folder:
                     config = config_of(broker, arguments, queue, variant, folder)
-                    each.append(result(start(config))["rate"])
+                    each.append(result(start(broker, config))["rate"])
             print(f"  round {turn} {variant:10} {each[-1]:9,.0f}/s", file=sys.stderr)
     name = f"{broker.name} {arguments.protocol} {arguments.size} B"
     middle = {variant: statistics.median(each) for variant, each in found.items()}
@@ -108,7 +117,7 @@ def latencies(broker: Broker, arguments: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             config = config_of(broker, arguments, queue, place, folder)
             config |= {"latency": arguments.latency, "warm_up": WARM_UP}
-            process = start(config)
+            process = start(broker, config)
             ended = threading.Event()
             thread = threading.Thread(
                 target=send_times, args=(broker, queue, arguments.per_second, arguments.size, ended)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from integration.proxy import LinkProxy
 
 IDLE = float(os.environ.get("REDELIVERY_SPARK_IDLE", "20"))  # seconds
-# Seconds: a trigger of one, maxWait, and the batch; many more where this runs beside other tests, as it does by default.
+# Seconds: a trigger of one, maxWait, and the batch; many more where this runs beside other tests, as by default.
 LATE = 5.0 if "REDELIVERY_SPARK_IDLE" in os.environ else 30.0
 PEERS = [("artemis", "stomp"), ("artemis", "amqp")]
 
