@@ -104,7 +104,7 @@ class Coordinator:
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
-        settled = max(self._journal.state.settled, max(self._journal.segments.numbers(), default=0) - 1)
+        settled = max(self._journal.state.settled, self._journal.segments.newest - 1)
         if settled > 0:
             raise ConfigurationError(
                 f"walDir holds the log of a query that has come to batch {settled}, and this query begins with a new "

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from redelivery_spark.log.segments import KEPT
-from redelivery_spark.rows import key_of, keys_of, places_of
+from redelivery_spark.rows import digest_of, key_of, keys_of, places_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -41,7 +40,7 @@ class _Row:
         """Whether it has this body: ids need not differ, and then bodies tell."""
         if self.table is not None:
             return bool(self.table.column("body")[self.at].as_py() == body)
-        return self.digest == _digest(body)
+        return self.digest == digest_of(body)
 
 
 class Copies:
@@ -100,7 +99,7 @@ class Copies:
         seen: set[Place] = set()
         for row in waiting:
             seen.add(row.place)
-            rows[key_of(row)].append(_Row(row.place, digest=_digest(row.body)))
+            rows[key_of(row)].append(_Row(row.place, digest=digest_of(row.body)))
         for number in filter(self._segments.exists, self._numbers):  # else it has been dropped since
             table = self._segments.read(number)
             before = {at: place for place, at in places_of(table).items()}
@@ -111,7 +110,3 @@ class Copies:
                     seen.add(place)
                     rows[key].append(_Row(place, table, at))
         return rows
-
-
-def _digest(body: bytes) -> bytes:
-    return blake2b(body, digest_size=16).digest()

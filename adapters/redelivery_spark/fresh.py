@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
-from redelivery.core.delivery import Cause
-from redelivery.errors import RedeliveryError
 from redelivery_spark.available import GAP, LONGEST_LINGER
-from redelivery_spark.decoding import decoded
+from redelivery_spark.decoding import FreshMessage, read_message
 from redelivery_spark.executors.recent import Recent
 from redelivery_spark.executors.share import NOT_WHOLE
 
@@ -26,14 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Fresh", "FreshMessage"]
 
 logger = logging.getLogger("redelivery.spark")
-
-
-class FreshMessage(NamedTuple):
-    """A message, its body as text, and what is wrong with that."""
-
-    delivery: Delivery
-    text: str | None
-    error: str | None
 
 
 class Fresh:
@@ -125,17 +115,9 @@ class Fresh:
             fresh = [delivery for delivery in fresh if not self._refused(delivery)]
         if not options.text:
             return [FreshMessage(delivery, None, None) for delivery in fresh]
-        kept: list[FreshMessage] = []
-        for delivery in fresh:
-            text, error = decoded(delivery.body, options)
-            if error is None or options.on_decode_error == "permissive":
-                kept.append(FreshMessage(delivery, text, error))
-            elif options.on_decode_error == "fail":
-                raise RedeliveryError(f"message {delivery.identity} of {delivery.destination} {error}")
-            else:
-                logger.warning("%s: %s: %s; dead-lettered", delivery.destination, delivery.identity, error)
-                self._journal.state.totals["undecodable"] += 1
-                self._intake.refuse(delivery, Cause.of(error))
+        read = (read_message(delivery, options, self._intake.refuse) for delivery in fresh)
+        kept = [message for message in read if message is not None]
+        self._journal.state.totals["undecodable"] += len(fresh) - len(kept)
         return kept
 
     def _refused(self, delivery: Delivery) -> bool:

@@ -145,17 +145,16 @@ class Journal:
         self.records.forget_failures()  # of the empty replay of a batch that was given up, too
         self.segments.drop_settled(number)
 
-    def _complete(self, number: int) -> list[str]:
-        """Have all rows of the batch here, also those that tasks took; return what they were called so far."""
+    def _complete(self, number: int) -> pa.Table:
+        """Have all rows of the batch here, also those that tasks took; return them as they were called so far."""
         undecodable = self.segments.close(number)
         table = self._table if undecodable is None else self.segments.read(number)
-        names: list[str] = table.column("message_id").to_pylist()
         self.shared = ()
         if undecodable is not None:
             self.state.totals["undecodable"] += undecodable
             self.shared = table.slice(self.segments.own(number)).column("timestamp").to_pylist()
             self._table = renamed(table, self.names(), f"{self.state.log}/{number}")
-        return names
+        return table
 
     def _judged(self, number: int) -> tuple[list[str], dict[str, list[Refusal]]]:
         """Return the verdicts on a batch, and their files; those that come later are of no interest."""
@@ -166,7 +165,8 @@ class Journal:
 
     def _settle_rows(self, number: int, *, stale: bool) -> None:
         names, refused = self._judged(number)
-        called = self._complete(number)
+        processed = self._complete(number)
+        called: Sequence[str] = processed.column("message_id").to_pylist() if refused else ()
         table, running = self._table, self._running
         self.state.totals["accepted"] += table.num_rows
         if table.num_rows > len(refused):

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from redelivery.core.delivery import Cause
 from redelivery.errors import RedeliveryError, TransportError
-from redelivery_spark.decoding import decoded
+from redelivery_spark.decoding import read_message
 from redelivery_spark.executors.recent import Recent
 from redelivery_spark.executors.share import NOT_WHOLE
 from redelivery_spark.intake import Intake
@@ -24,6 +23,7 @@ from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
+    from redelivery_spark.decoding import FreshMessage
     from redelivery_spark.executors.share import Share
 
 __all__ = ["rows_of_share"]
@@ -70,9 +70,7 @@ class _Filling:
         self._intake = intake
         self._parts = parts
         self._recent = Recent(parts.store, share.number)
-        self._fresh: list[Delivery] = []
-        self._texts: list[str | None] = []
-        self._errors: list[str | None] = []
+        self._fresh: list[FreshMessage] = []
         self._undecodable = 0
 
     def carry_out(self, name: str) -> None:
@@ -82,11 +80,13 @@ class _Filling:
         for delivery in taken:
             if delivery.state == "running":  # else its connection is lost: somebody else gets it
                 self._sort(delivery, copies)
-        names = named(self._fresh, frozenset(), self._share.name)
-        rows = batch_of(self._fresh, names, [False] * len(self._fresh), self._texts, self._errors)
+        fresh = [each.delivery for each in self._fresh]
+        names = named(fresh, frozenset(), self._share.name)
+        texts, errors = [each.text for each in self._fresh], [each.error for each in self._fresh]
+        rows = batch_of(fresh, names, [False] * len(fresh), texts, errors)
         published = self._parts.publish(name, pa.Table.from_batches([rows], SEGMENT), self._undecodable)
         if published and self._awaited():
-            self._intake.settle([*self._fresh, *copies])
+            self._intake.settle([*fresh, *copies])
         else:
             self._intake.give_back(taken)
 
@@ -126,14 +126,8 @@ class _Filling:
         if intake.may_be_known(delivery) and self._recent.has(delivery):
             copies.append(delivery)
             return
-        text, error = decoded(delivery.body, options)
-        if error is None or options.on_decode_error == "permissive":
-            self._fresh.append(delivery)
-            self._texts.append(text)
-            self._errors.append(error)
-        elif options.on_decode_error == "fail":
-            raise RedeliveryError(f"message {delivery.identity} of {delivery.destination} {error}")
-        else:
-            logger.warning("%s: %s: %s; dead-lettered", delivery.destination, delivery.identity, error)
+        message = read_message(delivery, options, intake.refuse)
+        if message is None:
             self._undecodable += 1
-            intake.refuse(delivery, Cause.of(error))
+        else:
+            self._fresh.append(message)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from redelivery_spark.log.files import read_table
+from redelivery_spark.log.files import number_of, read_table
 from redelivery_spark.log.parts import Parts
 from redelivery_spark.log.segments import FOLDER, KEPT, segment_of
 from redelivery_spark.log.state import buried_in
 from redelivery_spark.log.store import store_at
-from redelivery_spark.rows import key_of, keys_of
+from redelivery_spark.rows import digest_of, key_of, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -37,7 +36,7 @@ class Recent:
         """Whether the log has this message: destination, id, time stamp and body are the same."""
         if self._known is None:
             self._known = self._found()
-        return (key_of(delivery), _digest(delivery.body)) in self._known
+        return (key_of(delivery), digest_of(delivery.body)) in self._known
 
     def _found(self) -> set[Hashable]:
         known: set[Hashable] = set()
@@ -51,11 +50,11 @@ class Recent:
     def _files(self) -> dict[int, list[str]]:
         """Return the files of each batch, in the order of its rows."""
         least = self._number - KEPT
-        numbers = (int(name.rpartition("/")[2][:12]) for name in self._store.names(FOLDER))
+        numbers = (number_of(name) for name in self._store.names(FOLDER))
         files = {number: [segment_of(number)] for number in numbers if number >= least}
         for name in Parts(self._store).since(least):
             # What was published when its batch was gone already has been given back.
-            files.get(int(name.rpartition("/")[2][:12]), []).append(name)
+            files.get(number_of(name), []).append(name)
         return files
 
 
@@ -66,13 +65,9 @@ def _rows(place: str, name: str) -> tuple[Hashable, ...]:
     A file is published once, and never changes.
     """
     table = read_table(store_at(place), name)
-    known = zip(keys_of(table), map(_digest, table.column("body").to_pylist()), strict=True)
+    known = zip(keys_of(table), map(digest_of, table.column("body").to_pylist()), strict=True)
     before, kept = table.column("_number").to_pylist(), table.column("_kept").to_pylist()
     return tuple(
         row if number is None or stays else None
         for row, number, stays in zip(known, before, kept, strict=True)
     )
-
-
-def _digest(body: bytes) -> bytes:
-    return blake2b(body, digest_size=16).digest()

@@ -13,7 +13,12 @@ from redelivery_spark.schema import SEGMENT
 if TYPE_CHECKING:
     from redelivery_spark.log.store import Store
 
-__all__ = ["empty", "read_table", "written"]
+__all__ = ["empty", "number_of", "read_table", "written"]
+
+
+def number_of(name: str) -> int:
+    """Return the number that a file of the log is called by."""
+    return int(name.rpartition("/")[2][:12])
 
 
 def empty() -> pa.Table:

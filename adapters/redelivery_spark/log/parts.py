@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery_spark.log.files import empty, read_table, written
+from redelivery_spark.log.files import empty, number_of, read_table, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,12 +31,12 @@ class Parts:
 
     def of(self, number: int) -> list[str]:
         """Return the files of a batch that are there, in order."""
-        return [name for name in self.store.names(FOLDER) if _number(name) == number]
+        return [name for name in self.store.names(FOLDER) if number_of(name) == number]
 
     def since(self, number: int) -> Iterator[str]:
         """Go through the files of all batches from this one on."""
         for name in self.store.names(FOLDER):
-            if _number(name) >= number:
+            if number_of(name) >= number:
                 yield name
 
     def publish(self, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
@@ -66,8 +66,4 @@ class Parts:
 
     def drop_before(self, number: int) -> None:
         """Remove the parts of all batches before this one."""
-        self.store.remove(name for name in self.store.names(FOLDER) if _number(name) < number)
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2][:12])
+        self.store.remove(name for name in self.store.names(FOLDER) if number_of(name) < number)

@@ -10,6 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redelivery_spark.log.files import number_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -57,10 +59,10 @@ class Records:
         Tasks that consume for themselves may have rows of one id, which only their counts tell apart.
         """
         names = self._store.names(VERDICTS)
-        batch = max((_batch(name) for name in names), default=-1)
+        batch = max((number_of(name) for name in names), default=-1)
         refused: dict[str, list[Refusal]] = {}
         for name in names if batch >= least else ():
-            for each, refusal in self._verdict(name).items() if _batch(name) == batch else ():
+            for each, refusal in self._verdict(name).items() if number_of(name) == batch else ():
                 refused.setdefault(each, []).append(refusal)
         return max(batch, least), names, refused
 
@@ -88,8 +90,3 @@ class Records:
     def _verdict(self, name: str) -> dict[str, Refusal]:
         told: dict[str, list[Any]] = json.loads(self._store.read(name) or b"{}")
         return {each: Refusal(*of) for each, of in told.items()}
-
-
-def _batch(name: str) -> int:
-    """Return the number that Spark has for the batch of a verdict."""
-    return int(name.rpartition("/")[2][:12])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from redelivery.errors import RedeliveryError
-from redelivery_spark.log.files import read_table, written
+from redelivery_spark.log.files import number_of, read_table, written
 from redelivery_spark.log.parts import Parts
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Segments:
         self._check = check
         self._found: list[int] | None = None  # only who owns the log writes any
         self._parts = Parts(store)
+        self._last: tuple[int, pa.Table] | None = None  # each is asked for several times, and never changes
 
     def name(self, number: int) -> str:
         """Return the file of a batch."""
@@ -39,7 +40,7 @@ class Segments:
     def numbers(self) -> list[int]:
         """Return which batches there are."""
         if self._found is None:
-            self._found = [int(name.rpartition("/")[2][:12]) for name in self.store.names(FOLDER)]
+            self._found = [number_of(name) for name in self.store.names(FOLDER)]
         return self._found
 
     @property
@@ -61,6 +62,7 @@ class Segments:
             return False
         self._check()  # again: this process may have stood still in between
         self._found = sorted({*self.numbers(), number})
+        self._last = number, rows
         return True
 
     def follow(self, settled: int, number: int, *, there: bool) -> bool:
@@ -120,7 +122,9 @@ class Segments:
         return pa.concat_tables([table.replace_schema_metadata(), *self._parts.read(number)])
 
     def _segment(self, number: int) -> pa.Table:
-        return read_table(self.store, self.name(number))
+        if self._last is None or self._last[0] != number:
+            self._last = number, read_table(self.store, self.name(number))
+        return self._last[1]
 
     def drop_settled(self, number: int) -> None:
         """Remove settled batches, but for the last few. Parts go last: attempts that come late look for the batch."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.ledger import Entry
 from redelivery.errors import RedeliveryError
-from redelivery_spark.log.files import read_table, written
+from redelivery_spark.log.files import number_of, read_table, written
 from redelivery_spark.log.store import taken
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class States:
         names = self._store.names(FOLDER)
         if not names:
             return None
-        self._number = _number(names[-1])
+        self._number = number_of(names[-1])
         try:
             told: dict[str, Any] = json.loads(self._store.read(names[-1]) or b"")
             del told["by"]
@@ -122,7 +122,7 @@ class States:
         # Nothing but what this writer has seen: a newer one may be writing its own by now.
         old = self._left | (set(self._tables.values()) - set(tables.values()))
         self._tables, self._left = tables, set()
-        self._store.remove(each for each in self._store.names(FOLDER) if _number(each) < self._number)
+        self._store.remove(each for each in self._store.names(FOLDER) if number_of(each) < self._number)
         self._store.remove(sorted(old))
 
     def check(self) -> None:
@@ -141,10 +141,6 @@ def buried_in(store: Store) -> set[Place]:
     while names and (content := store.read(names[-1])) is None:  # a newer one has taken its place
         names = store.names(FOLDER)
     return set() if content is None else {(number, row) for number, row, _ in json.loads(content)["buried"]}
-
-
-def _number(name: str) -> int:
-    return int(name.rpartition("/")[2][:12])
 
 
 def _written(state: State, tables: Mapping[int, str]) -> bytes:
