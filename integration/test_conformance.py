@@ -70,7 +70,7 @@ class TestArtemisOverStomp(OnBroker):
             duplicate_property="_AMQ_DUPL_ID",
             forward="confirmed",
             drops_second_copy=True,
-            own_ids=True,
+            marks=False,
             window_in_bytes=True,
             dead_letter_destination="queue://DLQ",
         ),
@@ -115,6 +115,7 @@ class TestArtemisOverAmqp(OnBroker):
         Capabilities(
             reschedule="atomic",
             broker="artemis",
+            marks=False,
             duplicate_property="_AMQ_DUPL_ID",
             poison_on_request=True,
             forward="atomic",

@@ -119,6 +119,7 @@ class Artemis(Profile):
         flow=True,
         release=True,
         counts=True,
+        marks=False,  # a dead client's link that ends by FIN, not by RST, counts nothing
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",

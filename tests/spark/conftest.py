@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 from tests.spark.query import Query
 
+from redelivery_memory import CAPABILITIES
 from redelivery_memory.stored import MemoryDelivery
 
 if TYPE_CHECKING:
@@ -42,3 +46,21 @@ def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
         MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.stored.broker_id))
     )
     monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))
+
+
+@contextmanager
+def no_marks() -> Iterator[None]:
+    """Let the broker be one that does not mark what it sends again, as Artemis."""
+    with (
+        patch("redelivery_memory.adapter.CAPABILITIES", replace(CAPABILITIES, marks=False)),
+        patch.object(MemoryDelivery, "redelivered", property(lambda _: False)),
+    ):
+        yield
+
+
+@pytest.fixture
+def unmarked(own_ids: None) -> Iterator[None]:
+    """Let the broker be such a one, and ids the producer's."""
+    del own_ids
+    with no_marks():
+        yield

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.spark.conftest import FAST
+from tests.spark.conftest import FAST, no_marks
 from tests.spark.query import Killed, KillsQuery, Query
 
 from redelivery.testing import ManualClock, MemoryBroker
@@ -132,6 +133,7 @@ def _identity(delivery: MemoryDelivery) -> str:
     ack=st.sampled_from(["wal", "commit", "shares"]),
     most=st.sampled_from([1, 4, 30]),
     evidence=st.booleans(),
+    marks=st.booleans(),
 )
 def test_nothing_is_lost_and_nothing_comes_twice(
     kinds: list[str],
@@ -141,6 +143,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
     most: int,
     *,
     evidence: bool,
+    marks: bool,
 ) -> None:
     """Over any sequence of failures, killers, deaths, cuts, refusals, late verdicts, and ids that are used again."""
     with (
@@ -148,6 +151,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(
         MemoryBroker(clock=ManualClock(auto_advance=True)) as broker,
         patch.object(MemoryDelivery, "identity", property(_identity)),
         patch.object(MemoryDelivery, "timestamp", property(lambda _: None)),
+        nullcontext() if marks else no_marks(),
     ):
         names = [f"{kind}-{number}" for number, kind in enumerate(kinds)]
         for name, identity in zip(names, ids, strict=False):

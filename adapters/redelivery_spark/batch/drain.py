@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,10 +13,10 @@ from redelivery.letters.letter import read_letter
 from redelivery.letters.reading import Reading
 from redelivery_spark.batch.browse import stored
 from redelivery_spark.batch.drained import DrainedQueue
-from redelivery_spark.rows import key_of, keys_of
+from redelivery_spark.batch.returned import Returned
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Iterator
 
     from redelivery.core.delivery import Delivery
     from redelivery.letters.channel import Taker
@@ -31,8 +30,10 @@ logger = logging.getLogger("redelivery.spark")
 ROWS = 2000  # in a segment, and unsettled at once
 BYTES = 32 << 20  # of bodies in it, but for one message
 COMPANY = 0.05  # seconds to wait for one more: a broker may hand out no more until these are accepted (Classic: 200)
-REMEMBERED = 5  # segments whose acceptance the broker may not have read
 LEFT = 1000  # messages that may be held here because they are not whole
+UNREAD = 2 * (
+    ROWS + LEFT
+)  # acceptances that the broker may not have read: it sends no further; twice, to be sure
 
 
 def drained(options: ReadOptions, queue: str) -> Iterator[pa.RecordBatch]:
@@ -61,7 +62,7 @@ class _Drain:
         """Segments with rows, once the drain has ended."""
         self._next = 0  # the segment to be published
         self._rows = 0
-        self._recent: deque[frozenset[Hashable]] = deque(maxlen=REMEMBERED)
+        self._returned = Returned(self.log, UNREAD)
         self._left = 0
 
     def carry_out(self) -> None:
@@ -83,7 +84,6 @@ class _Drain:
                 return True
             self._next = number + 1
             self._rows += rows.num_rows
-            self._recent.append(frozenset(keys_of(rows)))
         return False
 
     def _round(self) -> bool:
@@ -91,6 +91,7 @@ class _Drain:
         with self._reading.taker(
             self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT
         ) as taker:
+            self._returned.look(self._next)
             self._left = 0
             while seen := self._some(taker):
                 if not self._publish(seen):
@@ -107,7 +108,7 @@ class _Drain:
         assert self._options.most is not None, "a drain has a limit"
         most = min(ROWS, self._options.most - self._rows)
         seen: list[Seen] = []
-        size, asked = 0, False
+        size, asked, marks = 0, False, self._reading.capabilities.marks
         while len(seen) < most and size < BYTES:
             delivery = taker.take(None, COMPANY if seen else self._options.idle)
             if delivery is None:
@@ -116,7 +117,7 @@ class _Drain:
                 # Silence may be a broker that is slow: it has to answer for the queue, and then be silent again.
                 self._reading.ask(self._queue)
                 asked = True
-            elif self._is_copy(delivery):
+            elif self._returned.has(delivery, self._next, marks=marks):
                 taker.drop(delivery)
             elif (letter := read_letter(delivery, self._queue, empty_is_whole=self._vouched)).whole:
                 asked = False
@@ -137,17 +138,7 @@ class _Drain:
             return False
         self._next += 1
         self._rows += len(seen)
-        self._recent.append(frozenset(key_of(delivery) for delivery, _ in seen))
         return True
-
-    def _is_copy(self, delivery: Delivery) -> bool:
-        """Whether a segment has this message: its acceptance was lost with a connection, or with an attempt."""
-        if delivery.identity is None:
-            return False
-        if not delivery.redelivered and not self._reading.capabilities.own_ids:
-            return False
-        key = key_of(delivery)
-        return any(key in keys for keys in self._recent)
 
     def _leave(self, taker: Taker, delivery: Delivery) -> None:
         """Keep a message at the broker that no segment could hold all of."""

@@ -40,8 +40,7 @@ class Capabilities:
     message that must not come early, and must come (`arrival`) or need not be waited for (`held`); `certain`: not at
     all.
     `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
-    `own_ids`: a message's identity is the broker's own number of it: what comes with the same one is the same message,
-    whether it is marked as redelivered or not.
+    `marks`: what comes again after the end of a connection is marked as redelivered, all of it.
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -57,7 +56,7 @@ class Capabilities:
     window_in_bytes: bool = False
     release: bool = False
     counts: bool = False
-    own_ids: bool = False
+    marks: bool = True
     max_unacknowledged: int | None = None
     max_hold: float | None = None
     dead_letter_destination: str = "queue://DLQ"
