@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,15 +108,19 @@ def main(path: str) -> int:
     config: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     spark = session(config)
     starts: list[float] = []
+    queries: list[StreamingQuery] = []
 
     def started() -> StreamingQuery:
         starts.append(time.time())
-        return start(spark, config)
+        queries.append(start(spark, config))
+        return queries[-1]
 
-    query = redelivery_spark.run(started, max_restarts=config.get("restarts"))
-    for progress in query.recentProgress:
-        print(json.dumps({"batch": progress["batchId"], "rows": progress["numInputRows"]}))
-    print(json.dumps({"starts": len(starts)}), flush=True)
+    redelivery_spark.run(started, max_restarts=config.get("restarts"))
+    for progress in (each for query in queries for each in query.recentProgress):
+        began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        told = {"batch": progress["batchId"], "rows": progress["numInputRows"]}
+        print(json.dumps(told | {"began": began, "ended": began + progress["batchDuration"] / 1000}))
+    print(json.dumps({"starts": starts}), flush=True)
     spark.stop()
     return 0
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,13 +116,42 @@ class SparkRun:
         there = (name for name in self.out.rglob("*.parquet") if "_temporary" not in name.parts)
         return Counter(body for name in there for body in _column(name))
 
-    def attempts(self) -> dict[str, list[float]]:
-        """When each message that is not good was tried, on the wall's clock, by the delivery's number."""
+    def attempts(self) -> dict[str, list[tuple[float, float]]]:
+        """When each message that is not good was tried, on the wall's clock: first and last at each delivery's number.
+
+        A number is tried again where its batch was.
+        """
         lines = [line.split() for path in self.times.iterdir() for line in path.read_text().splitlines()]
-        found: dict[str, dict[int, float]] = {}
+        found: dict[str, dict[int, list[float]]] = {}
         for body, count, at in lines:
-            found.setdefault(body, {}).setdefault(int(count), float(at))
-        return {body: [at for _, at in sorted(counts.items())] for body, counts in found.items()}
+            found.setdefault(body, {}).setdefault(int(count), []).append(float(at))
+        return {
+            body: [(min(times), max(times)) for _, times in sorted(counts.items())]
+            for body, counts in found.items()
+        }
+
+    def waited(self) -> list[float]:
+        """How long each redelivery came after the attempt before it, in seconds."""
+        return [again[0] - last[1] for tries in self.attempts().values() for last, again in pairwise(tries)]
+
+    def late(self, delay: float) -> list[tuple[float, float]]:
+        """How late each redelivery was, after the end of its batch and the delay, and the longest batch meanwhile.
+
+        But for those in whose time the query was started again.
+        """
+        *batches, end = self.told()
+        found: list[tuple[float, float]] = []
+        for last, again in (pair for tries in self.attempts().values() for pair in pairwise(tries)):
+            if any(last[1] < start < again[0] for start in end["starts"]):
+                continue
+            settled = min(each["ended"] for each in batches if each["ended"] >= last[1])
+            meanwhile = [
+                each["ended"] - each["began"]
+                for each in batches
+                if each["ended"] > last[1] and each["began"] < again[0]
+            ]
+            found.append((again[0] - settled - delay, max(meanwhile)))
+        return found
 
     def _committed(self) -> Sequence[Path]:
         """The files of Spark's own sink that its log knows."""

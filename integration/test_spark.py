@@ -27,11 +27,13 @@ PAIRS = (
     if ALL
     else [("artemis", "stomp"), ("rabbitmq", "amqp")]
 )
+MAX_WAIT = 0.5  # seconds
 MESSAGES = 20_000 if ALL else 3_000
+DELAY = 0.5  # seconds
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,
-    "jms__redeliveryPolicy__initialRedeliveryDelay": 500,
-    "jms__redeliveryPolicy__redeliveryDelay": 500,
+    "jms__redeliveryPolicy__initialRedeliveryDelay": int(DELAY * 1000),
+    "jms__redeliveryPolicy__redeliveryDelay": int(DELAY * 1000),
     "redelivery__maximumDeferrals": 2,  # of the killer, once nothing else goes through
 }
 
@@ -56,18 +58,31 @@ def expected(sent: list[bytes]) -> Counter[str]:
 def test_each_message_ends_where_it_belongs(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
-    """Good and flaky ones are in the output once; all others are dead letters with their count and cause."""
+    """Good and flaky ones are in the output once; all others are dead letters with their count and cause.
+
+    No redelivery is early, and none later than the batch before it, and maxWait.
+    """
     broker = session.broker(peer[0])
     sent = bodies(MESSAGES)
     fill(broker, peer[1], unique_queue, sent)
     dead = f"{unique_queue}.dead"
     run = SparkRun(
         tmp_path, broker, peer[1], unique_queue,
-        options={"decode": "text", "maxMessagesPerTrigger": "5000"},
+        options={"decode": "text", "maxMessagesPerTrigger": "5000", "maxWait": str(int(MAX_WAIT * 1000))},
         uri={**POLICY, "redelivery__deadLetterDestination": dead},
     )  # fmt: skip
     run.run()
     assert run.bodies() == expected(sent)
+    waited, late = run.waited(), run.late(DELAY)
+    most = max(late, key=lambda each: each[0] - each[1])
+    print(
+        f"\n{'-'.join(peer)}: {MESSAGES} messages; {len(waited)} redeliveries, after {min(waited):.2f} s at least; of "
+        f"{len(late)} without a restart in between, the latest {most[0]:.2f} s late, beside a batch of {most[1]:.2f} s"
+    )
+    assert len(waited) >= 20
+    assert min(waited) >= DELAY
+    assert late
+    assert most[0] <= most[1] + MAX_WAIT
     letters = session.client(broker, peer[1]).drain(dead)
     found = Counter(
         (

@@ -56,7 +56,7 @@ def test_a_message_waits_while_nothing_else_happens(
     try:
         fill(broker, peer[1], unique_queue, [b"once-1-"])
         eventually(lambda: len(run.attempts().get("once-1-", [])) == 2, IDLE + 120, interval=1.0)
-        first, second = run.attempts()["once-1-"]
+        (first, _), (second, _) = run.attempts()["once-1-"]
         eventually(lambda: run.out.exists() and run.bodies() == {"once-1-": 1}, 60, interval=1.0)
         assert process.poll() is None
     finally:

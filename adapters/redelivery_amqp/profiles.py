@@ -119,7 +119,7 @@ class Artemis(Profile):
         flow=True,
         release=True,
         counts=True,
-        marks=False,  # a dead client's link that ends by FIN, not by RST, counts nothing
+        marks=False,  # of a link that ended by FIN, not by RST: none of 20
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",

@@ -120,7 +120,7 @@ class Artemis(Profile):
         forward="confirmed",
         drops_second_copy=True,
         duplicate_property="_AMQ_DUPL_ID",
-        marks=False,  # of what a dead connection held, 99 of 100 came unmarked
+        marks=False,  # of a link that ended by FIN, not by RST: 1 of 20
         window_in_bytes=True,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",

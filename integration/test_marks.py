@@ -1,0 +1,58 @@
+"""What a broker sends again after a consumer's link has ended: all of it, and marked where it is said to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.peers import PAIRS
+from integration.spark_run import fill
+from redelivery.letters.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.conftest import Session
+    from integration.proxy import LinkProxy
+
+HELD = 20
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["fin", "rst"])
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_copies_are_marked_as_the_profile_says(
+    session: Session,
+    pair: tuple[str, str],
+    unique_queue: str,
+    make_proxy: Callable[..., LinkProxy],
+    *,
+    reset: bool,
+) -> None:
+    """Messages that a link held come again; unmarked, after a FIN, on Artemis only."""
+    broker = session.broker(pair[0])
+    fill(broker, pair[1], unique_queue, [b"%d" % number for number in range(HELD)])
+    proxy = make_proxy(broker.ports[pair[1]])
+    with Reading(broker.uri(protocol=pair[1], port=proxy.port)) as first:
+        with first.consumer(unique_queue, credit=HELD) as consumer:
+            held = [consumer.receive(timeout=10) for _ in range(HELD)]
+            assert None not in held
+            proxy.refuse()
+            assert proxy.cut(reset=reset) == 1
+        marks = first.capabilities.marks
+    found: dict[bytes, bool] = {}
+    with (
+        Reading(broker.uri(protocol=pair[1])) as second,
+        second.consumer(unique_queue, credit=HELD) as consumer,
+    ):
+        while len(found) < HELD:
+            message = consumer.receive(timeout=30)
+            assert message is not None, f"{len(found)} have come again"
+            found[message.body] = message.redelivered
+            message.accept()
+    marked = sum(found.values())
+    print(f"\n{'-'.join(pair)} {'RST' if reset else 'FIN'}: {marked} of {HELD} marked")
+    if marks:
+        assert marked == HELD
+    elif not reset:
+        assert marked < HELD
