@@ -100,7 +100,8 @@ class Coordinator:
         if self._journal.state.emptied == number or not self._options.shares:
             return []
         count, most = self._journal.segments.shares(number)
-        return [Share(self._options, self.log, number, part, most) for part in range(count)]
+        most_bytes = max(1, self._options.most_bytes // max(1, count))
+        return [Share(self._options, self.log, number, part, most, most_bytes) for part in range(count)]
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
@@ -188,9 +189,9 @@ class Coordinator:
         fresh = self._fresh.take(most - len(due), left) if self._has_room() else []
         if not (due or fresh or (self._shared() and self._has_room())):
             return False
-        tasks = self._options.partitions if self._options.shares and self._has_room() else 0
-        share = max(1, (most - len(due) - len(fresh)) // tasks) if tasks else 0
-        return self._publish(number, due, fresh, (tasks, share))
+        room = most - len(due) - len(fresh) if self._options.shares and self._has_room() else 0
+        tasks = min(self._options.partitions, room)
+        return self._publish(number, due, fresh, (tasks, room // tasks if tasks else 0))
 
     def _shared(self) -> bool:
         """Whether tasks that consume for themselves have had messages lately, so that there may be more."""

@@ -65,9 +65,11 @@ class _Lists(Channel):
 class Intake(Connection):
     """A connection with one consumer. What was taken and not settled, the broker takes back at the end."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, batches: int = 2) -> None:
+        """`batches`: how many the broker may have sent messages for."""
         super().__init__(options.connection_uri())
         self._source = options
+        self._batches = batches
         self._lists: _Lists | None = None
         self._epoch: int = -1
         self._since = 0.0  # the connection that messages come over, and since when it is known
@@ -81,7 +83,7 @@ class Intake(Connection):
         destination = single(source.destination)
         ways = None
         # Where tasks consume, the driver does so to learn that there is something, and leaves it to them.
-        credit = TRICKLE if source.shares else min(2 * source.most_messages, MOST_PREFETCHED)
+        credit = TRICKLE if source.shares else min(self._batches * source.most_messages, MOST_PREFETCHED)
         if source.ack == "wal":
             # Nothing waits unacknowledged: the log holds it.
             settings = replace(settings, policies=RedeliveryPolicyMap())

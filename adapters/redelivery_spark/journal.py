@@ -169,7 +169,7 @@ class Journal:
         called: Sequence[str] = processed.column("message_id").to_pylist() if refused else ()
         table, running = self._table, self._running
         self.state.totals["accepted"] += table.num_rows
-        if table.num_rows > len(refused):
+        if table.num_rows > sum(name in refused for name in called):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
             self.isolation.succeeded(place for place in running if place in self._grouped)

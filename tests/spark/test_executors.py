@@ -43,7 +43,7 @@ def share(broker: MemoryBroker, tmp_path: Path) -> Share:
     for number in (1, 2):
         Segments(store, lambda: None).publish(number, empty())
     given = {"url": broker.uri, "destination": "orders", "walDir": str(tmp_path), "maxWait": "200"}
-    return Share(read_options(given), "log", 1, 0, 100)
+    return Share(read_options(given), "log", 1, 0, 100, 1 << 20)
 
 
 def put(broker: MemoryBroker, bodies: list[str]) -> None:

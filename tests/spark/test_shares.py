@@ -57,6 +57,20 @@ def test_each_message_comes_once(redelivery_broker: MemoryBroker, shared: Callab
     assert query.bodies()[-1] == "late"
 
 
+@pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": 3}, {"maxBytesPerTrigger": 300}])
+def test_tasks_share_the_limits_of_a_batch(
+    redelivery_broker: MemoryBroker, shared: Callable[..., Query], limit: dict[str, int]
+) -> None:
+    """However many tasks there are, a batch has no more messages than it may; in bytes, but for each task's last."""
+    names = [f"{n:0100}" for n in range(20)]
+    put(redelivery_broker, *names)
+    query = shared(partitions=4, **limit)
+    query.drain()
+    assert sorted(query.bodies()) == names
+    most = 3 if "maxMessagesPerTrigger" in limit else 1 + 4
+    assert max(len(rows) for rows in query.output.values()) <= most
+
+
 def test_nothing_to_do_is_no_batch(redelivery_broker: MemoryBroker, shared: Callable[..., Query]) -> None:
     """After the last messages there is one batch without any, and then none."""
     put(redelivery_broker, "a")

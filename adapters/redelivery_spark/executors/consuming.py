@@ -50,7 +50,8 @@ def rows_of_share(share: Share) -> pa.Table:
 
 def _fill(share: Share, parts: Parts, name: str) -> None:
     # A connection of its own: one that waited for the next task would hold messages that nobody asks for.
-    intake = Intake(replace(share.options, most_messages=share.most, consumers="driver"))
+    # And what it is sent beyond its share, it has to give back.
+    intake = Intake(replace(share.options, most_messages=share.most, consumers="driver"), batches=1)
     try:
         intake.begin()
         _Filling(share, intake, parts).carry_out(name)
@@ -107,10 +108,10 @@ class _Filling:
         share = self._share
         taken: list[Delivery] = []
         size, until = 0, self._intake.now() + max(share.options.wait, SHORTEST_WAIT)
-        while len(taken) < share.most and size < share.options.most_bytes:
+        while len(taken) < share.most and size < share.most_bytes:
             left = max(0.0, until - self._intake.now())
             patience = min(LULL, left) if taken else left
-            more = self._intake.take(share.most - len(taken), share.options.most_bytes - size, patience)
+            more = self._intake.take(share.most - len(taken), share.most_bytes - size, patience)
             if not more:
                 break
             taken += more

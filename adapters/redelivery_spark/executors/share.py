@@ -17,9 +17,9 @@ NOT_WHOLE = Cause.of("its body did not arrive whole, and executors keep no origi
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """At most `most` messages for part `part` of batch `number`. Picklable, and holds nothing secret.
+    """At most `most` messages for part `part` of batch `number`, of `most_bytes` together, but for the last one's.
 
-    Credentials are read where the connection is made.
+    Picklable, and holds nothing secret. Credentials are read where the connection is made.
     """
 
     options: SourceOptions
@@ -27,6 +27,7 @@ class Share:
     number: int
     part: int
     most: int
+    most_bytes: int
 
     @property
     def name(self) -> str:
