@@ -125,7 +125,7 @@ class Journal:
         """Take batch `number`, and all before it, for processed: Spark has committed them.
 
         Raises:
-            RedeliveryError: the log and the checkpoint do not belong together.
+            ConfigurationError: the log and the checkpoint do not belong together.
         """
         state = self.state
         pending = number + 1 if self.segments.exists(number + 1) else number
@@ -134,7 +134,8 @@ class Journal:
         if not self.segments.follow(state.settled, number, there=self._number == number or given_up):
             return
         # First the number, or what is written of the batch would be read as if it were still to be settled.
-        stale = bool(state.attempts) or state.emptied is not None
+        # The first one too: by it a checkpoint that begins anew is known not to be this log's.
+        stale = bool(state.attempts) or state.emptied is not None or not state.settled
         state.settled, state.attempts, state.emptied = number, 0, None
         if self._number == number:
             self._settle_rows(number, stale=stale)

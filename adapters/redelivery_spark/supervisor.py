@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
+
+from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,10 +39,12 @@ def run(start_query: Callable[[], StreamingQuery], *, max_restarts: int | None =
 
     Raises:
         StreamingQueryException: it failed once more than `max_restarts`, or in a way that another start does not mend.
+        ConfigurationError: the query tracks its progress asynchronously.
     """
     restarts, pause = 0, FIRST_PAUSE
     while True:
         query = start_query()
+        _refuse_asynchronous(query)
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
@@ -53,6 +57,24 @@ def run(start_query: Callable[[], StreamingQuery], *, max_restarts: int | None =
             _rest(pause)
         else:
             return query
+
+
+def _refuse_asynchronous(query: StreamingQuery) -> None:
+    """Stop a query whose checkpoint would lag behind the log: after a crash the one would be of no use to the other.
+
+    No source is told of it; by its class alone a query can be asked.
+    """
+    wrapped: Any = getattr(query, "_jsq", None)  # None: Spark Connect, or a test
+    try:
+        kind = str(wrapped.streamingQuery().getClass().getSimpleName())
+    except Exception:  # noqa: BLE001 - of Spark's own insides: without them the query runs, and a restart may be refused
+        return
+    if kind.startswith("AsyncProgressTracking"):
+        query.stop()
+        raise ConfigurationError(
+            "asyncProgressTrackingEnabled is not supported: after a crash the checkpoint would be older than walDir",
+            option="asyncProgressTrackingEnabled",
+        )
 
 
 def _rest(pause: float) -> None:

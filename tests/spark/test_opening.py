@@ -9,6 +9,7 @@ from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.opening import LogInUse
+from redelivery_spark.source import RedeliveryDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,3 +70,11 @@ def test_the_mark_of_a_failing_replay_is_gone_with_its_batch(
     query.die()
     rows = query.step()
     assert rows  # as it was: a crash without evidence
+
+
+def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told by `load()`, in one sentence."""
+    monkeypatch.setattr("os.access", lambda *_: False)
+    given = {"url": "memory://b", "destination": "orders", "waldir": str(tmp_path)}
+    with pytest.raises(ConfigurationError, match=f"walDir={tmp_path} cannot be written: Permission denied"):
+        RedeliveryDataSource(given).schema()

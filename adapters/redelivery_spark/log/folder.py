@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import uuid
@@ -36,6 +37,8 @@ class Folder:
         """Make the folder, and those in it. Raises OSError."""
         for each in ("", *folders):
             (Path(self.path) / each).mkdir(parents=True, exist_ok=True)
+        if not os.access(self.path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def lock(self) -> Callable[[], None] | None:
         """Take the lock of the log, and return what gives it back, as the process's end does; None: somebody has it."""

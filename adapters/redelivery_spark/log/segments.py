@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from redelivery.errors import RedeliveryError
+from redelivery.errors import ConfigurationError
 from redelivery_spark.log.files import number_of, read_table, written
 from redelivery_spark.log.parts import Parts
 
@@ -69,18 +69,21 @@ class Segments:
         """Return whether batch `number` is to be settled, of a log that has come to `settled`; `there`: it is known.
 
         Raises:
-            RedeliveryError: the log and the checkpoint do not belong together.
+            ConfigurationError: the log and the checkpoint do not belong together.
         """
         newest = self.newest
         if number < max(settled, newest - 1):
-            raise RedeliveryError(
-                f"the write-ahead log has come to batch {newest}, and the checkpoint only to {number}: "
-                "the checkpoint is older than the log, or another query's"
+            raise ConfigurationError(
+                f"walDir: the write-ahead log has come to batch {newest}, and the checkpoint only to {number}: "
+                "the checkpoint is older than the log, or another query's, or was written with "
+                "asyncProgressTrackingEnabled, which this source cannot follow",
+                option="walDir",
             )
         if number != settled and not there and not self.exists(number):
-            raise RedeliveryError(
-                f"the checkpoint has come to batch {number}, and the write-ahead log has none: the log is older than "
-                "the checkpoint, or another query's"
+            raise ConfigurationError(
+                f"walDir: the checkpoint has come to batch {number}, and the write-ahead log has none: the log is "
+                "older than the checkpoint, or another query's",
+                option="walDir",
             )
         return number != settled
 

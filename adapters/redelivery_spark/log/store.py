@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote, urlsplit
@@ -11,9 +12,9 @@ from redelivery_spark.log.folder import Folder
 from redelivery_spark.log.probe import why_not
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
-__all__ = ["LogTaken", "Store", "prepared", "store_at", "taken"]
+__all__ = ["LogTaken", "Store", "found", "prepared", "store_at", "taken"]
 
 
 class LogTaken(RedeliveryError):
@@ -87,17 +88,32 @@ def store_at(url: str) -> Store:
     return Objects(url)
 
 
-def prepared(url: str, *folders: str) -> Store:
-    """Return the store that `walDir` names, once it has shown that it can hold a log. Raises ConfigurationError."""
-    store = store_at(url)
+@contextmanager
+def _told(url: str) -> Generator[None]:
+    """Say in one sentence what a store says in as many words as it likes."""
     try:
-        store.prepare(*folders)
-        reason = why_not(store)
+        yield
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - each object store has its own
         said = getattr(error, "strerror", None) or str(error).split("\n", 1)[0][:200] or type(error).__name__
         raise ConfigurationError(f"walDir={url} cannot be written: {said}", option="walDir") from None
+
+
+def found(url: str) -> Store:
+    """Return the store that `walDir` names; a folder is made. No network I/O. Raises ConfigurationError."""
+    store = store_at(url)
+    with _told(url):
+        store.prepare()
+    return store
+
+
+def prepared(url: str, *folders: str) -> Store:
+    """Return the store that `walDir` names, once it has shown that it can hold a log. Raises ConfigurationError."""
+    store = store_at(url)
+    with _told(url):
+        store.prepare(*folders)
+        reason = why_not(store)
     if reason is not None:
         raise ConfigurationError(
             f"walDir={url} cannot hold a log: {reason}, so that attempts of one task would overwrite each other's "

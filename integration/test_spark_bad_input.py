@@ -1,0 +1,169 @@
+"""What a Spark user may get wrong: each is one clear sentence at `load()` or `start()`, and nothing is taken."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.need import need_spark
+
+need_spark()
+
+from pyspark.errors import PySparkException
+
+import redelivery_spark
+from integration.spark_run import fill
+from integration.spark_session import local_session
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from integration.brokers import Broker
+    from integration.conftest import Session
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """One session for all."""
+    with local_session() as session:
+        yield session
+
+
+@pytest.fixture
+def broker(session: Session) -> Broker:
+    """Artemis."""
+    return session.broker("artemis")
+
+
+def load(spark: SparkSession, broker: Broker, queue: str, folder: Path, **options: str) -> DataFrame:
+    """A stream, as one would begin with."""
+    given = {"url": broker.uri(protocol="stomp"), "destination": queue, "walDir": str(folder / "wal")}
+    reader = spark.readStream.format("redelivery")
+    for name, value in (given | options).items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+def start(df: DataFrame, folder: Path, name: str = "checkpoint", **options: str) -> StreamingQuery:
+    """A query over it that ends when all has been taken."""
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(folder / name))
+    for option, value in options.items():
+        writer = writer.option(option, value)
+    return writer.start() if options else writer.trigger(availableNow=True).start()
+
+
+def said(error: BaseException) -> str:
+    """The line of an error of Spark's that tells ours."""
+    lines = re.findall(r"redelivery[\w.]*\.(?:ConfigurationError|AdapterError|LogInUse): .+", str(error))
+    assert lines, str(error)[:3000]
+    print(f"\n{lines[-1]}")
+    return str(lines[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"walDir": "/proc/nowhere/wal"}, r"walDir.*/proc/nowhere/wal"),
+        ({"walDir": ""}, r"walDir"),
+        ({"destinaton": "x"}, r"destinaton.*destination"),
+        ({"maxWait": "soon"}, r"maxWait.*soon"),
+        ({"url": "stmop://localhost"}, r"stmop.*stomp"),
+    ],
+    ids=["a walDir that cannot be", "no walDir", "an unknown option", "no number", "an unknown scheme"],
+)
+def test_wrong_options_are_told_by_load(
+    spark: SparkSession,
+    broker: Broker,
+    unique_queue: str,
+    tmp_path: Path,
+    options: dict[str, str],
+    sentence: str,
+) -> None:
+    """Before anything is connected."""
+    with pytest.raises(PySparkException) as told:
+        load(spark, broker, unique_queue, tmp_path, **options)
+    assert re.search(sentence, said(told.value))
+
+
+def test_a_folder_that_cannot_be_written(
+    spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
+) -> None:
+    """A walDir that is a file is refused by `load()`."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(PySparkException) as told:
+        load(spark, broker, unique_queue, tmp_path, walDir=str(file))
+    assert re.search(r"walDir.*file", said(told.value))
+
+
+@pytest.mark.parametrize("login", ["no password", "the wrong one"])
+def test_wrong_credentials(
+    spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path, login: str
+) -> None:
+    """The broker's refusal ends the query at its start, and names neither user nor password."""
+    uri = broker.uri(protocol="stomp").partition("?")[0]
+    if login == "the wrong one":
+        uri += "?jms.userName=nobody&jms.password=hunter2"
+    query = start(load(spark, broker, unique_queue, tmp_path, url=uri), tmp_path)
+    with pytest.raises(PySparkException) as told:
+        query.awaitTermination(120)
+    text = said(told.value)
+    assert re.search(r"refused the log-in", text)
+    assert "hunter2" not in str(told.value)
+
+
+def test_a_log_and_a_checkpoint_that_do_not_belong_together(
+    spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
+) -> None:
+    """A new checkpoint with an old log, and an old one with a new log, end at the start, and lose nothing."""
+    fill(broker, "stomp", unique_queue, [b"%d" % n for n in range(5)])
+    start(load(spark, broker, unique_queue, tmp_path), tmp_path).awaitTermination(120)
+    fill(broker, "stomp", unique_queue, [b"%d" % n for n in range(5)])
+    for checkpoint, wal in (("another", "wal"), ("checkpoint", "other-wal")):
+        query = start(
+            load(spark, broker, unique_queue, tmp_path, walDir=str(tmp_path / wal)), tmp_path, checkpoint
+        )
+        with pytest.raises(PySparkException) as told:
+            query.awaitTermination(120)
+        assert re.search(r"walDir.*checkpoint|checkpoint.*walDir", said(told.value))
+    last = start(load(spark, broker, unique_queue, tmp_path), tmp_path)
+    last.awaitTermination(120)
+    assert sum(each["numInputRows"] for each in last.recentProgress) == 5
+
+
+def test_two_queries_on_one_log(
+    spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
+) -> None:
+    """The second one is refused; the first goes on."""
+    fill(broker, "stomp", unique_queue, [b"1"])
+    df = load(spark, broker, unique_queue, tmp_path)
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "first"))
+    first = writer.start()
+    try:
+        while not any(each["numInputRows"] for each in first.recentProgress):
+            assert first.exception() is None
+            first.awaitTermination(1)
+        second = start(load(spark, broker, unique_queue, tmp_path), tmp_path, "second")
+        with pytest.raises(PySparkException) as told:
+            second.awaitTermination(120)
+        assert re.search(r"walDir.*(in use|another)", said(told.value))
+        assert first.isActive
+    finally:
+        first.stop()
+
+
+def test_asynchronous_progress(
+    spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path
+) -> None:
+    """`run` refuses a query whose checkpoint would lag behind the log."""
+    df = load(spark, broker, unique_queue, tmp_path)
+    asked: dict[str, Any] = {"asyncProgressTrackingEnabled": "true"}
+    with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled is not supported"):
+        redelivery_spark.run(lambda: start(df, tmp_path, **asked))
