@@ -76,15 +76,21 @@ class Copies:
         """
         if not self._intake.may_be_known(delivery) or delivery.epoch != self._epoch:
             return None
-        if self._rows is None:
-            self._rows = self._looked_up(waiting)
-        found = self._rows.get(key_of(delivery))
-        for row in found or ():
+        found = self._expected(waiting).get(key_of(delivery), [])
+        for row in found:
             if self._may_come(row, delivery) and row.has(delivery.body):
-                assert found is not None
                 found.remove(row)
                 return row.place
         return None
+
+    def none(self, waiting: Iterable[LoggedDelivery]) -> bool:
+        """Whether this connection can bring none, so that none needs to be looked for. `waiting` as in `find`."""
+        return not self._expected(waiting)
+
+    def _expected(self, waiting: Iterable[LoggedDelivery]) -> Mapping[Hashable, list[_Row]]:
+        if self._rows is None:
+            self._rows = self._looked_up(waiting)
+        return self._rows
 
     def _may_come(self, row: _Row, delivery: Delivery) -> bool:
         if row.table is not None and not self._intake.commits and not self._intake.early(delivery):

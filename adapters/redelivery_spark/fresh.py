@@ -88,11 +88,13 @@ class Fresh:
         intake, journal = self._intake, self._journal
         if not any(intake.may_be_known(delivery) for delivery in taken):
             return taken
-        fresh: list[Delivery] = []
-        again: list[Delivery] = []
-        shared = Recent(journal.segments.store, journal.segments.newest) if self._options.shares else None
         waiting = {row.place: row for row in journal.waiting()}
         missing = [row for row in waiting.values() if row.original and row.place not in journal.originals]
+        shared = Recent(journal.segments.store, journal.segments.newest) if self._options.shares else None
+        if shared is None and journal.copies.none(missing):
+            return taken
+        fresh: list[Delivery] = []
+        again: list[Delivery] = []
         for delivery in taken:
             if shared is not None and intake.may_be_known(delivery) and shared.has(delivery):
                 again.append(delivery)

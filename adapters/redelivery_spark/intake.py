@@ -178,9 +178,8 @@ class Intake(Connection):
 
         It says so itself, but for Artemis: there a new connection is looked at for as long as copies may come over it.
         """
-        if delivery.identity is None:
-            return False
-        return delivery.redelivered or (not self.capabilities.marks and self.early(delivery))
+        again = delivery.redelivered or (not self.capabilities.marks and self.early(delivery))
+        return again and delivery.identity is not None
 
     def on_this_connection(self, delivery: Delivery) -> bool:
         """Whether a message can still be settled by its own handle."""
@@ -195,7 +194,10 @@ class Intake(Connection):
         """Take messages, as many as are here. Raises what stopped the consumer."""
         assert self._lists is not None, "begun"
         self._watch()
-        return self._lists.take_many(most, most_bytes, timeout)
+        taken = self._lists.take_many(most, most_bytes, timeout)
+        for delivery in taken:
+            delivery.read_ahead()  # a row has all of it
+        return taken
 
     @property
     def commits(self) -> bool:

@@ -91,6 +91,10 @@ class StompDelivery(Delivery):
             raw = self._raw = RawHeaders(self.head)
         return raw
 
+    def read_ahead(self) -> None:
+        """Read all headers: one by one, each is searched for."""
+        self.raw.read()
+
     def field(self, name: bytes) -> bytes:
         """Return one header as it stands on the wire, without reading the others; empty if it is missing.
 

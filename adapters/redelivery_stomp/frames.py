@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import ItemsView, Iterable, Iterator
 
 __all__ = ["MESSAGE", "Headers", "RawHeaders", "escape", "frame", "frame_end", "number", "read_headers"]
 
@@ -131,6 +131,10 @@ class Headers(RawHeaders, Mapping[str, str]):
     def get(self, name: str, default: Any = None) -> Any:
         value = None if name in self._hidden else RawHeaders.get(self, name)
         return default if value is None else value
+
+    def items(self) -> ItemsView[str, str]:
+        """Return all of them: the mixin's looks each one up."""
+        return self._all().items()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._all())

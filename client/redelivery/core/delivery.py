@@ -124,6 +124,9 @@ class Delivery:
 
     # What the adapter knows. All of it is lazy; none of it may raise.
 
+    def read_ahead(self) -> None:
+        """Learn that all of it will be asked for: to read it at once may cost less."""
+
     @property
     def key(self) -> Hashable | None:
         """Identity of the message over deliveries and connections, or None if the broker gives none."""
