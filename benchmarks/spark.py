@@ -3,9 +3,10 @@
     python -m benchmarks.spark [--broker artemis] [--protocol stomp] [--size 1000] [--messages 200000] [--rounds 3]
     python -m benchmarks.spark --latency 60 [--per-second 1000]
 
-Batches of 10,000 rows, `ack=wal`, `local[2]`, Spark's noop sink; consumed by the driver, and by executors. The plain
-consumer reads body and one property, and acknowledges each. Non-persistent messages, prefilled. Of Spark the time runs
-from the end of its first batch, in which it starts its workers. Prints the medians, and their ratios.
+Batches of 10,000 rows, `ack=wal`, `local[2]`, Spark's noop sink; consumed by the driver, and by one task or two of its
+executors (`--place`). The plain consumer reads body and one property, and acknowledges each. Non-persistent messages,
+prefilled. Of Spark the time runs from the end of its first batch, in which it starts its workers. Prints the medians,
+and their ratios.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from integration.brokers import BROKERS, Broker
 from benchmarks.fill import fill, send_times
 
 HERE = Path(__file__).parent
-PLACES = ("driver", "executors")
+PLACES = {"driver": ("driver", 2), "one-task": ("executors", 1), "two-tasks": ("executors", 2)}
 WARM_UP = 20.0  # seconds that are not counted: Spark starts workers, and compiles itself
 
 
@@ -77,13 +78,14 @@ def config_of(
     broker: Broker, arguments: argparse.Namespace, queue: str, place: str, folder: str
 ) -> dict[str, Any]:
     """Return what a query's process is told."""
+    consumers, partitions = PLACES[place]
     return {
         "url": broker.uri(protocol=arguments.protocol).partition("?")[0],  # executors get no credentials
         "queue": queue,
         "messages": arguments.messages,
         "folder": folder,
-        "consumers": place,
-        "partitions": arguments.partitions,
+        "consumers": consumers,
+        "partitions": partitions,
         "maxMessagesPerTrigger": 10_000,
     }
 
@@ -144,7 +146,6 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--place", choices=PLACES, action="append")
     parser.add_argument("--latency", type=float, default=0, help="seconds")
     parser.add_argument("--per-second", type=int, default=1000)
