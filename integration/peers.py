@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from integration.brokers import BROKERS, STOMP_BROKERS
-from integration.raw_amqp import RawAmqp
+from integration.raw_amqp import RawAmqp, proton
 from integration.raw_stomp import RawStomp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from integration.brokers import Broker
 
 # Every protocol of every broker that the library is made for.
@@ -47,3 +49,32 @@ def take(broker: Broker, protocol: str, queue: str, timeout: float = 5.0) -> byt
     body = found[0].body if found else None
     assert body is None or isinstance(body, bytes)
     return body
+
+
+def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> None:
+    """Send persistent messages, and see them confirmed."""
+    if protocol == "stomp":
+        with RawStomp(broker) as stomp:
+            for number, body in enumerate(bodies):
+                headers = {
+                    **broker.send_headers,
+                    "persistent": "true",
+                    "number": str(number),
+                    "redeliveryId": f"m{number}",
+                }
+                stomp.connection.send(broker.destination(queue), body, headers=headers)
+            stomp.send(f"{queue}.end", b"")  # its receipt comes behind all of them
+        return
+    with RawAmqp(broker, timeout=120) as amqp:
+        link, last = amqp.declare(queue).link, None
+        for number, body in enumerate(bodies):
+            message = proton.Message(
+                body=body, durable=True, id=f"m{number}", properties={"number": str(number)}
+            )
+            message.inferred = True
+            if link.credit <= 0:
+                amqp.connection.wait(lambda: link.credit > 0)
+            last = link.delivery(f"t{number}")
+            link.stream(message.encode())
+            link.advance()
+        amqp.connection.wait(lambda: last is None or last.remote_state)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 from integration.eventually import eventually
+from integration.spark_jvm import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +80,7 @@ class Cluster:
                 "SPARK_WORKER_DIR": str(self._folder / name),
                 "PYSPARK_PYTHON": sys.executable,
                 "PYTHONPATH": str(ROOT),
+                "SPARK_DAEMON_JAVA_OPTS": java_options(),
             },
             start_new_session=True,
             stdout=log,

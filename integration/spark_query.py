@@ -21,6 +21,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 import redelivery_spark
 from integration.spark_crash import Crashing
+from integration.spark_jvm import new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -33,20 +34,7 @@ FAILS = {"once": 1, "flaky": 2}  # attempts
 
 def session(config: dict[str, Any]) -> SparkSession:
     """Return a session of the master that is asked for."""
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.master(config.get("master", "local[2]")).config(
-        "spark.ui.enabled", "false"
-    )
-    settings = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.host": "127.0.0.1",
-        **config.get("spark", {}),
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    spark = new_session(config.get("master", "local[2]"), config["java"], **config.get("spark", {}))
     spark.dataSource.register(Crashing)
     return spark
 

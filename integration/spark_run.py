@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from integration.raw_amqp import RawAmqp, proton
-from integration.raw_stomp import RawStomp
+from integration.spark_jvm import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from integration.brokers import Broker
 
-__all__ = ["SparkRun", "fill"]
+__all__ = ["SparkRun"]
 
 ROOT = Path(__file__).parent.parent
 SIZE = 1000  # bytes of a body
@@ -62,6 +61,7 @@ class SparkRun:
             "out": str(self.out),
             "sink": self.sink,
             "options": self.options,
+            "java": java_options(),
             **self.more,
         }
 
@@ -163,32 +163,3 @@ class SparkRun:
 
 def _column(path: Path) -> list[str]:
     return [str(value) for value in pq.ParquetFile(path).read(columns=["body"]).column("body").to_pylist()]
-
-
-def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> None:
-    """Send persistent messages, and see them confirmed."""
-    if protocol == "stomp":
-        with RawStomp(broker) as stomp:
-            for number, body in enumerate(bodies):
-                headers = {
-                    **broker.send_headers,
-                    "persistent": "true",
-                    "number": str(number),
-                    "redeliveryId": f"m{number}",
-                }
-                stomp.connection.send(broker.destination(queue), body, headers=headers)
-            stomp.send(f"{queue}.end", b"")  # its receipt comes behind all of them
-        return
-    with RawAmqp(broker, timeout=120) as amqp:
-        link, last = amqp.declare(queue).link, None
-        for number, body in enumerate(bodies):
-            message = proton.Message(
-                body=body, durable=True, id=f"m{number}", properties={"number": str(number)}
-            )
-            message.inferred = True
-            if link.credit <= 0:
-                amqp.connection.wait(lambda: link.credit > 0)
-            last = link.delivery(f"t{number}")
-            link.stream(message.encode())
-            link.advance()
-        amqp.connection.wait(lambda: last is None or last.remote_state)

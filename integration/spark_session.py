@@ -26,18 +26,9 @@ __all__ = ["address", "credentials", "explained", "local_session"]
 @contextlib.contextmanager
 def local_session() -> Iterator[SparkSession]:
     """A session of two threads, and its end."""
-    from pyspark.sql import SparkSession
+    from integration.spark_jvm import new_session
 
-    builder = SparkSession.builder.master("local[2]").appName("redelivery")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-    }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
+    spark = new_session()
     try:
         yield spark
     finally:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.peers import PAIRS
-from integration.spark_run import fill
+from integration.peers import PAIRS, fill
 from redelivery.letters.reading import Reading
 
 if TYPE_CHECKING:

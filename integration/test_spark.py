@@ -12,8 +12,9 @@ from integration.need import need_spark
 
 need_spark()
 
+from integration.peers import fill
 from integration.spark_crash import POINTS
-from integration.spark_run import SIZE, SparkRun, fill
+from integration.spark_run import SIZE, SparkRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

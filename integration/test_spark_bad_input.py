@@ -14,7 +14,7 @@ need_spark()
 from pyspark.errors import PySparkException
 
 import redelivery_spark
-from integration.spark_run import fill
+from integration.peers import fill
 from integration.spark_session import local_session
 from redelivery.errors import ConfigurationError
 

@@ -13,7 +13,8 @@ from integration.need import need_spark
 need_spark()
 
 from integration.eventually import eventually
-from integration.spark_run import SIZE, SparkRun, fill
+from integration.peers import fill
+from integration.spark_run import SIZE, SparkRun
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,9 @@ from integration.need import need_spark
 need_spark()
 
 from integration.eventually import eventually
+from integration.peers import fill
 from integration.spark_cluster import Cluster, executors_of
-from integration.spark_run import LONGEST, SparkRun, fill
+from integration.spark_run import LONGEST, SparkRun
 from redelivery_spark.log.segments import FOLDER as SEGMENTS
 
 if TYPE_CHECKING:

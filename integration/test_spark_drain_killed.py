@@ -18,8 +18,7 @@ from integration.need import need_spark
 need_spark()
 
 from integration.killed_drain import drained
-from integration.peers import PAIRS
-from integration.spark_run import fill
+from integration.peers import PAIRS, fill
 from integration.spark_session import address, credentials
 
 if TYPE_CHECKING:

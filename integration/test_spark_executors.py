@@ -15,7 +15,8 @@ from integration.need import need_spark
 need_spark()
 
 from integration.eventually import eventually
-from integration.spark_run import SIZE, SparkRun, fill
+from integration.peers import fill
+from integration.spark_run import SIZE, SparkRun
 from integration.spark_session import address, credentials
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ import fsspec
 from moto.server import ThreadedMotoServer
 
 from integration.eventually import eventually
-from integration.spark_run import LONGEST, SparkRun, fill
+from integration.peers import fill
+from integration.spark_run import LONGEST, SparkRun
 from redelivery_spark.log.segments import FOLDER as SEGMENTS
 from redelivery_spark.log.store import Store, prepared
 
