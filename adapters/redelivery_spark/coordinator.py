@@ -34,6 +34,7 @@ __all__ = ["Coordinator", "Slice"]
 logger = logging.getLogger("redelivery.spark")
 Slice = tuple[str, int, int]
 """The file of a batch, and the rows of it that one task reads."""
+MOST_WAITING = 256 << 20  # bytes of the bodies that wait: they are in memory
 SHORTEST_WAIT = 0.05  # seconds of a turn that waits for the end of what is available
 
 
@@ -205,15 +206,18 @@ class Coordinator:
         """Whether fresh messages may be taken, which may fail and have to wait."""
         journal, most = self._journal, self._intake.most_parked
         parked = journal.redeliveries.engine.parked + journal.isolation.rows
-        if parked < most:
+        size = sum(len(row.body) for row in journal.waiting())
+        if parked < most and size < MOST_WAITING:
             self._full = False
         elif not self._full:
             self._full = True
             logger.warning(
-                "%d messages wait for a redelivery: nothing fresh is taken until there are fewer than %d "
-                "(redelivery.maxParked)",
+                "%d messages of %d bytes wait for a redelivery: nothing fresh is taken until there are fewer than %d "
+                "(redelivery.maxParked), of less than %d bytes",
                 parked,
+                size,
                 most,
+                MOST_WAITING,
             )
         return not self._full
 

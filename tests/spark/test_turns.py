@@ -217,6 +217,21 @@ def test_too_much_waits(
     assert caplog.text.count("nothing fresh is taken until there are fewer than 2") == 1
 
 
+def test_too_many_bytes_wait(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits is in memory, so large messages wait in smaller numbers."""
+    monkeypatch.setattr("redelivery_spark.coordinator.MOST_WAITING", 250)
+    query = make_query(uri=HOURS, maxMessagesPerTrigger=1)
+    for number in range(6):
+        redelivery_broker.send("orders", f"bad-{number}".ljust(100))
+    for _ in range(10):
+        query.step(fails_bad)
+    report = query.start().report()
+    assert report is not None
+    assert (report["full"], report["parked"]) == (True, 3)
+
+
 def test_suspects_take_turns_with_the_others(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
