@@ -35,6 +35,7 @@ Client = JavaClient | StompClient
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which looks for groups then
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have one process run all of Spark's tests, and in turn: each takes all the processors that there are."""
     for item in items:
