@@ -15,7 +15,7 @@ from redelivery_spark.executors.share import Share
 from redelivery_spark.fresh import Fresh
 from redelivery_spark.isolation import suspicious
 from redelivery_spark.log.files import empty
-from redelivery_spark.log.segments import sliced
+from redelivery_spark.log.segments import NO_SHARES, Shares, sliced
 from redelivery_spark.names import named
 from redelivery_spark.rows import batch_of, table_of
 from redelivery_spark.schema import SEGMENT
@@ -100,9 +100,9 @@ class Coordinator:
         """Return what tasks of a batch take from the broker themselves; to be asked after `slices`."""
         if self._journal.state.emptied == number or not self._options.shares:
             return []
-        count, most = self._journal.segments.shares(number)
-        most_bytes = max(1, self._options.most_bytes // max(1, count))
-        return [Share(self._options, self.log, number, part, most, most_bytes) for part in range(count)]
+        tasks, most, size = self._journal.segments.shares(number)
+        doubtful = self._journal.copies.batches
+        return [Share(self._options, self.log, number, part, most, size, doubtful) for part in range(tasks)]
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
@@ -191,8 +191,10 @@ class Coordinator:
         if not (due or fresh or (self._shared() and self._has_room())):
             return False
         room = most - len(due) - len(fresh) if self._options.shares and self._has_room() else 0
-        tasks = min(self._options.partitions, room)
-        return self._publish(number, due, fresh, (tasks, room // tasks if tasks else 0))
+        left -= sum(len(each.delivery.body) for each in fresh)
+        tasks = min(self._options.partitions, room, max(0, left))
+        shares = Shares(tasks, room // tasks, left // tasks) if tasks else NO_SHARES
+        return self._publish(number, due, fresh, shares)
 
     def _shared(self) -> bool:
         """Whether tasks that consume for themselves have had messages lately, so that there may be more."""
@@ -226,9 +228,9 @@ class Coordinator:
         number: int,
         known: Sequence[LoggedDelivery],
         fresh: Sequence[FreshMessage] = (),
-        shares: tuple[int, int] = (0, 0),
+        shares: Shares = NO_SHARES,
     ) -> bool:
-        """Write the batch; then the broker may let go of what is in it. `shares`: so many tasks take so much each."""
+        """Write the batch; then the broker may let go of what is in it. `shares`: what tasks take besides."""
         journal, intake, options = self._journal, self._intake, self._options
         deliveries = [each.delivery for each in fresh]
         stay = [intake.must_stay(delivery) for delivery in deliveries]

@@ -10,7 +10,7 @@ from redelivery_spark.log.segments import KEPT
 from redelivery_spark.rows import digest_of, key_of, keys_of, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     import pyarrow as pa
 
@@ -57,40 +57,40 @@ class Copies:
         self._buried = buried
         self._epoch: int | None = None
         self._since = 0.0  # time of day of that connection's first message
-        self._numbers: list[int] = []  # of the batches before it
-        self._rows: dict[Hashable, list[_Row]] | None = None
+        self.batches: tuple[int, ...] = ()
+        """The batches before it of which messages may come again."""
+        self._rows: dict[Hashable, list[_Row]] = {}
 
-    def look(self, wall: float) -> None:
-        """Look whether the connection is another one, before messages are taken."""
-        if self._intake.epoch != self._epoch:
-            self._epoch, self._since, self._rows = self._intake.epoch, wall, None
-            numbers = self._segments.numbers()
-            self._numbers = [each for each in numbers if each > numbers[-1] - KEPT]
-        elif self._numbers and self._intake.settled_down:
-            self._numbers, self._rows = [], None  # all that was acknowledged has been seen, or will not be
+    def look(self, wall: float, waiting: Callable[[], Iterable[LoggedDelivery]]) -> None:
+        """Look whether the connection is another one, before messages are taken.
 
-    def find(self, delivery: Delivery, waiting: Iterable[LoggedDelivery]) -> Place | None:
-        """Return the place of the row that a message is of, or None: it is new to the log.
-
-        `waiting`: rows whose messages are not acknowledged, and not here either.
+        `waiting` returns rows whose messages are not acknowledged, and not here either. They are read now: a copy may
+        come when its row is done with, and its batch is removed.
         """
+        if self._intake.epoch != self._epoch:
+            self._epoch, self._since = self._intake.epoch, wall
+            numbers = self._segments.numbers()
+            self.batches = tuple(each for each in numbers if each > numbers[-1] - KEPT)
+            self._rows = self._looked_up(waiting())
+        elif self.batches and self._intake.settled_down:
+            self.batches = ()  # all that was acknowledged has been seen, or will not be
+            self._rows = self._looked_up(waiting())
+
+    @property
+    def none(self) -> bool:
+        """Whether this connection can bring none, so that none needs to be looked for."""
+        return not self._rows
+
+    def find(self, delivery: Delivery) -> Place | None:
+        """Return the place of the row that a message is of, or None: it is new to the log."""
         if not self._intake.may_be_known(delivery) or delivery.epoch != self._epoch:
             return None
-        found = self._expected(waiting).get(key_of(delivery), [])
+        found = self._rows.get(key_of(delivery), [])
         for row in found:
             if self._may_come(row, delivery) and row.has(delivery.body):
                 found.remove(row)
                 return row.place
         return None
-
-    def none(self, waiting: Iterable[LoggedDelivery]) -> bool:
-        """Whether this connection can bring none, so that none needs to be looked for. `waiting` as in `find`."""
-        return not self._expected(waiting)
-
-    def _expected(self, waiting: Iterable[LoggedDelivery]) -> Mapping[Hashable, list[_Row]]:
-        if self._rows is None:
-            self._rows = self._looked_up(waiting)
-        return self._rows
 
     def _may_come(self, row: _Row, delivery: Delivery) -> bool:
         if row.table is not None and not self._intake.commits and not self._intake.early(delivery):
@@ -106,7 +106,7 @@ class Copies:
         for row in waiting:
             seen.add(row.place)
             rows[key_of(row)].append(_Row(row.place, digest=digest_of(row.body)))
-        for number in filter(self._segments.exists, self._numbers):  # else it has been dropped since
+        for number in filter(self._segments.exists, self.batches):
             table = self._segments.read(number)
             before = {at: place for place, at in places_of(table).items()}
             kept = table.column("_kept").to_pylist() if before else ()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redelivery_spark.intake import Intake
     from redelivery_spark.journal import Journal
     from redelivery_spark.options import SourceOptions
+    from redelivery_spark.rows import LoggedDelivery
 
 __all__ = ["Fresh", "FreshMessage"]
 
@@ -62,9 +63,9 @@ class Fresh:
         """Take what has come; return whether anything has."""
         clock, available = self._intake.clock, self.available
         copies = self._journal.copies
-        copies.look(clock.time())
+        copies.look(clock.time(), self._missing)
         taken = self._intake.take(room, self._options.most_bytes, patience)
-        copies.look(clock.time())
+        copies.look(clock.time(), self._missing)
         if available is not None:
             available.saw(taken, self._intake.age())
         fresh = self._unknown(taken) if taken else taken
@@ -83,15 +84,24 @@ class Fresh:
             most_bytes -= len(taken[-1].delivery.body)
         return taken
 
+    def _missing(self) -> list[LoggedDelivery]:
+        """Return the rows that wait whose messages the broker has, and this connection has not brought."""
+        journal = self._journal
+        return [row for row in journal.waiting() if row.original and row.place not in journal.originals]
+
+    def _of_tasks(self) -> Recent:
+        """Return what may come again of what tasks have taken; of what came here, `copies` know."""
+        journal = self._journal
+        return Recent(journal.segments.store, journal.state.log, journal.segments.newest, ())
+
     def _unknown(self, taken: Sequence[Delivery]) -> Sequence[Delivery]:
         """Sort out what the broker sends again although the log has it."""
         intake, journal = self._intake, self._journal
         if not any(intake.may_be_known(delivery) for delivery in taken):
             return taken
         waiting = {row.place: row for row in journal.waiting()}
-        missing = [row for row in waiting.values() if row.original and row.place not in journal.originals]
-        shared = Recent(journal.segments.store, journal.segments.newest) if self._options.shares else None
-        if shared is None and journal.copies.none(missing):
+        shared = self._of_tasks() if self._options.shares else None
+        if shared is None and journal.copies.none:
             return taken
         fresh: list[Delivery] = []
         again: list[Delivery] = []
@@ -99,7 +109,7 @@ class Fresh:
             if shared is not None and intake.may_be_known(delivery) and shared.has(delivery):
                 again.append(delivery)
                 continue
-            place = journal.copies.find(delivery, missing)
+            place = journal.copies.find(delivery)
             row = None if place is None else waiting.get(place)
             if place is None:
                 fresh.append(delivery)

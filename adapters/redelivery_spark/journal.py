@@ -89,7 +89,7 @@ class Journal:
         groups = [[places[at] for at in group] for group in state.groups]
         self.isolation = Isolation(groups, state.passed)
         in_groups = {place for group in groups for place in group}
-        if number > state.settled and number != state.emptied and self.segments.exists(number):
+        if number > state.settled and number != state.emptied and self.segments.opens(number):
             self._number, self._table = number, self.segments.read(number)
         pending = places_of(self._table)
         waiting: list[LoggedDelivery] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
@@ -70,7 +71,8 @@ def _refuse_asynchronous(query: StreamingQuery) -> None:
     except Exception:  # noqa: BLE001 - of Spark's own insides: without them the query runs, and a restart may be refused
         return
     if kind.startswith("AsyncProgressTracking"):
-        query.stop()
+        with suppress(Exception):  # of a query that does not end in time: what is wrong is said all the same
+            query.stop()
         raise ConfigurationError(
             "asyncProgressTrackingEnabled is not supported: after a crash the checkpoint would be older than walDir",
             option="asyncProgressTrackingEnabled",

@@ -8,6 +8,9 @@ import pytest
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
+from redelivery_spark.log.files import empty
+from redelivery_spark.log.folder import Folder
+from redelivery_spark.log.segments import FOLDER, Segments
 from redelivery_spark.opening import LogInUse
 from redelivery_spark.source import RedeliveryDataSource
 
@@ -78,3 +81,12 @@ def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: p
     given = {"url": "memory://b", "destination": "orders", "waldir": str(tmp_path)}
     with pytest.raises(ConfigurationError, match=f"walDir={tmp_path} cannot be written: Permission denied"):
         RedeliveryDataSource(given).schema()
+
+
+def test_a_listing_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that can be opened is there, whatever a listing shows: NFS is late with those."""
+    store = Folder(str(tmp_path))
+    store.prepare(FOLDER)
+    Segments(store, lambda: None).publish(1, empty())
+    monkeypatch.setattr(Folder, "names", lambda *_: [])
+    assert Segments(store, lambda: None).follow(0, 1, there=False)

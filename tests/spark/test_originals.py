@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.spark.conftest import AT_ONCE, FAST, HOURS
@@ -10,9 +11,12 @@ from tests.spark.query import Killed, Query, dead_bodies, fails_bad
 
 import redelivery
 from redelivery import RedeliveryError
+from redelivery_spark.intake import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.spark.query import Row
 
     from redelivery.testing import MemoryBroker
 
@@ -135,3 +139,52 @@ def test_a_cut_connection(redelivery_broker: MemoryBroker, make_query: Callable[
     query.drain(fails_bad)
     assert dead_bodies(redelivery_broker) == [b"bad-1"]
     assert redelivery_broker.depth("orders") == 0
+
+
+@pytest.mark.parametrize("ack", ["wal", "commit"])
+def test_copies_that_come_late(
+    redelivery_broker: MemoryBroker,
+    make_query: Callable[..., Query],
+    monkeypatch: pytest.MonkeyPatch,
+    ack: str,
+) -> None:
+    """A copy that comes when the batch of its row is removed, or its row is done with, is no second row."""
+    query = make_query(maxMessagesPerTrigger=2, ack=ack)
+    first, later = ["first-0", "first-1"], [f"later-{n}" for n in range(12)]
+    for each in first:
+        redelivery_broker.send("orders", each)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    if ack == "wal":
+        with monkeypatch.context() as patch:
+            patch.setattr(Intake, "settle", killed)
+            with pytest.raises(Killed):
+                query.step()
+    else:
+        query.step(waits_once)
+        query.step(waits_once)
+    query.die()
+    for each in later:
+        redelivery_broker.send("orders", each)
+    take, late = Intake.take, list[Any]()
+
+    def appended(self: Intake, most: int, most_bytes: int, timeout: float) -> list[Any]:
+        got = take(self, most + 2 - len(late), most_bytes, timeout)
+        late.extend(each for each in got if each.redelivered)
+        got = [each for each in got if not each.redelivered][:most]
+        if not got:
+            got, late[:] = late[:], []
+        return list(got)
+
+    monkeypatch.setattr(Intake, "take", appended)
+    query.drain(waits_once)
+    assert Counter(query.bodies()) == Counter(first + later)
+    assert redelivery_broker.depth("orders") == 0
+
+
+def waits_once(row: Row) -> None:
+    """Refuse the first delivery of the first messages."""
+    if row["body"].startswith(b"first") and row["delivery_count"] < 2:
+        raise ValueError

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.conftest import AT_ONCE
+from tests.spark.conftest import AT_ONCE, no_marks
 from tests.spark.query import Query, Row, dead_bodies, fails_bad
 
 from redelivery_memory.stored import MemoryDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from redelivery.testing import ManualClock, MemoryBroker
 
@@ -156,3 +159,37 @@ def test_a_message_that_is_marked_when_the_batches_before_are_gone(
     redelivery_broker.send("orders", "late", headers={"id": "late"})
     query.drain()
     assert query.bodies() == [*names, "late"]
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_equal_messages_of_tasks_are_all_rows(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], *, marks: bool
+) -> None:
+    """A producer that says the same under one id all the time is heard each time, whoever consumes."""
+    with nullcontext() if marks else no_marks():
+        query = make_query(consumers="executors", maxMessagesPerTrigger=4)
+        query.start()
+        for _ in range(30):
+            redelivery_broker.send("orders", "alive", headers={"id": "X"})
+        query.drain()
+        assert len(query.bodies()) == 30
+
+
+def test_a_log_that_is_begun_anew(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
+) -> None:
+    """What was in a log that was removed is in none."""
+    names = [f"reading-{n}" for n in range(6)]
+
+    def day(order: list[str]) -> list[str]:
+        for each in order:
+            redelivery_broker.send("orders", each, headers={"id": each})
+        query = make_query(consumers="executors", maxMessagesPerTrigger=4)
+        query.drain()
+        query.die()
+        assert redelivery_broker.depth("orders") == 0
+        return sorted(query.bodies())
+
+    assert day(names) == names
+    shutil.rmtree(tmp_path / "wal")
+    assert day(names[::-1]) == names

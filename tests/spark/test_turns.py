@@ -246,3 +246,17 @@ def test_suspects_take_turns_with_the_others(
         except KillsQuery:
             redelivery_broker.send("orders", f"good-{number}")
     assert len(query.bodies()) >= 2
+
+
+def test_bytes_that_are_due_are_no_task_s_to_take(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """Rows that come again, what the driver has, and what tasks take keep within the bytes of a batch together."""
+    query = make_query(consumers="executors", maxBytesPerTrigger=1000, maxMessagesPerTrigger=100)
+    for n in range(60):
+        redelivery_broker.send("orders", f"bad-{n:02}".ljust(100))
+    sizes = list[int]()
+    for _ in range(60):
+        sizes.append(sum(len(row["body"]) for row in query.step(fails_bad) or ()))
+        redelivery_clock.advance(0.5)
+    assert max(sizes) <= 1000 + 3 * 100  # a last one of each task, and of the driver

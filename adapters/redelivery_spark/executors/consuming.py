@@ -50,17 +50,20 @@ def rows_of_share(share: Share) -> pa.Table:
 
 def _fill(share: Share, parts: Parts, name: str) -> None:
     # A connection of its own: one that waited for the next task would hold messages that nobody asks for.
-    # And what it is sent beyond its share, it has to give back.
+    # What it is sent when it has accepted its share it has to give back, and that comes marked to another.
     intake = Intake(replace(share.options, most_messages=share.most, consumers="driver"), batches=1)
+    accepted = False
     try:
         intake.begin()
-        _Filling(share, intake, parts).carry_out(name)
+        accepted = _Filling(share, intake, parts).carry_out(name) and intake.connected
     except TransportError as error:
         # The driver's own connection waits for the broker, with patience; a task has none, and no batch dies of it.
         logger.warning("batch %d, part %d: no messages: %s", share.number, share.part, error)
         parts.publish(name, empty())
     finally:
         intake.close()
+    if accepted:  # the broker has said goodbye, after it had read all that was written before
+        parts.accepted(name)
 
 
 class _Filling:
@@ -70,12 +73,15 @@ class _Filling:
         self._share = share
         self._intake = intake
         self._parts = parts
-        self._recent = Recent(parts.store, share.number)
+        self._recent = Recent(parts.store, share.log, share.number, share.doubtful)
         self._fresh: list[FreshMessage] = []
         self._undecodable = 0
 
-    def carry_out(self, name: str) -> None:
-        """Take messages, publish, and accept what was published; what another attempt was faster with goes back."""
+    def carry_out(self, name: str) -> bool:
+        """Take messages, publish, and accept what was published; what another attempt was faster with goes back.
+
+        Return whether anything was accepted.
+        """
         taken = self._gathered()
         copies: list[Delivery] = []
         for delivery in taken:
@@ -88,8 +94,9 @@ class _Filling:
         published = self._parts.publish(name, pa.Table.from_batches([rows], SEGMENT), self._undecodable)
         if published and self._awaited():
             self._intake.settle([*fresh, *copies])
-        else:
-            self._intake.give_back(taken)
+            return True
+        self._intake.give_back(taken)
+        return False
 
     def _awaited(self) -> bool:
         """Whether anybody will read what was published: the batch is still in the log.

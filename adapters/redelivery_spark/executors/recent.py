@@ -1,7 +1,8 @@
-"""What the last batches have: of that the broker may send copies, if it has not read the acknowledgement."""
+"""What the broker may send again: of the last batches that whose acknowledgement it may not have read."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -13,57 +14,72 @@ from redelivery_spark.log.store import store_at
 from redelivery_spark.rows import digest_of, key_of, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Collection, Hashable
 
     from redelivery.core.delivery import Delivery
+    from redelivery_spark.log.state import Place
     from redelivery_spark.log.store import Store
 
 __all__ = ["Recent"]
 
 
 class Recent:
-    """The messages of the batches up to one, whoever has taken them. Read when it is first asked.
+    """The messages of the batches up to one that may come again, whoever has taken them; each of them once.
 
-    A dead letter is none of them: one that is put back may have the same identity, and is handled again.
+    They are those of parts whose task has not ended well, and of segments that were written over an earlier connection
+    of the driver (`doubtful`: their batches). What has been read of the others is never taken for theirs: producers
+    may use ids again. A dead letter is none of them: one that is put back may have the same identity, and is handled
+    again. Read when it is first asked.
     """
 
-    def __init__(self, store: Store, number: int) -> None:
+    def __init__(self, store: Store, log: str, number: int, doubtful: Collection[int]) -> None:
         self._store = store
+        self._log = log
         self._number = number
-        self._known: set[Hashable] | None = None
+        self._doubtful = doubtful
+        self._known: Counter[Hashable] | None = None
 
     def has(self, delivery: Delivery) -> bool:
         """Whether the log has this message: destination, id, time stamp and body are the same."""
         if self._known is None:
             self._known = self._found()
-        return (key_of(delivery), digest_of(delivery.body)) in self._known
+        if not self._known:
+            return False
+        known = (key_of(delivery), digest_of(delivery.body))
+        if self._known[known] <= 0:
+            return False
+        self._known[known] -= 1
+        return True
 
-    def _found(self) -> set[Hashable]:
-        known: set[Hashable] = set()
-        files = self._files()
-        buried = buried_in(self._store)
-        for number, names in files.items():
-            rows = (row for name in names for row in _rows(self._store.url, name))
-            known.update(row for at, row in enumerate(rows) if row is not None and (number, at) not in buried)
+    def _found(self) -> Counter[Hashable]:
+        known: Counter[Hashable] = Counter()
+        parts = Parts(self._store)
+        wanted = {segment_of(number) for number in self._doubtful} | parts.unaccepted(self._number - KEPT)
+        # What was published when its batch was gone already has been given back.
+        there = {number_of(name) for name in self._store.names(FOLDER)} if wanted else set[int]()
+        buried = buried_in(self._store) if wanted else set["Place"]()
+        for number in sorted({number_of(name) for name in wanted} & there):
+            begin = 0
+            for name in (segment_of(number), *parts.of(number)):
+                rows = _rows(self._store.url, self._log, name)
+                if name in wanted:
+                    here = ((number, at) for at in range(begin, begin + len(rows)))
+                    known.update(
+                        row
+                        for place, row in zip(here, rows, strict=True)
+                        if row is not None and place not in buried
+                    )
+                begin += len(rows)
         return known
-
-    def _files(self) -> dict[int, list[str]]:
-        """Return the files of each batch, in the order of its rows."""
-        least = self._number - KEPT
-        numbers = (number_of(name) for name in self._store.names(FOLDER))
-        files = {number: [segment_of(number)] for number in numbers if number >= least}
-        for name in Parts(self._store).since(least):
-            # What was published when its batch was gone already has been given back.
-            files.get(number_of(name), []).append(name)
-        return files
 
 
 @lru_cache(maxsize=64)
-def _rows(place: str, name: str) -> tuple[Hashable, ...]:
+def _rows(place: str, log: str, name: str) -> tuple[Hashable, ...]:
     """What the rows of a file are known by; None: the broker has let go of its message long since.
 
-    A file is published once, and never changes.
+    A file of a log is published once, and never changes; `log` tells it from that of a log that was removed.
     """
+    del log
     table = read_table(store_at(place), name)
     known = zip(keys_of(table), map(digest_of, table.column("body").to_pylist()), strict=True)
     before, kept = table.column("_number").to_pylist(), table.column("_kept").to_pylist()

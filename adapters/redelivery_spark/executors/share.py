@@ -19,6 +19,8 @@ NOT_WHOLE = Cause.of("its body did not arrive whole, and executors keep no origi
 class Share:
     """At most `most` messages for part `part` of batch `number`, of `most_bytes` together, but for the last one's.
 
+    `doubtful`: batches of whose segments the broker may send messages again.
+
     Picklable, and holds nothing secret. Credentials are read where the connection is made.
     """
 
@@ -28,6 +30,7 @@ class Share:
     part: int
     most: int
     most_bytes: int
+    doubtful: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 from redelivery_spark.log.files import empty, number_of, read_table, written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import pyarrow as pa
 
     from redelivery_spark.log.store import Store
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["FOLDER", "Parts"]
 
 FOLDER = "parts"
+ACCEPTED = ".accepted"
 UNDECODABLE = b"undecodable"
 
 
@@ -31,13 +30,19 @@ class Parts:
 
     def of(self, number: int) -> list[str]:
         """Return the files of a batch that are there, in order."""
-        return [name for name in self.store.names(FOLDER) if number_of(name) == number]
+        return [name for name in self._names() if number_of(name) == number]
 
-    def since(self, number: int) -> Iterator[str]:
-        """Go through the files of all batches from this one on."""
-        for name in self.store.names(FOLDER):
-            if number_of(name) >= number:
-                yield name
+    def accepted(self, name: str) -> None:
+        """Mark that the broker has read that the messages of a part are accepted: they do not come again."""
+        self.store.publish(name + ACCEPTED, b"", durable=False)
+
+    def unaccepted(self, least: int) -> set[str]:
+        """Return the files, of batches from this one on, whose messages may come again."""
+        there = set(self.store.names(FOLDER))
+        return {name for name in self._names() if number_of(name) >= least and name + ACCEPTED not in there}
+
+    def _names(self) -> list[str]:
+        return [name for name in self.store.names(FOLDER) if not name.endswith(ACCEPTED)]
 
     def publish(self, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         """Publish a part, durably; False: another attempt was first, and what that one took counts.

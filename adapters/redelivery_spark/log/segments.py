@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.log.files import number_of, read_table, written
 from redelivery_spark.log.parts import Parts
 
@@ -15,12 +15,23 @@ if TYPE_CHECKING:
 
     from redelivery_spark.log.store import Store
 
-__all__ = ["FOLDER", "KEPT", "Segments", "segment_of", "sliced"]
+__all__ = ["FOLDER", "KEPT", "NO_SHARES", "Segments", "Shares", "segment_of", "sliced"]
 
 FOLDER = "segments"
-SLICES, SHARES, SHARE = b"slices", b"shares", b"share"
+SLICES, SHARES, SHARE, SIZE = b"slices", b"shares", b"share", b"size"
 KEPT = 3
 """Settled segments that stay: a broker that did not read the last acknowledgements sends those messages again."""
+
+
+class Shares(NamedTuple):
+    """How many tasks consume for a batch, and how many messages, of how many bytes together, each takes at most."""
+
+    tasks: int
+    messages: int
+    size: int
+
+
+NO_SHARES = Shares(0, 0, 0)
 
 
 class Segments:
@@ -52,6 +63,17 @@ class Segments:
         """Whether this batch has been published."""
         return number in self.numbers()
 
+    def opens(self, number: int) -> bool:
+        """Whether this batch is there, also if a listing does not show it yet: NFS is late with those."""
+        if self.exists(number):
+            return True
+        try:
+            self._segment(number)
+        except RedeliveryError:
+            return False
+        self._found = sorted({*self.numbers(), number})
+        return True
+
     def publish(self, number: int, rows: pa.Table) -> bool:
         """Publish a batch, durably; False: it is there already, and what is there counts.
 
@@ -79,7 +101,7 @@ class Segments:
                 "asyncProgressTrackingEnabled, which this source cannot follow",
                 option="walDir",
             )
-        if number != settled and not there and not self.exists(number):
+        if number != settled and not there and not self.opens(number):
             raise ConfigurationError(
                 f"walDir: the checkpoint has come to batch {number}, and the write-ahead log has none: the log is "
                 "older than the checkpoint, or another query's",
@@ -94,10 +116,10 @@ class Segments:
         size = -(-table.num_rows // parts)
         return [(at, min(at + size, table.num_rows)) for at in range(0, table.num_rows, size or 1)]
 
-    def shares(self, number: int) -> tuple[int, int]:
-        """Return how many tasks consume for a batch, and how many messages each takes at most."""
+    def shares(self, number: int) -> Shares:
+        """Return what tasks take for a batch."""
         table = self._segment(number)
-        return _told(table, SHARES, 0), _told(table, SHARE, 0)
+        return Shares(_told(table, SHARES, 0), _told(table, SHARE, 0), _told(table, SIZE, 0))
 
     def own(self, number: int) -> int:
         """Return how many rows of a batch are in its segment."""
@@ -105,8 +127,8 @@ class Segments:
 
     def close(self, number: int) -> int | None:
         """Have no task take anything more for a batch; return how much was undecodable, None: no task was to."""
-        shares, _ = self.shares(number)
-        return self._parts.close(number, shares) if shares else None
+        tasks = self.shares(number).tasks
+        return self._parts.close(number, tasks) if tasks else None
 
     def taken(self, number: int) -> list[tuple[str, int, int]]:
         """Have no task take anything more for a batch; return what was taken: each part's file, and its rows."""
@@ -143,11 +165,11 @@ def segment_of(number: int) -> str:
     return f"{FOLDER}/{number:012d}.arrow"
 
 
-def sliced(rows: pa.Table, slices: int, shares: tuple[int, int] = (0, 0)) -> pa.Table:
-    """Return rows with the number of their slices; `shares`: how many tasks take how many messages each besides."""
+def sliced(rows: pa.Table, slices: int, shares: Shares = NO_SHARES) -> pa.Table:
+    """Return rows with the number of their slices, and of what tasks take besides."""
     told = {SLICES: str(slices)}
-    if shares[0]:
-        told |= {SHARES: str(shares[0]), SHARE: str(shares[1])}
+    if shares.tasks:
+        told |= {SHARES: str(shares.tasks), SHARE: str(shares.messages), SIZE: str(shares.size)}
     return rows.replace_schema_metadata(told)
 
 

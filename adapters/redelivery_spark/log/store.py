@@ -101,7 +101,7 @@ def _told(url: str) -> Generator[None]:
 
 
 def found(url: str) -> Store:
-    """Return the store that `walDir` names; a folder is made. No network I/O. Raises ConfigurationError."""
+    """Return the store that `walDir` names. Nothing is written, but a folder is made. Raises ConfigurationError."""
     store = store_at(url)
     with _told(url):
         store.prepare()
