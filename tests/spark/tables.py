@@ -58,3 +58,16 @@ def write(broker: MemoryBroker, given: Sequence[Row] | pa.Table, **options: obje
     writer = source(broker, **options).writer(from_arrow_schema(table.schema), False)
     shipped = cloudpickle.loads(pickled(writer))
     return int(shipped.write(iter(table.to_batches(max_chunksize=100))).messages)
+
+
+def bodies(found: list[Row]) -> list[str]:
+    """What the rows say."""
+    return [row["body"].decode() for row in found]
+
+
+def fill(broker: MemoryBroker, count: int, queue: str = "orders") -> list[str]:
+    """Send numbered messages."""
+    sent = [f"{queue}-{number}" for number in range(count)]
+    for body in sent:
+        broker.send(queue, body)
+    return sent

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.spark.query import Killed
-from tests.spark.tables import planned, read, rows
+from tests.spark.tables import bodies, fill, planned, read, rows
 
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
-from redelivery.letters.channel import Taker
 from redelivery.letters.letter import read_letter
 from redelivery.letters.reading import Reading
 from redelivery_spark.batch import drain as module
@@ -21,19 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery.testing import MemoryBroker
-
-
-def bodies(found: list[dict[str, Any]]) -> list[str]:
-    """What the rows say."""
-    return [row["body"].decode() for row in found]
-
-
-def fill(broker: MemoryBroker, count: int, queue: str = "orders") -> list[str]:
-    """Send numbered messages."""
-    sent = [f"{queue}-{number}" for number in range(count)]
-    for body in sent:
-        broker.send(queue, body)
-    return sent
 
 
 @pytest.fixture
@@ -146,74 +132,6 @@ def test_two_attempts_at_once(
     left = [message.body.decode() for message in redelivery_broker.messages("orders")]
     assert Counter(first) + Counter(left) == Counter(sent)
     assert len(left) <= 4
-
-
-def test_a_cut_in_the_middle(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was accepted on a connection that was lost comes again, and is known."""
-    monkeypatch.setattr(module, "ROWS", 4)
-    sent = fill(redelivery_broker, 10)
-    original = module._Drain._publish
-
-    def cutting(self: Any, seen: list[Any]) -> bool:
-        done = original(self, seen)
-        if self._next == 2:
-            redelivery_broker.cut()
-        return done
-
-    monkeypatch.setattr(module._Drain, "_publish", cutting)
-    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
-    assert redelivery_broker.depth("orders") == 0
-
-
-@pytest.mark.usefixtures("unmarked")
-def test_copies_that_are_not_marked(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A broker that marks no copies may send one of each unread acceptance; what is equal beyond that is a message."""
-    monkeypatch.setattr(module, "ROWS", 3)
-    for _ in range(4):
-        redelivery_broker.send("orders", "same", headers={"id": "X"})
-    original = DrainedQueue.publish
-
-    def dying(self: DrainedQueue, number: int, table: Any) -> bool:
-        original(self, number, table)
-        raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DrainedQueue, "publish", dying)
-        with pytest.raises(Killed):
-            read(redelivery_broker, **given)
-    assert redelivery_broker.depth("orders") == 4
-    assert bodies(read(redelivery_broker, **given)) == ["same"] * 4
-    assert redelivery_broker.depth("orders") == 0
-
-
-def test_copies_that_come_last(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A copy that comes after many segments of other messages is known: Classic appends what a dead link held."""
-    monkeypatch.setattr(module, "ROWS", 2)
-    sent = fill(redelivery_broker, 30)
-    original, taken = DrainedQueue.publish, Taker.take
-    late: list[Any] = []
-
-    def dying(self: DrainedQueue, number: int, table: Any) -> bool:
-        original(self, number, table)
-        raise Killed
-
-    def appended(self: Any, *arguments: Any) -> Any:
-        while (delivery := taken(self, *arguments)) is not None and delivery.redelivered and len(late) < 2:
-            late.append(delivery)
-        return delivery or (late.pop() if late else None)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DrainedQueue, "publish", dying)
-        with pytest.raises(Killed):
-            read(redelivery_broker, **given)
-    monkeypatch.setattr(Taker, "take", appended)
-    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
 
 
 def test_equal_messages_are_all_taken(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:

@@ -30,10 +30,7 @@ logger = logging.getLogger("redelivery.spark")
 ROWS = 2000  # in a segment, and unsettled at once
 BYTES = 32 << 20  # of bodies in it, but for one message
 COMPANY = 0.05  # seconds to wait for one more: a broker may hand out no more until these are accepted (Classic: 200)
-LEFT = 1000  # messages that may be held here because they are not whole
-UNREAD = 2 * (
-    ROWS + LEFT
-)  # acceptances that the broker may not have read: it sends no further; twice, to be sure
+LEFT = 1000  # messages that may be held here because they are not whole, or beyond the limit
 
 
 def drained(options: ReadOptions, queue: str) -> Iterator[pa.RecordBatch]:
@@ -62,7 +59,7 @@ class _Drain:
         """Segments with rows, once the drain has ended."""
         self._next = 0  # the segment to be published
         self._rows = 0
-        self._returned = Returned(self.log, UNREAD)
+        self._returned = Returned(self.log, self._reading.clock)
         self._left = 0
 
     def carry_out(self) -> None:
@@ -91,13 +88,15 @@ class _Drain:
         with self._reading.taker(
             self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT
         ) as taker:
-            self._returned.look(self._next)
+            self._returned.begin(taker.engine.epoch, self._next)
             self._left = 0
             while seen := self._some(taker):
                 if not self._publish(seen):
                     return self._caught_up()  # what is unsettled goes back with the taker
                 for delivery, _ in seen:
                     taker.drop(delivery)
+            if not self._missing:
+                self._have_accepted(taker)
             if self.log.end(self._next):
                 self.ended = self._next
                 return True
@@ -105,10 +104,9 @@ class _Drain:
 
     def _some(self, taker: Taker) -> list[Seen]:
         """Take what is to be in the next segment; nothing: the queue is empty, or enough has been taken."""
-        assert self._options.most is not None, "a drain has a limit"
-        most = min(ROWS, self._options.most - self._rows)
+        most = min(ROWS, self._missing)
         seen: list[Seen] = []
-        size, asked, marks = 0, False, self._reading.capabilities.marks
+        size, asked = 0, False
         while len(seen) < most and size < BYTES:
             delivery = taker.take(None, COMPANY if seen else self._options.idle)
             if delivery is None:
@@ -117,7 +115,8 @@ class _Drain:
                 # Silence may be a broker that is slow: it has to answer for the queue, and then be silent again.
                 self._reading.ask(self._queue)
                 asked = True
-            elif self._returned.has(delivery, self._next, marks=marks):
+            elif self._again(delivery, held=bool(seen)):
+                asked = False  # the broker is to have read this, too
                 taker.drop(delivery)
             elif (letter := read_letter(delivery, self._queue, empty_is_whole=self._vouched)).whole:
                 asked = False
@@ -126,6 +125,45 @@ class _Drain:
             else:
                 self._leave(taker, delivery)
         return seen
+
+    def _have_accepted(self, taker: Taker) -> None:
+        """Have the broker know that there is enough: accept what comes again, and hold all others until the end.
+
+        What a killed attempt took last is in the drain, and on the queue. It comes again before the queue is silent.
+        """
+        asked = False
+        while True:
+            self._returned.go_on(taker.engine.epoch, self._next)  # acceptances may be lost here, too
+            expected = self._returned.expected and taker.full is None
+            delivery = taker.take(None, self._options.idle) if expected else None
+            if delivery is None:
+                if asked:
+                    break
+                self._reading.ask(self._queue)  # so it has read the acceptances
+                asked = True
+                continue
+            asked = False
+            if self._again(delivery):
+                taker.drop(delivery)
+            else:
+                taker.keep(delivery)
+        if self._returned.expected and taker.full is not None:
+            logger.warning(
+                "%s: %s; messages that the drain has may still be on the queue behind them",
+                self._queue,
+                taker.full,
+            )
+
+    def _again(self, delivery: Delivery, *, held: bool = False) -> bool:
+        """Whether a message is in the drain, or was `held` here, to be in its next segment, on a lost connection."""
+        self._returned.go_on(delivery.epoch, self._next + held)
+        return self._returned.has(delivery, self._next, marks=self._reading.capabilities.marks)
+
+    @property
+    def _missing(self) -> int:
+        """How many messages may still be taken."""
+        assert self._options.most is not None, "a drain has a limit"
+        return self._options.most - self._rows
 
     @property
     def _vouched(self) -> bool:

@@ -2,62 +2,101 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from redelivery.core.recall import RETURN
 from redelivery_spark.rows import key_of, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     import pyarrow as pa
 
+    from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery_spark.batch.drained import DrainedQueue
 
 __all__ = ["Returned"]
 
+OPEN = 4  # segments that are kept open: copies come about in the order in which they were taken
+_SHIFT = 20  # bits for a row's number in its segment
+
 
 class Returned:
-    """The last rows of a drain when a connection began. Each message of them may come again over it, once.
+    """The rows that a drain had when a connection began. Each message of them may come again over it, once.
 
-    They may come after everything else: Classic gives back what a dead link held behind what it has paged in.
-    `unread`: of how many messages the broker may not have read the acceptance.
+    They may come after everything else: Classic gives back what a dead link held behind what it has paged in. And of
+    any age: what one attempt was sent for the second time may go back with it, and come to a third.
+
+    It learns the rows when the first message comes that may be a copy, and those of each segment once. For a drain may
+    have a million of them it keeps two integers of each, about 110 bytes, no id and no body: a hit is looked up.
     """
 
-    def __init__(self, log: DrainedQueue, unread: int) -> None:
+    def __init__(self, log: DrainedQueue, clock: Clock) -> None:
         self._log = log
-        self._unread = unread
-        self._epoch: int | None = None
-        self._tables: dict[int, pa.Table] = {}  # by segment; those of earlier connections may still come, too
-        self._rows: defaultdict[Hashable, list[tuple[pa.Table, int]]] = defaultdict(list)
+        self._clock = clock
+        self._epoch = 0
+        self._since = 0.0
+        self._segments = 0  # whose messages may come over this connection
+        self._known = 0  # segments that are in `_rows`
+        self._rows: dict[int, int | list[int]] = {}  # by the hash of their key
+        self._found: set[int] = set()  # rows of which a copy has come over this connection
+        self._open: dict[int, pa.Table] = {}  # the one that was used last is the last
 
-    def look(self, segments: int) -> None:
-        """Learn that there are so many segments, and that messages of the last ones may come from now on."""
-        rows = 0
-        for number in reversed(range(segments)):
-            table = self._tables.get(number)
-            if table is None:
-                table = self._tables[number] = self._log.read(number)
-            rows += table.num_rows
-            if rows >= self._unread:
-                break
-        self._rows.clear()
-        for table in self._tables.values():
-            for at, key in enumerate(keys_of(table)):
-                self._rows[key].append((table, at))
+    @property
+    def expected(self) -> bool:
+        """Whether a message may come that is in the drain."""
+        return self._segments > 0
 
-    def has(self, delivery: Delivery, segments: int, *, marks: bool) -> bool:
-        """Whether this message is in one of so many segments. `marks`: as in `Capabilities`."""
-        if delivery.epoch != self._epoch:
-            self._epoch = delivery.epoch
-            self.look(segments)
-        if delivery.identity is None or (marks and not delivery.redelivered):
+    def begin(self, epoch: int, segments: int) -> None:
+        """Learn that from now on, over this connection, messages of so many segments may come."""
+        self._epoch = epoch
+        self._since = self._clock.monotonic()
+        self._segments = segments
+        self._found.clear()
+
+    def go_on(self, epoch: int, segments: int) -> None:
+        """Begin if it is another connection."""
+        if epoch != self._epoch:
+            self.begin(epoch, segments)
+
+    def has(self, delivery: Delivery, published: int, *, marks: bool) -> bool:
+        """Whether this message is in the drain, of which so much is published. `marks`: as in `Capabilities`.
+
+        A broker that marks none sends copies soon after the connection began, if at all.
+        """
+        if not self._segments or delivery.identity is None:
             return False
-        rows = self._rows.get(key_of(delivery), [])
-        for row in rows:
-            table, at = row
-            if table.column("body")[at].as_py() == delivery.body:  # ids need not differ, and then bodies tell
-                rows.remove(row)
+        if not delivery.redelivered and (marks or self._clock.monotonic() - self._since >= RETURN):
+            return False
+        self._learn(min(self._segments, published))
+        key = key_of(delivery)
+        rows = self._rows.get(hash(key), ())
+        for row in (rows,) if isinstance(rows, int) else rows:
+            if row in self._found:
+                continue
+            at = self._table(row >> _SHIFT).slice(row & ((1 << _SHIFT) - 1), 1)
+            # Ids need not differ, and then bodies tell.
+            if keys_of(at)[0] == key and at.column("body")[0].as_py() == delivery.body:
+                self._found.add(row)
                 return True
         return False
+
+    def _learn(self, segments: int) -> None:
+        """Read the keys of the segments that are new here."""
+        for number in range(self._known, segments):
+            for at, key in enumerate(keys_of(self._log.read(number))):
+                row, hashed = number << _SHIFT | at, hash(key)
+                rows = self._rows.setdefault(hashed, row)
+                if isinstance(rows, list):
+                    rows.append(row)
+                elif rows != row:
+                    self._rows[hashed] = [rows, row]
+            self._known = number + 1
+
+    def _table(self, number: int) -> pa.Table:
+        table = self._open.pop(number, None)
+        if table is None:
+            table = self._log.read(number)
+            if len(self._open) >= OPEN:
+                del self._open[next(iter(self._open))]
+        self._open[number] = table
+        return table

@@ -103,11 +103,13 @@ class Reading(Connection):
     def ask(self, queue: str) -> None:
         """Have the broker answer for a queue: so it is not merely slow to hand out what is there.
 
-        A second consumer is begun and ended; what it is given goes back, to the first.
+        What was settled before it has read then, too. A second consumer is begun and ended; what it is given goes back,
+        to the first.
 
         Raises:
             TransportError: it does not answer.
         """
+        self._keeper.flush()  # settlements that wait for company
         with self.taker(queue, Redrive(""), credit=1, held=0):
             pass
 

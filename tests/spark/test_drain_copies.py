@@ -1,0 +1,286 @@
+"""`spark.read`, mode=drain: what the broker sends again is in the drain once, and leaves the queue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.query import Killed
+from tests.spark.tables import bodies, fill, read
+
+from redelivery.core.recall import RETURN
+from redelivery.letters.channel import Taker
+from redelivery.letters.reading import Reading
+from redelivery_memory.queues import Queue
+from redelivery_spark.batch import drain as module
+from redelivery_spark.batch.drained import DrainedQueue
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redelivery.testing import ManualClock, MemoryBroker
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, str]:
+    """The options of a drain."""
+    return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
+
+
+@pytest.fixture
+def back_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the broker put what comes back behind everything else, as Classic."""
+    monkeypatch.setattr(Queue, "put_back", Queue.put)
+
+
+def die_at(number: int, broker: MemoryBroker, **given: object) -> None:
+    """Let an attempt die when it has published this segment, before it accepts."""
+    original = DrainedQueue.publish
+
+    def dying(self: DrainedQueue, which: int, table: Any) -> bool:
+        done = original(self, which, table)
+        if which == number:
+            raise Killed
+        return done
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DrainedQueue, "publish", dying)
+        with pytest.raises(Killed):
+            read(broker, **given)
+
+
+def test_a_cut_in_the_middle(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was accepted on a connection that was lost comes again, and is known."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    original = module._Drain._publish
+
+    def cutting(self: Any, seen: list[Any]) -> bool:
+        done = original(self, seen)
+        if self._next == 2:
+            redelivery_broker.cut()
+        return done
+
+    monkeypatch.setattr(module._Drain, "_publish", cutting)
+    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
+    assert redelivery_broker.depth("orders") == 0
+
+
+@pytest.mark.usefixtures("unmarked")
+def test_copies_that_are_not_marked(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that marks no copies may send one of each unread acceptance; what is equal beyond that is a message."""
+    monkeypatch.setattr(module, "ROWS", 3)
+    for _ in range(4):
+        redelivery_broker.send("orders", "same", headers={"id": "X"})
+    die_at(0, redelivery_broker, **given)
+    assert redelivery_broker.depth("orders") == 4
+    assert bodies(read(redelivery_broker, **given)) == ["same"] * 4
+    assert redelivery_broker.depth("orders") == 0
+
+
+@pytest.mark.usefixtures("back_last")
+@pytest.mark.parametrize("deaths", [(0,), (0, 4), (0, 2, 5)], ids=len)
+def test_copies_that_come_last(
+    redelivery_broker: MemoryBroker,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    deaths: tuple[int, ...],
+) -> None:
+    """A copy that comes after many segments of other messages is known, also if one more attempt died meanwhile."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 30)
+    for number in deaths:
+        die_at(number, redelivery_broker, **given)
+    segments: dict[str, int] = {}  # how many there were when a copy came
+    taken, publish = Taker.take, DrainedQueue.publish
+    published = deaths[-1] + 1
+
+    def watched(self: Any, *arguments: Any) -> Any:
+        delivery = taken(self, *arguments)
+        if delivery is not None and delivery.redelivered:
+            segments[delivery.body.decode()] = published
+        return delivery
+
+    def counted(self: DrainedQueue, number: int, table: Any) -> bool:
+        nonlocal published
+        done = publish(self, number, table)
+        published += done
+        return done
+
+    monkeypatch.setattr(Taker, "take", watched)
+    monkeypatch.setattr(DrainedQueue, "publish", counted)
+    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
+    assert redelivery_broker.depth("orders") == 0
+    assert set(segments) >= set(sent[:4])
+    assert min(segments.values()) >= 7, "of 4 rows: behind all others"
+
+
+def test_copies_of_many_segments(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acceptances that the broker never had, of more segments than are kept open, are made again."""
+    monkeypatch.setattr(module, "ROWS", 2)
+    sent = fill(redelivery_broker, 20)
+    redelivery_broker.drop_accepts(9)
+    die_at(9, redelivery_broker, **given)
+    assert redelivery_broker.depth("orders") == 11
+    assert bodies(read(redelivery_broker, **given)) == sent
+    assert redelivery_broker.depth("orders") == 0
+
+
+@pytest.mark.parametrize("again", [1, 2])
+def test_a_death_at_the_limit(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    """What an attempt did not accept, because it died when it had enough, is not left on the queue."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    die_at(1, redelivery_broker, **given, maxMessages=6)
+    for _ in range(again):
+        assert bodies(read(redelivery_broker, **given, maxMessages=6)) == sent[:6]
+    assert redelivery_broker.depth("orders") == 4
+    assert bodies(read(redelivery_broker, **given, run="rest")) == sent[6:]
+
+
+@pytest.mark.usefixtures("unmarked")
+def test_a_cut_at_the_limit(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Acceptances that are lost with the connection when there is enough are made for what comes again."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    original = module._Drain._publish
+
+    def cutting(self: Any, seen: list[Any]) -> bool:
+        done = original(self, seen)
+        if self._next == 2:
+            redelivery_broker.cut()
+        return done
+
+    monkeypatch.setattr(module._Drain, "_publish", cutting)
+    assert bodies(read(redelivery_broker, **given, maxMessages=6)) == sent[:6]
+    assert redelivery_broker.depth("orders") == 4
+    assert bodies(read(redelivery_broker, **given, run="rest")) == sent[6:]
+
+
+def test_the_limit_ends_at_the_broker(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain says that it has ended when the broker has read the last acceptance, and answered."""
+    fill(redelivery_broker, 10)
+    told: list[object] = []
+    ask, end = Reading.ask, DrainedQueue.end
+
+    def asking(self: Reading, queue: str) -> None:
+        ask(self, queue)
+        told.append("answered")
+
+    def ending(self: DrainedQueue, number: int) -> bool:
+        told.append(redelivery_broker.depth("orders"))
+        return end(self, number)
+
+    monkeypatch.setattr(Reading, "ask", asking)
+    monkeypatch.setattr(DrainedQueue, "end", ending)
+    read(redelivery_broker, **given, maxMessages=6)
+    assert told == ["answered", 4]
+
+
+def test_no_more_is_held_than_fits(
+    redelivery_broker: MemoryBroker,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A drain that has enough looks for copies as far as it may hold what is before them, and says so."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    monkeypatch.setattr(module, "LEFT", 5)
+    sent = fill(redelivery_broker, 30)
+    die_at(1, redelivery_broker, **given, maxMessages=8)
+    assert bodies(read(redelivery_broker, **given, maxMessages=8)) == sent[:8]
+    assert "may still be on the queue" in caplog.text
+    assert redelivery_broker.depth("orders") == 22
+
+
+def test_a_copy_after_the_answer(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that comes when the queue was silent, and the broker had answered, is accepted; then it answers again."""
+    sent = fill(redelivery_broker, 2)
+    die_at(0, redelivery_broker, **given)
+    late: list[Any] = []
+    told: list[str] = []
+    taken, ask, drop = Taker.take, Reading.ask, Taker.drop
+
+    def held_back(self: Taker, *arguments: Any) -> Any:
+        while (delivery := taken(self, *arguments)) is not None:
+            late.append(delivery)
+        return late.pop() if late and "answered" in told else None
+
+    def asking(self: Reading, queue: str) -> None:
+        ask(self, queue)
+        told.append("answered")
+
+    def dropping(self: Taker, delivery: Any) -> bool:
+        told.append("accepted")
+        return drop(self, delivery)
+
+    monkeypatch.setattr(Taker, "take", held_back)
+    monkeypatch.setattr(Reading, "ask", asking)
+    monkeypatch.setattr(Taker, "drop", dropping)
+    assert bodies(read(redelivery_broker, **given)) == sent
+    assert told == ["answered", "accepted", "accepted", "answered"]
+
+
+@pytest.mark.usefixtures("unmarked")
+@pytest.mark.parametrize(("after", "count"), [(RETURN - 1, 1), (RETURN + 1, 2)])
+def test_what_is_like_a_copy(
+    redelivery_broker: MemoryBroker,
+    redelivery_clock: ManualClock,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    after: float,
+    count: int,
+) -> None:
+    """Without marks a message that is like one in the drain is a copy in a connection's first minute, and then none."""
+    monkeypatch.setattr(module, "ROWS", 1)
+    for name in ("same", "last", "next"):
+        redelivery_broker.send("orders", name, headers={"id": name})
+    die_at(1, redelivery_broker, **given)
+    original = DrainedQueue.publish
+
+    def waiting(self: DrainedQueue, number: int, table: Any) -> bool:
+        done = original(self, number, table)
+        if number == 2:
+            redelivery_clock.advance(after)
+            redelivery_broker.send("orders", "same", headers={"id": "same"})
+        return done
+
+    monkeypatch.setattr(DrainedQueue, "publish", waiting)
+    assert Counter(bodies(read(redelivery_broker, **given))) == {"same": count, "last": 1, "next": 1}
+    assert redelivery_broker.depth("orders") == 0
+
+
+@pytest.mark.usefixtures("unmarked", "back_last")
+def test_a_segment_of_two_connections(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken over a connection that was lost before it was published is known when it comes again."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    sent = fill(redelivery_broker, 10)
+    original, calls = Taker.take, 0
+
+    def cutting(self: Taker, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            redelivery_broker.cut()
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Taker, "take", cutting)
+    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
+    assert redelivery_broker.depth("orders") == 0
