@@ -97,6 +97,9 @@ class Intake(Connection):
         subscribe, engine = planned(
             next(self._numbers), destination, options, settings, self.capabilities, redrive=ways
         )
+        if source.shares or self._batches == 1:
+            # Nothing waits here: what else a window fixed at the beginning lets through is kept from the other tasks.
+            subscribe = replace(subscribe, window=credit)
         channel = _Lists(subscribe, engine, self._keeper, self._clock, settings.policies, self._observer)
         self._keeper.totals.add(channel)
         self._lists = channel
