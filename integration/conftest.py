@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,15 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["pytest_runtest_call", "pytest_runtest_protocol"]  # hooks, of integration/again.py
 
 Client = JavaClient | StompClient
-HERE = Path(__file__).parent
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist, which looks for groups then
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have one process run all of Spark's tests, and in turn: each takes all the processors that there are."""
-    for item in items:
-        if item.path.parent == HERE and item.path.name.startswith("test_spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 class Session:

