@@ -9,7 +9,7 @@ from integration.raw_amqp import RawAmqp, proton
 from integration.raw_stomp import RawStomp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from integration.brokers import Broker
 
@@ -52,25 +52,28 @@ def take(broker: Broker, protocol: str, queue: str, timeout: float = 5.0) -> byt
 
 
 def fill(broker: Broker, protocol: str, queue: str, bodies: Sequence[bytes]) -> None:
-    """Send persistent messages, and see them confirmed."""
+    """Send persistent messages with numbers, and ids `m0`, `m1`, …, and see them confirmed."""
+    numbered = [(body, f"m{number}", {"number": str(number)}) for number, body in enumerate(bodies)]
+    if protocol == "stomp":  # which has no id of a producer's
+        numbered = [(body, name, {**told, "redeliveryId": name}) for body, name, told in numbered]
+    pour(broker, protocol, queue, numbered)
+
+
+def pour(
+    broker: Broker, protocol: str, queue: str, messages: Iterable[tuple[bytes, str, Mapping[str, str]]]
+) -> None:
+    """Send persistent messages, each a body, an id (AMQP's only) and properties, and see them confirmed."""
     if protocol == "stomp":
         with RawStomp(broker) as stomp:
-            for number, body in enumerate(bodies):
-                headers = {
-                    **broker.send_headers,
-                    "persistent": "true",
-                    "number": str(number),
-                    "redeliveryId": f"m{number}",
-                }
+            for body, _, properties in messages:
+                headers = {**broker.send_headers, "persistent": "true", **properties}
                 stomp.connection.send(broker.destination(queue), body, headers=headers)
             stomp.send(f"{queue}.end", b"")  # its receipt comes behind all of them
         return
     with RawAmqp(broker, timeout=120) as amqp:
         link, last = amqp.declare(queue).link, None
-        for number, body in enumerate(bodies):
-            message = proton.Message(
-                body=body, durable=True, id=f"m{number}", properties={"number": str(number)}
-            )
+        for number, (body, name, properties) in enumerate(messages):
+            message = proton.Message(body=body, durable=True, id=name, properties=dict(properties))
             message.inferred = True
             if link.credit <= 0:
                 amqp.connection.wait(lambda: link.credit > 0)

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from integration.brokers.toolchain import cache_root, locked, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,8 +38,10 @@ def java_options() -> str:
     return f"{LIGHT} -XX:SharedArchiveFile={archive}" if archive.exists() else LIGHT
 
 
-def new_session(master: str = "local[2]", options: str | None = None, **settings: str) -> SparkSession:
-    """Start Spark in this process. `settings`: with `__` for the dots. `options`: of its JVMs."""
+def new_session(
+    master: str = "local[2]", options: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark in this process. `options`: of its JVMs; a test's by default."""
     from pyspark.sql import SparkSession
 
     options = java_options() if options is None else options
@@ -51,8 +53,8 @@ def new_session(master: str = "local[2]", options: str | None = None, **settings
         "spark.executor.extraJavaOptions": options,
     }
     builder = SparkSession.builder.master(master).appName("redelivery")
-    for name, value in (given | settings).items():
-        builder = builder.config(name.replace("__", "."), value)
+    for name, value in {**given, **(settings or {})}.items():
+        builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark

@@ -34,7 +34,7 @@ FAILS = {"once": 1, "flaky": 2}  # attempts
 
 def session(config: dict[str, Any]) -> SparkSession:
     """Return a session of the master that is asked for."""
-    spark = new_session(config.get("master", "local[2]"), config["java"], **config.get("spark", {}))
+    spark = new_session(config.get("master", "local[2]"), config["java"], config.get("spark"))
     spark.dataSource.register(Crashing)
     return spark
 

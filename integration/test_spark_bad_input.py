@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -51,12 +51,14 @@ def load(spark: SparkSession, broker: Broker, queue: str, folder: Path, **option
     return reader.load()
 
 
-def start(df: DataFrame, folder: Path, name: str = "checkpoint", **options: str) -> StreamingQuery:
-    """A query over it that ends when all has been taken."""
+def start(
+    df: DataFrame, folder: Path, name: str = "checkpoint", *, ends: bool = True, **options: str
+) -> StreamingQuery:
+    """A query over it; if it `ends`, when all has been taken."""
     writer = df.writeStream.format("noop").option("checkpointLocation", str(folder / name))
     for option, value in options.items():
         writer = writer.option(option, value)
-    return writer.start() if options else writer.trigger(availableNow=True).start()
+    return writer.trigger(availableNow=True).start() if ends else writer.start()
 
 
 def said(error: BaseException) -> str:
@@ -143,9 +145,7 @@ def test_two_queries_on_one_log(
 ) -> None:
     """The second one is refused; the first goes on."""
     fill(broker, "stomp", unique_queue, [b"1"])
-    df = load(spark, broker, unique_queue, tmp_path)
-    writer = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "first"))
-    first = writer.start()
+    first = start(load(spark, broker, unique_queue, tmp_path), tmp_path, "first", ends=False)
     try:
         while not any(each["numInputRows"] for each in first.recentProgress):
             assert first.exception() is None
@@ -164,6 +164,6 @@ def test_asynchronous_progress(
 ) -> None:
     """`run` refuses a query whose checkpoint would lag behind the log."""
     df = load(spark, broker, unique_queue, tmp_path)
-    asked: dict[str, Any] = {"asyncProgressTrackingEnabled": "true"}
+    asked = {"asyncProgressTrackingEnabled": "true"}
     with pytest.raises(ConfigurationError, match="asyncProgressTrackingEnabled is not supported"):
-        redelivery_spark.run(lambda: start(df, tmp_path, **asked))
+        redelivery_spark.run(lambda: start(df, tmp_path, ends=False, **asked))

@@ -187,10 +187,11 @@ class Coordinator:
         most_bytes = self._options.most_bytes
         due = self._journal.redeliveries.take(most, most_bytes)
         left = most_bytes - sum(len(row.body) for row in due)
-        fresh = self._fresh.take(most - len(due), left) if self._has_room() else []
-        if not (due or fresh or (self._shared() and self._has_room())):
+        has_room = self._has_room()
+        fresh = self._fresh.take(most - len(due), left) if has_room else []
+        if not (due or fresh or (has_room and self._shared())):
             return False
-        room = most - len(due) - len(fresh) if self._options.shares and self._has_room() else 0
+        room = most - len(due) - len(fresh) if has_room and self._options.shares else 0
         left -= sum(len(each.delivery.body) for each in fresh)
         tasks = min(self._options.partitions, room, max(0, left))
         shares = Shares(tasks, room // tasks, left // tasks) if tasks else NO_SHARES

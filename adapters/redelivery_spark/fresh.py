@@ -99,10 +99,10 @@ class Fresh:
         intake, journal = self._intake, self._journal
         if not any(intake.may_be_known(delivery) for delivery in taken):
             return taken
-        waiting = {row.place: row for row in journal.waiting()}
         shared = self._of_tasks() if self._options.shares else None
         if shared is None and journal.copies.none:
             return taken
+        waiting = {row.place: row for row in journal.waiting()}
         fresh: list[Delivery] = []
         again: list[Delivery] = []
         for delivery in taken:

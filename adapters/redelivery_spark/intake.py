@@ -65,11 +65,11 @@ class _Lists(Channel):
 class Intake(Connection):
     """A connection with one consumer. What was taken and not settled, the broker takes back at the end."""
 
-    def __init__(self, options: SourceOptions, *, batches: int = 2) -> None:
-        """`batches`: how many the broker may have sent messages for."""
+    def __init__(self, options: SourceOptions, *, share: bool = False) -> None:
+        """`share`: it is a task's, which takes what one batch may have, and ends."""
         super().__init__(options.connection_uri())
         self._source = options
-        self._batches = batches
+        self._share = share
         self._lists: _Lists | None = None
         self._epoch: int = -1
         self._since = 0.0  # the connection that messages come over, and since when it is known
@@ -83,7 +83,8 @@ class Intake(Connection):
         destination = single(source.destination)
         ways = None
         # Where tasks consume, the driver does so to learn that there is something, and leaves it to them.
-        credit = TRICKLE if source.shares else min(self._batches * source.most_messages, MOST_PREFETCHED)
+        batches = 1 if self._share else 2  # one is ahead
+        credit = TRICKLE if source.shares else min(batches * source.most_messages, MOST_PREFETCHED)
         if source.ack == "wal":
             # Nothing waits unacknowledged: the log holds it.
             settings = replace(settings, policies=RedeliveryPolicyMap())
@@ -97,7 +98,7 @@ class Intake(Connection):
         subscribe, engine = planned(
             next(self._numbers), destination, options, settings, self.capabilities, redrive=ways
         )
-        if source.shares or self._batches == 1:
+        if source.shares or self._share:
             # Nothing waits here: what else a window fixed at the beginning lets through is kept from the other tasks.
             subscribe = replace(subscribe, window=credit)
         channel = _Lists(subscribe, engine, self._keeper, self._clock, settings.policies, self._observer)

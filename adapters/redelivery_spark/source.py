@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from redelivery_spark.batch.columns import shown_schema
 from redelivery_spark.batch.options import read_batch_options
 from redelivery_spark.batch.reader import batch_reader
-from redelivery_spark.log.store import found as found_log
+from redelivery_spark.log.store import log_at
 from redelivery_spark.option_table import is_stream, named
 from redelivery_spark.options import read_options
 from redelivery_spark.places import marked
@@ -56,10 +56,10 @@ class RedeliveryDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns; a stream's first one tells where the log is, for `process` and `foreach_batch`."""
         if not is_stream(self._given):
-            shown: StructType = from_arrow_schema(shown_schema(read_batch_options(self._given)))
-            return shown
+            found: StructType = from_arrow_schema(shown_schema(read_batch_options(self._given)))
+            return found
         read = self._read
-        found_log(read.wal_dir)  # at `load()`, and not when the query has begun
+        log_at(read.wal_dir)  # at `load()`, and not when the query has begun
         names = columns_for(text=read.text, error=read.error)
         return marked(from_arrow_schema(pa.schema([SEGMENT.field(name) for name in names])), read.wal_dir)
 

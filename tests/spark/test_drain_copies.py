@@ -50,21 +50,26 @@ def die_at(number: int, broker: MemoryBroker, **given: object) -> None:
             read(broker, **given)
 
 
+def cut_after(segments: int, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the link cut when so many segments are published, before the last one's messages are accepted."""
+    original = module._Drain._publish
+
+    def cutting(self: Any, seen: list[Any]) -> bool:
+        done = original(self, seen)
+        if self._next == segments:
+            broker.cut()
+        return done
+
+    monkeypatch.setattr(module._Drain, "_publish", cutting)
+
+
 def test_a_cut_in_the_middle(
     redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was accepted on a connection that was lost comes again, and is known."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
-    original = module._Drain._publish
-
-    def cutting(self: Any, seen: list[Any]) -> bool:
-        done = original(self, seen)
-        if self._next == 2:
-            redelivery_broker.cut()
-        return done
-
-    monkeypatch.setattr(module._Drain, "_publish", cutting)
+    cut_after(2, redelivery_broker, monkeypatch)
     assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
     assert redelivery_broker.depth("orders") == 0
 
@@ -154,15 +159,7 @@ def test_a_cut_at_the_limit(
     """Acceptances that are lost with the connection when there is enough are made for what comes again."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
-    original = module._Drain._publish
-
-    def cutting(self: Any, seen: list[Any]) -> bool:
-        done = original(self, seen)
-        if self._next == 2:
-            redelivery_broker.cut()
-        return done
-
-    monkeypatch.setattr(module._Drain, "_publish", cutting)
+    cut_after(2, redelivery_broker, monkeypatch)
     assert bodies(read(redelivery_broker, **given, maxMessages=6)) == sent[:6]
     assert redelivery_broker.depth("orders") == 4
     assert bodies(read(redelivery_broker, **given, run="rest")) == sent[6:]

@@ -51,7 +51,7 @@ def rows_of_share(share: Share) -> pa.Table:
 def _fill(share: Share, parts: Parts, name: str) -> None:
     # A connection of its own: one that waited for the next task would hold messages that nobody asks for.
     # What it is sent when it has accepted its share it has to give back, and that comes marked to another.
-    intake = Intake(replace(share.options, most_messages=share.most, consumers="driver"), batches=1)
+    intake = Intake(replace(share.options, most_messages=share.most, consumers="driver"), share=True)
     accepted = False
     try:
         intake.begin()

@@ -30,7 +30,8 @@ class Parts:
 
     def of(self, number: int) -> list[str]:
         """Return the files of a batch that are there, in order."""
-        return [name for name in self._names() if number_of(name) == number]
+        names = self.store.names(FOLDER)
+        return [name for name in names if number_of(name) == number and not name.endswith(ACCEPTED)]
 
     def accepted(self, name: str) -> None:
         """Mark that the broker has read that the messages of a part are accepted: they do not come again."""
@@ -38,11 +39,9 @@ class Parts:
 
     def unaccepted(self, least: int) -> set[str]:
         """Return the files, of batches from this one on, whose messages may come again."""
-        there = set(self.store.names(FOLDER))
-        return {name for name in self._names() if number_of(name) >= least and name + ACCEPTED not in there}
-
-    def _names(self) -> list[str]:
-        return [name for name in self.store.names(FOLDER) if not name.endswith(ACCEPTED)]
+        names = set(self.store.names(FOLDER))
+        done = {name for name in names if name.endswith(ACCEPTED)}
+        return {name for name in names - done if number_of(name) >= least and name + ACCEPTED not in done}
 
     def publish(self, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         """Publish a part, durably; False: another attempt was first, and what that one took counts.

@@ -14,7 +14,7 @@ from redelivery_spark.log.probe import why_not
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-__all__ = ["LogTaken", "Store", "found", "prepared", "store_at", "taken"]
+__all__ = ["LogTaken", "Store", "log_at", "prepared", "store_at", "taken"]
 
 
 class LogTaken(RedeliveryError):
@@ -100,7 +100,7 @@ def _told(url: str) -> Generator[None]:
         raise ConfigurationError(f"walDir={url} cannot be written: {said}", option="walDir") from None
 
 
-def found(url: str) -> Store:
+def log_at(url: str) -> Store:
     """Return the store that `walDir` names. Nothing is written, but a folder is made. Raises ConfigurationError."""
     store = store_at(url)
     with _told(url):
