@@ -28,7 +28,11 @@ def test_copies_are_marked_as_the_profile_says(
     *,
     reset: bool,
 ) -> None:
-    """Messages that a link held come again; unmarked, after a FIN, on Artemis only."""
+    """Messages that a link held come again, all of them marked where the profile says so.
+
+    On Artemis a copy is marked by chance: mostly none after a FIN and all after an RST, which a FIN with bytes
+    still unread becomes.
+    """
     broker = session.broker(pair[0])
     fill(broker, pair[1], unique_queue, [b"%d" % number for number in range(HELD)])
     proxy = make_proxy(broker.ports[pair[1]])
@@ -53,5 +57,3 @@ def test_copies_are_marked_as_the_profile_says(
     print(f"\n{'-'.join(pair)} {'RST' if reset else 'FIN'}: {marked} of {HELD} marked")
     if marks:
         assert marked == HELD
-    elif not reset:
-        assert marked < HELD
