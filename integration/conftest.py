@@ -12,6 +12,7 @@ import pytest
 from integration.again import QUEUES, pytest_runtest_call, pytest_runtest_protocol
 from integration.brokers import (
     BROKERS,
+    LIGHT_JVM,
     STOMP_BROKERS,
     Broker,
     BrokerError,
@@ -111,7 +112,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let long work (downloads, starts) speak on stderr although pytest captures it."""
+    """Let long work (downloads, starts) speak on stderr although pytest captures it; have light brokers."""
     capture = config.pluginmanager.getplugin("capturemanager")
     plain = Progress.write
 
@@ -120,6 +121,7 @@ def pytest_configure(config: pytest.Config) -> None:
             plain(text)
 
     Progress.write = staticmethod(loud)
+    Broker.jvm = (*Broker.jvm, *LIGHT_JVM)
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from integration.brokers.toolchain import cache_root, locked, progress
+from integration.brokers.toolchain import LIGHT_JVM, cache_root, locked, progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["java_options", "new_session"]
 
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
+LIGHT = " ".join((*LIGHT_JVM, "-Xlog:disable"))
 LONGEST = 300.0  # seconds that the making of an archive may take
 
 

@@ -55,10 +55,14 @@ def test_a_message_waits_while_nothing_else_happens(
     )
     process = run.begin()
     try:
+        fill(broker, peer[1], unique_queue, [b"good-0-"])  # Spark's first batch takes long
+        eventually(lambda: run.out.exists() and run.bodies() == {"good-0-": 1}, 120, interval=1.0)
         fill(broker, peer[1], unique_queue, [b"once-1-"])
         eventually(lambda: len(run.attempts().get("once-1-", [])) == 2, IDLE + 120, interval=1.0)
         (first, _), (second, _) = run.attempts()["once-1-"]
-        eventually(lambda: run.out.exists() and run.bodies() == {"once-1-": 1}, 60, interval=1.0)
+        eventually(
+            lambda: run.out.exists() and run.bodies() == {"good-0-": 1, "once-1-": 1}, 60, interval=1.0
+        )
         assert process.poll() is None
     finally:
         os.killpg(process.pid, signal.SIGKILL)

@@ -8,10 +8,11 @@ from integration.brokers.base import Broker, free_ports
 from integration.brokers.brokerj import BrokerJ
 from integration.brokers.choice import containers_wanted, required
 from integration.brokers.rabbitmq import RabbitMQ
-from integration.brokers.toolchain import BrokerError, Progress
+from integration.brokers.toolchain import LIGHT_JVM, BrokerError, Progress
 
 __all__ = [
     "BROKERS",
+    "LIGHT_JVM",
     "STOMP_BROKERS",
     "ActiveMQ",
     "Artemis",

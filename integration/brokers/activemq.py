@@ -89,4 +89,4 @@ class ActiveMQ(Broker):
         jars = (f"{place.home}/*", f"{place.home}/lib/*", f"{place.home}/lib/optional/*")
         path = ":".join((f"{place.folder}/classes", *jars))
         settings = f"{place.folder}/broker.properties"
-        return ["java", "-Xmx512m", "-Dlog4j2.level=WARN", "-cp", path, "ClassicBroker", settings]
+        return ["java", *self.jvm, "-Dlog4j2.level=WARN", "-cp", path, "ClassicBroker", settings]

@@ -100,7 +100,7 @@ class Artemis(Broker):
 
     def environment(self, place: Place) -> dict[str, str]:
         """For `artemis create` and `artemis run`."""
-        return {"JAVA_ARGS": "-Xmx512m", "HAWTIO_ROLE": "amq"}
+        return {"JAVA_ARGS": " ".join(self.jvm), "HAWTIO_ROLE": "amq"}
 
 
 def _edits(place: Place) -> str:

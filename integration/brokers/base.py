@@ -62,6 +62,7 @@ class Broker(Running):
     link_capabilities: ClassVar[tuple[str, ...]] = ()  # what an AMQP link to a queue must ask for here
     durable_links: ClassVar[bool] = False  # whether an AMQP link must be durable to get a durable queue
     browsable: ClassVar[bool] = True  # whether a JMS client can look at messages and leave them there
+    jvm: ClassVar[tuple[str, ...]] = ("-Xmx512m",)  # options of a broker's JVM
     java_clients: ClassVar[tuple[str, ...]] = ()  # kinds of JavaClient that can talk to it; first = its own
 
     user = "tester"

@@ -66,7 +66,7 @@ class BrokerJ(Broker):
             "derby.stream.error.file": f"{place.folder}/derby.log",
             "qpid.max_message_size": str(self.largest),
         }
-        argv = ["java", "-Xmx512m", "-XX:MaxDirectMemorySize=256m", "-cp", f"{place.home}/lib/*"]
+        argv = ["java", *self.jvm, "-XX:MaxDirectMemorySize=256m", "-cp", f"{place.home}/lib/*"]
         argv += [f"-D{name}={value}" for name, value in properties.items()]
         argv += ["org.apache.qpid.server.Main", "-icp", f"{place.folder}/config.json"]
         return [*argv, "-sp", f"{place.folder}/broker.json"]

@@ -19,6 +19,8 @@ from xml.sax.saxutils import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# A JVM that compiles little and collects with one thread: a test's, which lives for minutes; not a measurement's.
+LIGHT_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JAVA_SOURCES = Path(__file__).resolve().parent.parent / "java"
 
 
