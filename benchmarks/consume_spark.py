@@ -1,4 +1,6 @@
-"""One round of the Spark source: a JSON file with url, queue, messages, folder, consumers, partitions. Prints JSON.
+"""One round of the Spark source: a JSON file with master, url, queue, messages, folder, consumers, partitions.
+
+Prints JSON.
 
 With `latency` seconds in the file, bodies are the times at which they were sent, and what is printed is how old each
 message was when a batch had its rows.
@@ -18,21 +20,13 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-from pyspark.sql import SparkSession
+from integration.spark_jvm import new_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 PATIENCE = 300.0
-
-
-def session() -> SparkSession:
-    """Return a session with two task slots."""
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
 
 
 def read(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
@@ -91,7 +85,7 @@ def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run one round."""
     config: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    spark = session()
+    spark = new_session(config["master"], options="")  # JVMs that compile all they can
     print(json.dumps((latency if config.get("latency") else rate)(spark, config)), flush=True)
     spark.stop()
 

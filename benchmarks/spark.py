@@ -3,10 +3,10 @@
     python -m benchmarks.spark [--broker artemis] [--protocol stomp] [--size 1000] [--messages 200000] [--rounds 3]
     python -m benchmarks.spark --latency 60 [--per-second 1000]
 
-Batches of 10,000 rows, `ack=wal`, `local[2]`, Spark's noop sink; consumed by the driver, and by one task or two of its
-executors (`--place`). The plain consumer reads body and one property, and acknowledges each. Non-persistent messages,
-prefilled. Of Spark the time runs from the end of its first batch, in which it starts its workers. Prints the medians,
-and their ratios.
+Batches of 10,000 rows, `ack=wal`, Spark's noop sink. Consumed by the driver, and by one task or two, in `local[2]`; and
+by a task on each worker of a standalone cluster, one or two, with one core each (`--place`). The plain consumer reads
+body and one property, and acknowledges each. Non-persistent messages, prefilled. Of Spark the time runs from the end of
+its first batch, in which it starts its workers. Prints the medians, and their ratios.
 """
 
 from __future__ import annotations
@@ -19,15 +19,26 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from integration.brokers import BROKERS, Broker
+from integration.spark_cluster import Cluster
 
 from benchmarks.fill import fill, send_times
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 HERE = Path(__file__).parent
-PLACES = {"driver": ("driver", 2), "one-task": ("executors", 1), "two-tasks": ("executors", 2)}
+PLACES = {
+    "driver": ("driver", 2),
+    "one-task": ("executors", 1),
+    "two-tasks": ("executors", 2),
+    "one-worker": ("executors", 1),
+    "two-workers": ("executors", 2),
+}
 WARM_UP = 20.0  # seconds that are not counted: Spark starts workers, and compiles itself
 
 
@@ -54,15 +65,23 @@ def start(broker: Broker, config: dict[str, Any]) -> subprocess.Popen[str]:
     path = Path(config["folder"]) / "config.json"
     path.write_text(json.dumps(config), encoding="utf-8")
     argv = [sys.executable, "-m", "benchmarks.consume_spark", str(path)]
-    login = {"REDELIVERY_USER": broker.user, "REDELIVERY_PASSWORD": broker.password}
     return subprocess.Popen(
         argv,
         cwd=HERE.parent,
-        env={**os.environ, **login},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def master(place: str, folder: str) -> Iterator[str]:
+    """Yield where a query runs: a cluster of its own, or its process."""
+    if not place.endswith(("worker", "workers")):
+        yield "local[2]"
+        return
+    with Cluster(Path(folder), PLACES[place][1]) as cluster:
+        yield cluster.url
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -75,11 +94,12 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def config_of(
-    broker: Broker, arguments: argparse.Namespace, queue: str, place: str, folder: str
+    broker: Broker, arguments: argparse.Namespace, queue: str, place: str, folder: str, url: str
 ) -> dict[str, Any]:
     """Return what a query's process is told."""
     consumers, partitions = PLACES[place]
     return {
+        "master": url,
         "url": broker.uri(protocol=arguments.protocol).partition("?")[0],  # executors get no credentials
         "queue": queue,
         "messages": arguments.messages,
@@ -100,8 +120,8 @@ def rates(broker: Broker, arguments: argparse.Namespace) -> None:
             if variant == "plain":
                 each.append(plain(broker, arguments.protocol, queue, arguments.messages, arguments.size))
             else:
-                with tempfile.TemporaryDirectory() as folder:
-                    config = config_of(broker, arguments, queue, variant, folder)
+                with tempfile.TemporaryDirectory() as folder, master(variant, folder) as url:
+                    config = config_of(broker, arguments, queue, variant, folder, url)
                     each.append(result(start(broker, config))["rate"])
             print(f"  round {turn} {variant:10} {each[-1]:9,.0f}/s", file=sys.stderr)
     name = f"{broker.name} {arguments.protocol} {arguments.size} B"
@@ -116,8 +136,8 @@ def latencies(broker: Broker, arguments: argparse.Namespace) -> None:
     """Print ages."""
     for place in arguments.place:
         queue = f"spark.latency.{place}"
-        with tempfile.TemporaryDirectory() as folder:
-            config = config_of(broker, arguments, queue, place, folder)
+        with tempfile.TemporaryDirectory() as folder, master(place, folder) as url:
+            config = config_of(broker, arguments, queue, place, folder, url)
             config |= {"latency": arguments.latency, "warm_up": WARM_UP}
             process = start(broker, config)
             ended = threading.Event()
@@ -152,6 +172,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.place = arguments.place or list(PLACES)
     with BROKERS[arguments.broker]() as broker:
+        os.environ |= {"REDELIVERY_USER": broker.user, "REDELIVERY_PASSWORD": broker.password}  # workers' too
         (latencies if arguments.latency else rates)(broker, arguments)
 
 

@@ -1,4 +1,4 @@
-"""A standalone cluster out of the pip package, for tests: a master, two workers with one core each, all on loopback."""
+"""A standalone cluster out of the pip package, for tests: a master, workers with one core each, all on loopback."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ STARTS = 180.0  # seconds for a JVM on a busy machine
 class Cluster:
     """`url` is what `master` takes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, workers: int = 2) -> None:
         self._folder = folder
+        self._count = workers
         self._stack = ExitStack()
         port, self._page = _free_port(), _free_port()
         self.url = f"spark://127.0.0.1:{port}"
@@ -54,12 +55,12 @@ class Cluster:
             self._stack = stack
             self._begin("master", *self._master)
             eventually(self._workers_told, STARTS, interval=0.5)
-            for number in range(2):
+            for number in range(self._count):
                 self._begin(
                     f"worker{number}", "worker.Worker", "--host", "127.0.0.1", "-c", "1", "-m", "1g",
                     "--webui-port", "0", self.url,
                 )  # fmt: skip
-            eventually(lambda: self._workers() == 2, STARTS, interval=0.5)
+            eventually(lambda: self._workers() == self._count, STARTS, interval=0.5)
             self._stack = stack.pop_all()
         return self
 
