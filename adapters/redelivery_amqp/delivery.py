@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_letter import COPY
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
 from redelivery_amqp.decoding import decoded, fields_of, rewritten, typed
-from redelivery_amqp.values import plain, text_of
+from redelivery_amqp.values import plain, text_of, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
+    from datetime import datetime
 
     import proton
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AmqpDelivery"]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TEXTS = (0xA1, 0xB1)
 _BINARIES = (0xA0, 0xB0)
+_SMALL = 2048  # bytes of a message that may stay when its body is let go of
 # Fields of the header and properties sections (AMQP 1.0 part 3, 3.2.1 and 3.2.4).
 DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
 (
@@ -86,6 +86,12 @@ class AmqpDelivery(Delivery):
             elif code == codec.SEQUENCE:
                 return self.raw[begin:end]
         return b"".join(data)
+
+    def let_go(self) -> None:
+        self.body = b""
+        if len(self.raw) > _SMALL and self.places and self.places[-1][0] == codec.DATA:
+            self.places = [each for each in self.places if each[0] not in codec.BODIES]
+            self.raw = self.raw[: self.places[-1][2]] if self.places else b""
 
     # Sections.
 
@@ -270,13 +276,13 @@ class AmqpDelivery(Delivery):
 
     @property
     def timestamp(self) -> datetime | None:
-        return _time(self.field(CREATION))
+        return time_of(self.field(CREATION))
 
     @property
     def expiration(self) -> datetime | None:
         at = self.field(EXPIRY)
         expires = self.expires_at
-        return _time(at) or (None if expires is None else _time(int(expires * 1000)))
+        return time_of(at) or (None if expires is None else time_of(int(expires * 1000)))
 
     @property
     def value(self) -> Any:
@@ -287,12 +293,3 @@ class AmqpDelivery(Delivery):
 
 
 _KINDS = {0: "queue", 1: "topic", 2: "temp-queue", 3: "temp-topic"}  # of the JMS mapping's annotations
-
-
-def _time(milliseconds: int | None) -> datetime | None:
-    if not milliseconds:
-        return None
-    try:
-        return EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import proton
@@ -11,7 +12,9 @@ from redelivery_amqp.codec import Timestamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["plain", "plain_bytes", "text_of"]
+__all__ = ["plain", "plain_bytes", "text_of", "time_of"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (memoryview, bytes),
@@ -42,3 +45,13 @@ def plain_bytes(value: Any) -> Any:
 def text_of(identity: object) -> str:
     """Return an id as text: a binary one in hexadecimal digits."""
     return identity.hex() if isinstance(identity, bytes | memoryview) else str(identity)
+
+
+def time_of(milliseconds: int | None) -> datetime | None:
+    """Return a time of the protocol's, or None where there is none, or none that a calendar has."""
+    if not milliseconds:
+        return None
+    try:
+        return EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None

@@ -53,6 +53,7 @@ class Coordinator:
         self._given: int | None = None  # the batch that Spark has been given last, or has been seen to replay
         self._fresh = Fresh(options, intake, journal)
         self._turns = [self._group, self._due, self._suspect]  # who may compose the next batch, in order
+        self._unread: tuple[int, ...] = ()  # the newest batch, if its messages could not be acknowledged
         self._full = False  # whether so much waits that nothing fresh is taken
 
     @property
@@ -101,7 +102,8 @@ class Coordinator:
         if self._journal.state.emptied == number or not self._options.shares:
             return []
         tasks, most, size = self._journal.segments.shares(number)
-        doubtful = self._journal.copies.batches
+        self._fresh.look()  # a batch that was found is given out before anything is taken
+        doubtful = tuple({*self._journal.copies.batches, *self._unread})
         return [Share(self._options, self.log, number, part, most, size, doubtful) for part in range(tasks)]
 
     def check_new(self) -> None:
@@ -247,7 +249,9 @@ class Coordinator:
         for at, delivery in enumerate(deliveries):
             if stay[at]:
                 journal.originals.keep((number, len(known) + at), delivery)
-        intake.settle([delivery for at, delivery in enumerate(deliveries) if not stay[at]])
+        let_go = [delivery for at, delivery in enumerate(deliveries) if not stay[at]]
+        intake.settle(let_go)
+        self._unread = () if all(each.outcome == "accepted" for each in let_go) else (number,)
         return True
 
     def _finished(self, until: float) -> bool:

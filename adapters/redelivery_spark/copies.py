@@ -10,14 +10,14 @@ from redelivery_spark.log.segments import KEPT
 from redelivery_spark.rows import digest_of, key_of, keys_of, places_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable
 
     import pyarrow as pa
 
     from redelivery.core.delivery import Delivery
     from redelivery_spark.intake import Intake
     from redelivery_spark.log.segments import Segments
-    from redelivery_spark.log.state import Place
+    from redelivery_spark.log.state import Place, State
     from redelivery_spark.rows import LoggedDelivery
 
 __all__ = ["BURIED", "Copies"]
@@ -35,6 +35,7 @@ class _Row:
     table: pa.Table | None = None
     at: int = 0
     digest: bytes = b""
+    kept: bool = False  # its message was not acknowledged when the connection began
 
     def has(self, body: bytes) -> bool:
         """Whether it has this body: ids need not differ, and then bodies tell."""
@@ -51,10 +52,10 @@ class Copies:
     that wait. Each is found once in a connection.
     """
 
-    def __init__(self, intake: Intake, segments: Segments, buried: Mapping[Place, float]) -> None:
+    def __init__(self, intake: Intake, segments: Segments, state: State) -> None:
         self._intake = intake
         self._segments = segments
-        self._buried = buried
+        self._state = state
         self._epoch: int | None = None
         self._since = 0.0  # time of day of that connection's first message
         self.batches: tuple[int, ...] = ()
@@ -93,9 +94,9 @@ class Copies:
         return None
 
     def _may_come(self, row: _Row, delivery: Delivery) -> bool:
-        if row.table is not None and not self._intake.commits and not self._intake.early(delivery):
+        if row.table is not None and not row.kept and not self._intake.early(delivery):
             return False  # it has been acknowledged, and that has been read long since
-        at = self._buried.get(row.place)
+        at = self._state.buried.get(row.place)
         if at is None or at >= self._since:  # later, it was still expected
             return True
         return self._intake.commits and at > self._since - BURIED
@@ -109,10 +110,11 @@ class Copies:
         for number in filter(self._segments.exists, self.batches):
             table = self._segments.read(number)
             before = {at: place for place, at in places_of(table).items()}
-            kept = table.column("_kept").to_pylist() if before else ()
+            stays = table.column("_kept").to_pylist() if before else ()
+            kept = self._intake.commits and number > self._state.settled
             for at, key in enumerate(keys_of(table)):
                 place = before.get(at, (number, at))
-                if place not in seen and (at not in before or kept[at]):
+                if place not in seen and (at not in before or stays[at]):
                     seen.add(place)
-                    rows[key].append(_Row(place, table, at))
+                    rows[key].append(_Row(place, table, at, kept=kept))
         return rows

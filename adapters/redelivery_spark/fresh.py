@@ -35,7 +35,9 @@ class Fresh:
         self._intake = intake
         self._journal = journal
         self._ahead: deque[FreshMessage] = deque()
+        self._size = 0  # bytes of their bodies
         self._later: list[Delivery] = []  # taken after the end of what was available: the next run's
+        self._epoch: int | None = None
         self.available: AvailableNow | None = None
 
     def __len__(self) -> int:
@@ -46,7 +48,7 @@ class Fresh:
         """Take what has come, so that up to `most` are here; wait for a first one."""
         clock, available = self._intake.clock, self.available
         over = available is not None and available.exhausted
-        room = most - len(self._ahead)
+        room = self._room(most)
         if over:
             room = most - len(self._later) if self._journal.originals.awaited else 0
         if room <= 0:
@@ -55,25 +57,48 @@ class Fresh:
         until = clock.monotonic() + LONGEST_LINGER
         while self._gathered(room, patience, over=over) and available is not None and not available.exhausted:
             # Only what comes without a gap shows that there is more: a busy producer need not pause for a batch.
-            room, patience = most - len(self._ahead), GAP
+            room, patience = self._room(most), GAP
             if room <= 0 or clock.monotonic() > until:
                 return
 
+    def look(self) -> None:
+        """Look whether the connection is another one, over which messages may come again."""
+        self._journal.copies.look(self._intake.clock.time(), self._missing)
+
+    def _room(self, most: int) -> int:
+        """How many messages may be taken ahead of a batch."""
+        return most - len(self._ahead) if self._size < self._options.most_bytes else 0
+
     def _gathered(self, room: int, patience: float, *, over: bool) -> bool:
         """Take what has come; return whether anything has."""
-        clock, available = self._intake.clock, self.available
-        copies = self._journal.copies
-        copies.look(clock.time(), self._missing)
-        taken = self._intake.take(room, self._options.most_bytes, patience)
-        copies.look(clock.time(), self._missing)
+        available = self.available
+        self.look()
+        taken = self._intake.take(room, self._options.most_bytes - self._size, patience)
+        self.look()
+        taken = self._on_this_connection(taken)
         if available is not None:
             available.saw(taken, self._intake.age())
-        fresh = self._unknown(taken) if taken else taken
+        fresh: Sequence[Delivery] = self._unknown(taken) if taken else taken
         if over:
             self._later += fresh
         else:
-            self._ahead += self._decoded(fresh)
+            decoded = self._decoded(fresh)
+            self._ahead += decoded
+            self._size += sum(len(each.delivery.body) for each in decoded)
         return bool(taken)
+
+    def _on_this_connection(self, taken: list[Delivery]) -> list[Delivery]:
+        """Let go of what came over a connection that is gone: it comes again, and is known then if the log has it."""
+        epoch = self._intake.epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            lost = [*(each.delivery for each in self._ahead), *self._later]
+            self._intake.give_back(lost)
+            self._ahead.clear()
+            self._later.clear()
+            self._size = 0
+        self._intake.give_back([each for each in taken if each.epoch != epoch])
+        return [each for each in taken if each.epoch == epoch]
 
     def take(self, most: int, most_bytes: int) -> list[FreshMessage]:
         """Return messages for a batch, up to these limits, but for the last one's bytes."""
@@ -81,7 +106,9 @@ class Fresh:
         ahead = self._ahead
         while ahead and len(taken) < most and most_bytes > 0:
             taken.append(ahead.popleft())
-            most_bytes -= len(taken[-1].delivery.body)
+            size = len(taken[-1].delivery.body)
+            most_bytes -= size
+            self._size -= size
         return taken
 
     def _missing(self) -> list[LoggedDelivery]:
@@ -89,26 +116,41 @@ class Fresh:
         journal = self._journal
         return [row for row in journal.waiting() if row.original and row.place not in journal.originals]
 
-    def _of_tasks(self) -> Recent:
-        """Return what may come again of what tasks have taken; of what came here, `copies` know."""
-        journal = self._journal
-        return Recent(journal.segments.store, journal.state.log, journal.segments.newest, ())
-
     def _unknown(self, taken: Sequence[Delivery]) -> Sequence[Delivery]:
         """Sort out what the broker sends again although the log has it."""
         intake, journal = self._intake, self._journal
         if not any(intake.may_be_known(delivery) for delivery in taken):
             return taken
-        shared = self._of_tasks() if self._options.shares else None
-        if shared is None and journal.copies.none:
+        if self._options.shares:
+            fresh, again = self._unknown_to_all(taken)
+        elif journal.copies.none:
             return taken
+        else:
+            fresh, again = self._unknown_here(taken)
+        journal.state.totals["deduplicated"] += len(again)
+        intake.settle(again)
+        return fresh
+
+    def _unknown_to_all(self, taken: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Tell what neither tasks nor the driver have taken before from what is to be accepted."""
+        journal, intake = self._journal, self._intake
+        recent = Recent(
+            journal.segments.store, journal.state.log, journal.segments.newest, journal.copies.batches
+        )
+        fresh: list[Delivery] = []
+        again: list[Delivery] = []
+        for delivery in taken:
+            known = intake.may_be_known(delivery) and recent.claims(delivery)
+            (again if known else fresh).append(delivery)
+        return fresh, again
+
+    def _unknown_here(self, taken: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+        """Tell what is new from what is to be accepted; keep what is the original of a row that waits."""
+        journal = self._journal
         waiting = {row.place: row for row in journal.waiting()}
         fresh: list[Delivery] = []
         again: list[Delivery] = []
         for delivery in taken:
-            if shared is not None and intake.may_be_known(delivery) and shared.has(delivery):
-                again.append(delivery)
-                continue
             place = journal.copies.find(delivery)
             row = None if place is None else waiting.get(place)
             if place is None:
@@ -117,9 +159,7 @@ class Fresh:
                 journal.originals.keep(place, delivery)
             else:
                 again.append(delivery)
-        journal.state.totals["deduplicated"] += len(again)
-        intake.settle(again)
-        return fresh
+        return fresh, again
 
     def _decoded(self, fresh: Sequence[Delivery]) -> list[FreshMessage]:
         options = self._options

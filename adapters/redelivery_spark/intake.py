@@ -101,6 +101,7 @@ class Intake(Connection):
         if source.shares or self._share:
             # Nothing waits here: what else a window fixed at the beginning lets through is kept from the other tasks.
             subscribe = replace(subscribe, window=credit)
+        engine.recall_nothing()  # by keys alone: the log knows bodies, too
         channel = _Lists(subscribe, engine, self._keeper, self._clock, settings.policies, self._observer)
         self._keeper.totals.add(channel)
         self._lists = channel

@@ -13,7 +13,7 @@ from redelivery_spark.copies import Copies
 from redelivery_spark.isolation import Isolation
 from redelivery_spark.log.files import empty
 from redelivery_spark.log.parts import FOLDER as PARTS
-from redelivery_spark.log.records import FAILURES, VERDICTS, Records, Refusal
+from redelivery_spark.log.records import FAILURES, VERDICTS, Records, Refusal, mildest
 from redelivery_spark.log.segments import FOLDER as SEGMENTS
 from redelivery_spark.log.segments import KEPT, Segments
 from redelivery_spark.log.state import FOLDER as STATES
@@ -65,7 +65,7 @@ class Journal:
         self.originals = originals
         self._clock = clock
         self._resumed = False
-        self.copies = Copies(intake, self.segments, self.state.buried)
+        self.copies = Copies(intake, self.segments, self.state)
         self._grouped: dict[Place, LoggedDelivery] = {}
         # The batch on its way, its rows, and those of them that were in the log before, by place.
         self._number: int | None = None
@@ -297,4 +297,4 @@ class Journal:
 
 def _meant(refusals: Iterable[Refusal] | None, row: LoggedDelivery) -> Refusal | None:
     count = int(row.row["delivery_count"]) - 1 if row.record is None else row.record.count
-    return next((each for each in refusals or () if each.count == count + 1), None)
+    return mildest(each for each in refusals or () if each.count == count + 1)

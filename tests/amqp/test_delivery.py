@@ -241,3 +241,16 @@ def test_where_artemis_says_that_a_dead_letter_came_from() -> None:
     assert (
         delivery(message(properties={"dlqDeliveryFailureCause": "x: Message Expired"})).died_of == "expired"
     )
+
+
+@pytest.mark.parametrize("body", [bytes(5000), b"x" * 200, "text" * 2000, {"a": [1] * 3000}])
+def test_a_message_that_is_let_go_of_keeps_all_but_a_large_body(body: Any) -> None:
+    """Thousands of accepted messages are remembered by their keys: their bodies are not kept for that."""
+    seen = delivery(
+        message(body, inferred=isinstance(body, bytes), id="m-1", properties={"n": 1}, creation_time=AT)
+    )
+    key = seen.key
+    seen.let_go()
+    assert (seen.body, seen.key, dict(seen.headers)) == (b"", key, {"n": 1})
+    assert seen.decoded() is not None
+    assert len(seen.raw) < 300 or not isinstance(body, bytes)

@@ -46,6 +46,7 @@ def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
         MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.stored.broker_id))
     )
     monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))
+    monkeypatch.setattr(MemoryDelivery, "key", property(lambda d: (d.destination, d.identity, None)))
 
 
 @contextmanager

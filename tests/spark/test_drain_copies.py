@@ -281,3 +281,15 @@ def test_a_segment_of_two_connections(
     monkeypatch.setattr(Taker, "take", cutting)
     assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
     assert redelivery_broker.depth("orders") == 0
+
+
+@pytest.mark.usefixtures("own_ids")
+def test_a_cut_costs_no_message_whose_id_was_used_before(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another body is another message, also where one with its id has just been accepted."""
+    monkeypatch.setattr(module, "BYTES", 1)
+    for number in range(4):
+        redelivery_broker.send("orders", f"reading {number}", headers={"id": "sensor"})
+    cut_after(2, redelivery_broker, monkeypatch)
+    assert sorted(bodies(read(redelivery_broker, **given))) == [f"reading {number}" for number in range(4)]

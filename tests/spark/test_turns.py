@@ -260,3 +260,22 @@ def test_bytes_that_are_due_are_no_task_s_to_take(
         sizes.append(sum(len(row["body"]) for row in query.step(fails_bad) or ()))
         redelivery_clock.advance(0.5)
     assert max(sizes) <= 1000 + 3 * 100  # a last one of each task, and of the driver
+
+
+def test_what_is_ahead_has_a_limit_in_bytes(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
+    """No more is taken ahead of a batch than a batch may have, also while nothing fresh is taken."""
+    query = make_query(
+        uri=HOURS, maxMessagesPerTrigger=100, maxBytesPerTrigger=1000, **{"redelivery.maxParked": 2}
+    )
+
+    def fails(_: Row) -> None:
+        raise ValueError
+
+    for _ in range(1000):
+        redelivery_broker.send("orders", bytes(500))
+    for _ in range(100):
+        query.step(fails)
+    assert query.source is not None
+    assert len(query.source._fresh) == 2

@@ -11,6 +11,7 @@ from redelivery.core.redrive import Redrive
 from redelivery.errors import AdapterError
 from redelivery.letters.letter import read_letter
 from redelivery.letters.reading import Reading
+from redelivery_spark.batch.afterwards import Afterwards
 from redelivery_spark.batch.browse import stored
 from redelivery_spark.batch.drained import DrainedQueue
 from redelivery_spark.batch.returned import Returned
@@ -60,6 +61,8 @@ class _Drain:
         self._next = 0  # the segment to be published
         self._rows = 0
         self._returned = Returned(self.log, self._reading.clock)
+        self._afterwards = Afterwards(self._reading.clock)
+        self._enough = False  # what comes now was sent later
         self._left = 0
 
     def carry_out(self) -> None:
@@ -86,7 +89,7 @@ class _Drain:
     def _round(self) -> bool:
         """Take and publish until the queue is empty, or another attempt was first; return whether the drain is over."""
         with self._reading.taker(
-            self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT
+            self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT, recalls=False
         ) as taker:
             self._returned.begin(taker.engine.epoch, self._next)
             self._left = 0
@@ -95,7 +98,7 @@ class _Drain:
                     return self._caught_up()  # what is unsettled goes back with the taker
                 for delivery, _ in seen:
                     taker.drop(delivery)
-            if not self._missing:
+            if self._enough or not self._missing:
                 self._have_accepted(taker)
             if self.log.end(self._next):
                 self.ended = self._next
@@ -104,18 +107,23 @@ class _Drain:
 
     def _some(self, taker: Taker) -> list[Seen]:
         """Take what is to be in the next segment; nothing: the queue is empty, or enough has been taken."""
-        most = min(ROWS, self._missing)
+        most = 0 if self._enough else min(ROWS, self._missing)
         seen: list[Seen] = []
-        size, asked = 0, False
+        size, asked, began, waited = 0, False, self._now(), 0.0
         while len(seen) < most and size < BYTES:
             delivery = taker.take(None, COMPANY if seen else self._options.idle)
+            waited = waited if seen else self._now() - began
             if delivery is None:
                 if seen or asked:
                     break
                 # Silence may be a broker that is slow: it has to answer for the queue, and then be silent again.
                 self._reading.ask(self._queue)
                 asked = True
-            elif self._again(delivery, held=bool(seen)):
+                continue
+            if seen and seen[0][0].epoch != delivery.epoch:
+                self._lose(taker, seen)
+                size = 0
+            if self._again(delivery):
                 asked = False  # the broker is to have read this, too
                 taker.drop(delivery)
             elif (letter := read_letter(delivery, self._queue, empty_is_whole=self._vouched)).whole:
@@ -124,7 +132,25 @@ class _Drain:
                 size += len(delivery.body)
             else:
                 self._leave(taker, delivery)
+        if seen:
+            self._enough = self._afterwards.shown_by([each.timestamp for each, _ in seen], waited)
+        elif most:
+            self._see_behind(taker)
         return seen
+
+    def _lose(self, taker: Taker, seen: list[Seen]) -> None:
+        """Forget what is not in the log when its connection is lost: it comes again."""
+        for delivery, _ in seen:
+            taker.drop(delivery)
+        seen.clear()
+
+    def _see_behind(self, taker: Taker) -> None:
+        """Refuse to take the silence for the queue's end where no more may be held. Raises AdapterError."""
+        if taker.engine.full:
+            raise AdapterError(
+                f"{self._queue}: {taker.held:,} of its messages do not arrive whole over this protocol, and what is "
+                "behind them cannot be seen: drain over AMQP"
+            )
 
     def _have_accepted(self, taker: Taker) -> None:
         """Have the broker know that there is enough: accept what comes again, and hold all others until the end.
@@ -154,10 +180,13 @@ class _Drain:
                 taker.full,
             )
 
-    def _again(self, delivery: Delivery, *, held: bool = False) -> bool:
-        """Whether a message is in the drain, or was `held` here, to be in its next segment, on a lost connection."""
-        self._returned.go_on(delivery.epoch, self._next + held)
+    def _again(self, delivery: Delivery) -> bool:
+        """Whether a message is in the drain."""
+        self._returned.go_on(delivery.epoch, self._next)
         return self._returned.has(delivery, self._next, marks=self._reading.capabilities.marks)
+
+    def _now(self) -> float:
+        return self._reading.clock.monotonic()
 
     @property
     def _missing(self) -> int:

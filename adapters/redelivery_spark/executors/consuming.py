@@ -62,7 +62,7 @@ def _fill(share: Share, parts: Parts, name: str) -> None:
         parts.publish(name, empty())
     finally:
         intake.close()
-    if accepted:  # the broker has said goodbye, after it had read all that was written before
+    if accepted:  # the goodbye comes after the acceptances: a broker that lives has read them
         parts.accepted(name)
 
 
@@ -80,21 +80,23 @@ class _Filling:
     def carry_out(self, name: str) -> bool:
         """Take messages, publish, and accept what was published; what another attempt was faster with goes back.
 
-        Return whether anything was accepted.
+        Return whether what was published was accepted.
         """
         taken = self._gathered()
         copies: list[Delivery] = []
+        epoch = self._intake.epoch
         for delivery in taken:
-            if delivery.state == "running":  # else its connection is lost: somebody else gets it
+            if delivery.epoch == epoch:  # else its connection is lost: it comes again, here or elsewhere
                 self._sort(delivery, copies)
         fresh = [each.delivery for each in self._fresh]
         names = named(fresh, frozenset(), self._share.name)
         texts, errors = [each.text for each in self._fresh], [each.error for each in self._fresh]
         rows = batch_of(fresh, names, [False] * len(fresh), texts, errors)
         published = self._parts.publish(name, pa.Table.from_batches([rows], SEGMENT), self._undecodable)
+        self._intake.settle(copies)
         if published and self._awaited():
-            self._intake.settle([*fresh, *copies])
-            return True
+            self._intake.settle(fresh)
+            return all(each.outcome == "accepted" for each in fresh)
         self._intake.give_back(taken)
         return False
 
@@ -131,7 +133,7 @@ class _Filling:
         if intake.must_stay(delivery):  # a copy could not be made of it later
             intake.refuse(delivery, NOT_WHOLE)
             return
-        if intake.may_be_known(delivery) and self._recent.has(delivery):
+        if intake.may_be_known(delivery) and self._recent.claims(delivery):
             copies.append(delivery)
             return
         message = read_message(delivery, options, intake.refuse)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -30,45 +29,46 @@ class Recent:
     of the driver (`doubtful`: their batches). What has been read of the others is never taken for theirs: producers
     may use ids again. A dead letter is none of them: one that is put back may have the same identity, and is handled
     again. Read when it is first asked.
+
+    Tasks and the driver look for copies at one time, and there is one of each row: who finds it leaves a mark.
     """
 
     def __init__(self, store: Store, log: str, number: int, doubtful: Collection[int]) -> None:
-        self._store = store
+        self._parts = Parts(store)
         self._log = log
         self._number = number
         self._doubtful = doubtful
-        self._known: Counter[Hashable] | None = None
+        self._known: dict[Hashable, list[tuple[str, int]]] | None = None  # files, and rows of them
 
-    def has(self, delivery: Delivery) -> bool:
-        """Whether the log has this message: destination, id, time stamp and body are the same."""
+    def claims(self, delivery: Delivery) -> bool:
+        """Whether the log has this message, and no other was its copy: then it is to be accepted.
+
+        The same are destination, id, time stamp and body. To be asked once about each.
+        """
         if self._known is None:
             self._known = self._found()
         if not self._known:
             return False
-        known = (key_of(delivery), digest_of(delivery.body))
-        if self._known[known] <= 0:
-            return False
-        self._known[known] -= 1
-        return True
+        rows = self._known.get((key_of(delivery), digest_of(delivery.body)), [])
+        while rows:
+            if self._parts.claim(*rows.pop()):
+                return True
+        return False
 
-    def _found(self) -> Counter[Hashable]:
-        known: Counter[Hashable] = Counter()
-        parts = Parts(self._store)
+    def _found(self) -> dict[Hashable, list[tuple[str, int]]]:
+        known: dict[Hashable, list[tuple[str, int]]] = {}
+        parts = self._parts
         wanted = {segment_of(number) for number in self._doubtful} | parts.unaccepted(self._number - KEPT)
         # What was published when its batch was gone already has been given back.
-        there = {number_of(name) for name in self._store.names(FOLDER)} if wanted else set[int]()
-        buried = buried_in(self._store) if wanted else set["Place"]()
+        there = {number_of(name) for name in parts.store.names(FOLDER)} if wanted else set[int]()
+        buried = buried_in(parts.store) if wanted else set["Place"]()
         for number in sorted({number_of(name) for name in wanted} & there):
             begin = 0
             for name in (segment_of(number), *parts.of(number)):
-                rows = _rows(self._store.url, self._log, name)
-                if name in wanted:
-                    here = ((number, at) for at in range(begin, begin + len(rows)))
-                    known.update(
-                        row
-                        for place, row in zip(here, rows, strict=True)
-                        if row is not None and place not in buried
-                    )
+                rows = _rows(parts.store.url, self._log, name)
+                for at, row in enumerate(rows if name in wanted else ()):
+                    if row is not None and (number, begin + at) not in buried:
+                        known.setdefault(row, []).append((name, at))
                 begin += len(rows)
         return known
 

@@ -15,6 +15,8 @@ __all__ = ["FOLDER", "Parts"]
 
 FOLDER = "parts"
 ACCEPTED = ".accepted"
+COPY = ".copy-"
+ARROW = ".arrow"
 UNDECODABLE = b"undecodable"
 
 
@@ -31,7 +33,7 @@ class Parts:
     def of(self, number: int) -> list[str]:
         """Return the files of a batch that are there, in order."""
         names = self.store.names(FOLDER)
-        return [name for name in names if number_of(name) == number and not name.endswith(ACCEPTED)]
+        return [name for name in names if number_of(name) == number and name.endswith(ARROW)]
 
     def accepted(self, name: str) -> None:
         """Mark that the broker has read that the messages of a part are accepted: they do not come again."""
@@ -40,8 +42,18 @@ class Parts:
     def unaccepted(self, least: int) -> set[str]:
         """Return the files, of batches from this one on, whose messages may come again."""
         names = set(self.store.names(FOLDER))
-        done = {name for name in names if name.endswith(ACCEPTED)}
-        return {name for name in names - done if number_of(name) >= least and name + ACCEPTED not in done}
+        return {
+            name
+            for name in names
+            if name.endswith(ARROW) and number_of(name) >= least and name + ACCEPTED not in names
+        }
+
+    def claim(self, name: str, row: int) -> bool:
+        """Mark that a copy of a row of this file, a part or a segment, is about to be accepted.
+
+        False: another one has been, and this message is none.
+        """
+        return self.store.publish(f"{FOLDER}/{name.rpartition('/')[2]}{COPY}{row}", b"", durable=False)
 
     def publish(self, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         """Publish a part, durably; False: another attempt was first, and what that one took counts.

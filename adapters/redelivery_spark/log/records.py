@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
     from redelivery_spark.log.store import Store
 
-__all__ = ["FAILURES", "VERDICTS", "Records", "Refusal"]
+__all__ = ["FAILURES", "VERDICTS", "Records", "Refusal", "mildest"]
 
 VERDICTS = "verdicts"
 FAILURES = "failures"
+_MILDEST = ("fail", "defer", "poison", "discard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Refusal:
     kind: str
     cause: str
     delay: float = 0.0
+
+
+def mildest(refusals: Iterable[Refusal]) -> Refusal | None:
+    """Return the one that counts: of two tasks' messages with one id neither is dropped because the other is."""
+    return min(refusals, key=lambda each: _MILDEST.index(each.kind), default=None)
 
 
 class Records:

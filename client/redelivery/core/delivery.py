@@ -122,6 +122,10 @@ class Delivery:
         self.outcome: Outcome | None = None
         self.record: Record | None = None
 
+    def let_go(self) -> None:
+        """Forget the body: the message is accepted, and what is remembered of it needs none."""
+        self.body = b""
+
     # What the adapter knows. All of it is lazy; none of it may raise.
 
     def read_ahead(self) -> None:

@@ -80,6 +80,10 @@ class Engine(Attempts):
         self._max_parked = max_parked
         self._maximum_deferrals = maximum_deferrals
 
+    def recall_nothing(self) -> None:
+        """Know no message again over the next connection: whoever takes them knows more of each than its key."""
+        self._recall.stop()
+
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
         return None if self._closed else self._schedule.next_due()

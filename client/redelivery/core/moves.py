@@ -120,7 +120,7 @@ class Moves:
 
     def _accept(self, delivery: Delivery) -> Sequence[Command]:
         delivery.state = "settled"
-        delivery.body = b""  # what is remembered of it needs no body
+        delivery.let_go()
         self._recall.accept(delivery)
         self._flow.settled += 1
         return (Accept((delivery,)),)

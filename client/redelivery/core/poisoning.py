@@ -121,7 +121,7 @@ class Poisoning:
         # The copy is safe; the original is not acknowledged yet. Should its acknowledgement be lost with the connection
         # (or with the broker, which then does not mark what it sends again), it is copied again, not handled again.
         self._recall.poisoned(delivery.key, record, now + ACKNOWLEDGED)
-        delivery.body = b""
+        delivery.let_go()
         return (Accept((delivery,)),)
 
     def tick(self, now: float) -> Sequence[Command]:

@@ -33,6 +33,12 @@ class Recall:
         self.records: OrderedDict[Hashable, Record] = OrderedDict()
         self.accept = self._recent.append  # on the hot path: one append, no identity is computed
 
+    def stop(self) -> None:
+        """Remember nothing, from now on."""
+        self._limit = 0
+        self._recent, self._poisoned = deque(maxlen=0), deque(maxlen=0)
+        self.accept = self._recent.append
+
     @property
     def empty(self) -> bool:
         """Whether no arriving message can be one that is remembered."""

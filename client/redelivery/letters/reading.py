@@ -122,14 +122,20 @@ class Reading(Connection):
         *,
         credit: int = CREDIT,
         held: int = HELD,
+        recalls: bool = True,
     ) -> Generator[Taker]:
-        """Consume a dead-letter queue, holding so many at most; at the end what is held is given back."""
+        """Consume a dead-letter queue, holding so many at most; at the end what is held is given back.
+
+        `recalls`: what comes again over another connection is known, by its key; else whoever takes it knows more.
+        """
         able = self.capabilities
         # More than is held: copies on their way count as well, and the engine would warn of redelivery.maxParked.
         settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
         subscribe, engine = planned(
             next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
         )
+        if not recalls:
+            engine.recall_nothing()
         window = credit + (WIDE if able.window_in_bytes else held)
         subscribe = replace(subscribe, window=window, existing=True)
         taker = Taker(subscribe, engine, self._keeper, self._clock, settings.policies)

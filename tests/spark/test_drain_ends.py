@@ -1,0 +1,109 @@
+"""Where a drain ends: at messages that it cannot keep, and with a producer that goes on."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.spark.tables import bodies, fill, read
+
+from redelivery.errors import AdapterError
+from redelivery.letters.channel import Taker
+from redelivery_memory.stored import MemoryDelivery
+from redelivery_spark.batch import drain as module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from redelivery.testing import ManualClock, MemoryBroker
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> dict[str, str]:
+    """The options of a drain."""
+    return {"mode": "drain", "destination": "orders", "walDir": str(tmp_path / "wal")}
+
+
+def test_what_is_behind_those_that_are_not_whole(
+    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds as many as it may, cannot tell whether there are more, and does not call that the end."""
+    monkeypatch.setattr(module, "ROWS", 4)
+    monkeypatch.setattr(module, "LEFT", 5)
+    for number in range(12):
+        redelivery_broker.send("orders", f"part-{number}".encode(), body_kind="partial")
+    fill(redelivery_broker, 3)
+    with pytest.raises(AdapterError, match="9 of its messages do not arrive whole"):
+        read(redelivery_broker, **given, incomplete="accept")
+    assert redelivery_broker.depth("orders") == 15
+
+
+@pytest.fixture
+def goes_on(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[float], None]:
+    """Have a producer send a message whenever the drain has waited for so many seconds."""
+
+    def begin(pause: float) -> None:
+        take, numbers = Taker.take, itertools.count()
+
+        def taking(self: Taker, errors: Any, timeout: float | None = None) -> Any:
+            delivery = take(self, errors, 0.0)
+            if delivery is None and timeout is not None and timeout >= pause:
+                redelivery_clock.advance(pause)
+                redelivery_broker.send("orders", f"later-{next(numbers)}")
+                delivery = take(self, errors, 0.0)
+            return delivery
+
+        monkeypatch.setattr(Taker, "take", taking)
+
+    return begin
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("pause", [1.0, 0.01])
+def test_a_producer_that_goes_on(
+    redelivery_broker: MemoryBroker,
+    redelivery_clock: ManualClock,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    goes_on: Callable[[float], None],
+    pause: float,
+    *,
+    timed: bool,
+) -> None:
+    """It ends a minute after its beginning; without time stamps only if the producer is slow."""
+    monkeypatch.setattr(module, "ROWS", 100)
+    if not timed:
+        monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))
+    fill(redelivery_broker, 300)
+    began = redelivery_clock.monotonic()
+    goes_on(pause)
+    got = bodies(read(redelivery_broker, **given, maxMessages=9000))
+    ends = timed or pause == 1.0
+    assert (len(got) < 9000) == ends
+    assert not ends or 60 < redelivery_clock.monotonic() - began < 70
+    assert len(got) > 300
+
+
+def test_a_slow_broker_is_no_slow_producer(
+    redelivery_broker: MemoryBroker,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    redelivery_clock: ManualClock,
+) -> None:
+    """What comes one by one, and without a pause, was there."""
+    monkeypatch.setattr(module, "COMPANY", 0.0)
+    sent = fill(redelivery_broker, 500)
+    take = Taker.take
+
+    def taking(self: Taker, errors: Any, timeout: float | None = None) -> Any:
+        if timeout == 0.0:
+            return None  # no company
+        redelivery_clock.advance(0.4)
+        return take(self, errors, timeout)
+
+    monkeypatch.setattr(Taker, "take", taking)
+    assert bodies(read(redelivery_broker, **given)) == sent
