@@ -32,4 +32,13 @@ def __getattr__(name: str) -> Any:
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{place}"), name)
+    try:
+        module = import_module(f"{__name__}.{place}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
+            raise
+        raise ImportError(
+            f"{__name__}.{name} needs {error.name}, which is not installed here: pip install 'redelivery[spark]'",
+            name=error.name,
+        ) from None
+    return getattr(module, name)

@@ -10,13 +10,22 @@ from urllib.parse import quote
 
 from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
+from redelivery.registry import schemes, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.settings import Settings
 
-__all__ = ["PASSWORD", "USER", "logged_in", "refuse_shipped", "with_credentials", "with_options"]
+__all__ = [
+    "PASSWORD",
+    "USER",
+    "connectable",
+    "logged_in",
+    "refuse_shipped",
+    "with_credentials",
+    "with_options",
+]
 
 USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
 
@@ -28,6 +37,21 @@ def with_options(uri: str, options: Mapping[str, str]) -> str:
     written = "&".join(f"{name}={quote(value, safe='')}" for name, value in options.items())
     tail = uri.rpartition(")")[2]  # behind a failover list, whose members may have options too
     return f"{uri}{'&' if '?' in tail else '?'}{written}"
+
+
+def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
+    """Return a URI with more options, and what it says. No library of a protocol is loaded, and nothing connected.
+
+    Raises:
+        ConfigurationError: it makes no sense, or no adapter serves its scheme.
+    """
+    uri = with_options(url, options)
+    settings = parse_uri(uri)
+    known = schemes()
+    for endpoint in settings.endpoints:
+        if endpoint.scheme not in known:
+            raise unknown(endpoint.scheme)
+    return uri, settings
 
 
 def logged_in(uri: str, settings: Settings, file: str | None) -> str:

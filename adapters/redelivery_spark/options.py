@@ -6,9 +6,8 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
-from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
-from redelivery_spark.credentials import logged_in, refuse_shipped, with_options
+from redelivery_spark.credentials import connectable, logged_in, refuse_shipped
 from redelivery_spark.option_table import STREAM, Given
 
 if TYPE_CHECKING:
@@ -74,8 +73,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     """
     told = Given(given, STREAM)
     told.require("url", "destination", "walDir")
-    uri = with_options(told.ours["url"], told.uri)
-    settings = parse_uri(uri)
+    uri, settings = connectable(told.ours["url"], told.uri)
     _refuse(settings)
     return _built(told, uri, settings)
 

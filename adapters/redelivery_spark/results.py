@@ -15,7 +15,10 @@ __all__ = ["result_batch"]
 
 
 def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows, each a tuple, list, dict, Row or single value. Raises RedeliveryError if one does not fit."""
+    """Return rows, each a tuple, list, dict, Row or single value; what a dict does not have is null.
+
+    Raises RedeliveryError if one does not fit.
+    """
     names = schema.names
     rows = [_values(each, names) for each in made]
     arrays = [_array([row[at] for row in rows], field) for at, field in enumerate(schema)]
@@ -40,7 +43,10 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
 def _values(made: object, names: list[str]) -> tuple[Any, ...]:
     kind = type(made).__name__
     if isinstance(made, dict):
-        return tuple(cast("Mapping[str, Any]", made).get(name) for name in names)
+        given = cast("Mapping[str, Any]", made)
+        if unknown := [str(name) for name in given if name not in names]:
+            raise RedeliveryError(f"the handler returned {unknown[0]}, which is no column of result=")
+        return tuple(given.get(name) for name in names)
     if isinstance(made, tuple | list):
         values = tuple(cast("list[Any]", made))
         if len(values) == len(names):

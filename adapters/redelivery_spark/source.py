@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from redelivery.errors import ConfigurationError
 from redelivery_spark.batch.columns import shown_schema
 from redelivery_spark.batch.options import read_batch_options
 from redelivery_spark.batch.reader import batch_reader
@@ -66,9 +67,11 @@ class RedeliveryDataSource(DataSource):
     def streamReader(self, schema: StructType) -> RedeliveryStreamReader:
         """Return a reader. Called in several processes, so it does no I/O."""
         del schema
-        read = self._read
         self._used = True
-        return RedeliveryStreamReader(read)
+        try:
+            return RedeliveryStreamReader(self._read)
+        except ConfigurationError as error:
+            return RedeliveryStreamReader(error)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return a batch reader."""

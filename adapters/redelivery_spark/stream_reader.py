@@ -61,25 +61,27 @@ class SharePartition(InputPartition):
 class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's reader. Spark makes it in several processes; only the stream runner's is ever asked for batches."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options: SourceOptions | None = options
+    def __init__(self, options: SourceOptions | ConfigurationError) -> None:
+        """With an error it raises that when it is asked: Spark's runner reports one of its making badly."""
+        self._refusal = options if isinstance(options, ConfigurationError) else None
+        self._options = None if isinstance(options, ConfigurationError) else options
         self._coordinator: Coordinator | None = None
         self._handle: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """What goes to executors: nothing. They read partitions, which tell all."""
-        return {"_options": None, "_coordinator": None, "_handle": None}
+        return {"_refusal": None, "_options": None, "_coordinator": None, "_handle": None}
 
     # In the driver's stream runner.
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return the offset before the first batch."""
+        """Return the offset before the first batch. Raises ConfigurationError: the options make no sense."""
+        self._allowed()
         return {"n": 0}
 
     def getDefaultReadLimit(self) -> ReadMaxRows:
-        """Return the limit of one batch."""
-        assert self._options is not None
-        return ReadMaxRows(self._options.most_messages)
+        """Return the limit of one batch. Raises ConfigurationError: the options make no sense."""
+        return ReadMaxRows(self._allowed().most_messages)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Learn that the query is to end once what is there now has been processed."""
@@ -118,12 +120,17 @@ class RedeliveryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow
         if coordinator is not None:
             coordinator.close()
 
+    def _allowed(self) -> SourceOptions:
+        if self._refusal is not None:
+            raise self._refusal
+        assert self._options is not None, "executors have none, and do not ask"
+        return self._options
+
     def _open(self) -> Coordinator:
         if self._coordinator is None:
             from redelivery_spark.opening import opened  # noqa: PLC0415 - executors need none of it
 
-            assert self._options is not None
-            self._coordinator = opened(self._options)
+            self._coordinator = opened(self._allowed())
             if threading.current_thread() is threading.main_thread():
                 # Spark ends the runner with SIGTERM and does not call stop() by itself.
                 with contextlib.suppress(ValueError):

@@ -63,13 +63,18 @@ def adapter_for(scheme: str) -> Adapter:
                 f"pip install 'redelivery[{extra}]'{_COMPILED.get(extra, '')}"
             ) from error
         return adapter
+    raise unknown(scheme)
+
+
+def unknown(scheme: str) -> ConfigurationError:
+    """Return what is to be said of a scheme that no adapter serves."""
     known = schemes()
     if scheme in _OPENWIRE:
-        raise ConfigurationError(
+        return ConfigurationError(
             f"{scheme}:// is OpenWire, of the Java client only: use stomp://host:61613 or amqp://host:5672; "
             f"these schemes can connect: {', '.join(known)}"
         )
     why = f"{scheme}:// is not supported yet" if scheme in SCHEMES else f"no adapter serves {scheme}://"
-    raise ConfigurationError(
+    return ConfigurationError(
         f"{why}; these schemes can connect: {', '.join(known)}{near_miss(scheme, known)}"
     )

@@ -15,6 +15,8 @@ from tests.spark.conftest import FAST
 from tests.spark.query import Query
 
 from redelivery.errors import ConfigurationError
+from redelivery_spark.log.parts import FOLDER as PARTS
+from redelivery_spark.log.parts import Parts
 from redelivery_spark.log.records import Records, Refusal
 from redelivery_spark.log.state import State, States
 from redelivery_spark.log.store import LogTaken, Store, prepared, store_at
@@ -101,6 +103,20 @@ def test_no_secret_in_the_url() -> None:
         with pytest.raises(ConfigurationError, match="no password or option belongs into it") as raised:
             store_at(url)
         assert "hidden" not in str(raised.value)
+
+
+def test_where_no_name_can_be_created_exclusively() -> None:
+    """HDFS has no such thing that can be reached from here."""
+    with pytest.raises(ConfigurationError, match="walDir=hdfs://…: there no name can be created exclusively"):
+        store_at("hdfs://namenode/log")
+
+
+def test_a_row_has_one_copy(store: Store) -> None:
+    """Of tasks that find it at one time, one may drop a message for it; also where an answer may be lost."""
+    store.prepare(PARTS)
+    parts = Parts(store)
+    assert [parts.claim("segments/000000000001.arrow", row) for row in (0, 0, 1)] == [True, False, True]
+    assert parts.of(1) == []
 
 
 def test_a_query_over_an_object_store(redelivery_broker: MemoryBroker) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql.types import StructType
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
@@ -81,6 +85,55 @@ def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: p
     given = {"url": "memory://b", "destination": "orders", "waldir": str(tmp_path)}
     with pytest.raises(ConfigurationError, match=f"walDir={tmp_path} cannot be written: Permission denied"):
         RedeliveryDataSource(given).schema()
+
+
+@pytest.mark.parametrize("use", ["readStream", "read", "write"])
+def test_a_scheme_that_no_adapter_serves(tmp_path: Path, use: str) -> None:
+    """It is told before anything is done: the Java client's is what people have in their settings."""
+    given = {"url": "tcp://localhost:61616", "destination": "orders"}
+    if use == "readStream":
+        given["waldir"] = str(tmp_path)
+    source = RedeliveryDataSource(given)
+    with pytest.raises(ConfigurationError, match="tcp:// is OpenWire, of the Java client only: use stomp://"):
+        source.writer(StructType([]), overwrite=False) if use == "write" else source.schema()
+
+
+def test_what_a_stream_is_not_given() -> None:
+    """Spark is told when it asks for the first batch: of a reader that cannot be made its runner says another thing."""
+    reader = RedeliveryDataSource({"url": "memory://b", "destination": "orders"}).streamReader(StructType([]))
+    for ask in (
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        lambda: reader.latestOffset({"n": 0}, None),
+    ):
+        with pytest.raises(ConfigurationError, match="option walDir is missing"):
+            ask()
+    reader.stop()
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "pyspark"])
+def test_a_package_that_is_not_installed(missing: str) -> None:
+    """It is named, with the extra that brings it; Spark finds the source all the same, and says it."""
+    program = f"""
+        import sys
+        sys.modules[{missing!r}] = None
+        try:
+            from redelivery_spark import process
+        except ImportError as error:
+            print(error)
+        if {missing!r} == "pyarrow":
+            from pyspark_redelivery import DefaultSource
+            try:
+                DefaultSource({{}})
+            except ImportError as error:
+                print(DefaultSource.name(), error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    said = "which is not installed here: pip install 'redelivery[spark]'"
+    assert done.stdout.count(said) == (2 if missing == "pyarrow" else 1), done.stdout
+    assert f"redelivery_spark.process needs {missing}" in done.stdout
 
 
 def test_a_listing_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

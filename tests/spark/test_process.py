@@ -143,6 +143,7 @@ def test_a_value_that_does_not_fit_fails_its_row(
             ((None,), "None for the column n of result=, which is not null"),
             ((1, 2), "the handler returned tuple, which does not fit the 1 columns of result="),
             ([], "the handler returned list, which does not fit"),
+            ({"n": 1, "m": 2}, "the handler returned m, which is no column of result="),
         ]
     ):
         in_batch(monkeypatch, number)

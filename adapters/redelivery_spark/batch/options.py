@@ -10,7 +10,7 @@ from redelivery import parse_uri
 from redelivery.core.destination import Destination
 from redelivery.drive.arguments import single
 from redelivery.errors import ConfigurationError
-from redelivery_spark.credentials import logged_in, refuse_shipped, with_options
+from redelivery_spark.credentials import connectable, logged_in, refuse_shipped
 from redelivery_spark.log.store import store_at
 from redelivery_spark.option_table import READ, Given
 
@@ -68,8 +68,7 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
     """
     told = Given(given, READ)
     told.require("url")
-    uri = with_options(told.ours["url"], told.uri)
-    settings = parse_uri(uri)
+    uri, settings = connectable(told.ours["url"], told.uri)
     refuse_shipped(settings)
     if settings.ledger is not None:
         raise ConfigurationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from redelivery_spark.log.files import empty, number_of, read_table, written
@@ -53,7 +54,9 @@ class Parts:
 
         False: another one has been, and this message is none.
         """
-        return self.store.publish(f"{FOLDER}/{name.rpartition('/')[2]}{COPY}{row}", b"", durable=False)
+        # Of a content of its own: an object store whose answer was lost is asked whose object is there.
+        mark = uuid.uuid4().bytes
+        return self.store.publish(f"{FOLDER}/{name.rpartition('/')[2]}{COPY}{row}", mark, durable=False)
 
     def publish(self, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         """Publish a part, durably; False: another attempt was first, and what that one took counts.

@@ -83,6 +83,12 @@ def store_at(url: str) -> Store:
             "configuration (environment, instance role, fsspec's files) has them",
             option="walDir",
         )
+    if parts.scheme in ("hdfs", "viewfs", "webhdfs", "sftp", "ftp", "http", "https"):
+        raise ConfigurationError(
+            f"walDir={parts.scheme}://…: there no name can be created exclusively, so that attempts of one task "
+            "would overwrite each other's messages; use a shared folder (NFS), s3, gs or abfs",
+            option="walDir",
+        )
     from redelivery_spark.log.objects import Objects  # noqa: PLC0415 - fsspec, which a folder needs none of
 
     return Objects(url)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery import parse_uri
 from redelivery.drive.arguments import single
 from redelivery_spark.batch.options import checked_run
-from redelivery_spark.credentials import logged_in, refuse_shipped, with_options
+from redelivery_spark.credentials import connectable, logged_in, refuse_shipped
 from redelivery_spark.option_table import WRITE, Given
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
     """
     told = Given(given, WRITE)
     told.require("url")
-    uri = with_options(told.ours["url"], told.uri)
-    refuse_shipped(parse_uri(uri))
+    uri, settings = connectable(told.ours["url"], told.uri)
+    refuse_shipped(settings)
     destination = told.text("destination")
     return WriteOptions(
         uri=uri,

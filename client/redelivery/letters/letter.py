@@ -48,7 +48,7 @@ class DeadLetter:
     died_at: datetime | None
     """The last failure, where that is told, else when it was sent."""
     redelivery_count: int | None
-    """Redeliveries that were charged before it died, where that is told."""
+    """Failures that were charged before it died, the first delivery's too, where that is told."""
     redrives: int
     """How often it has been put back before."""
     whole: bool
