@@ -77,8 +77,16 @@ def said(error: BaseException) -> str:
         ({"destinaton": "x"}, r"destinaton.*destination"),
         ({"maxWait": "soon"}, r"maxWait.*soon"),
         ({"url": "stmop://localhost"}, r"stmop.*stomp"),
+        ({"url": "tcp://localhost:61616"}, r"tcp:// is OpenWire.*use stomp://"),
     ],
-    ids=["a walDir that cannot be", "no walDir", "an unknown option", "no number", "an unknown scheme"],
+    ids=[
+        "a walDir that cannot be",
+        "an empty walDir",
+        "an unknown option",
+        "no number",
+        "an unknown scheme",
+        "Java's",
+    ],
 )
 def test_wrong_options_are_told_by_load(
     spark: SparkSession,
@@ -92,6 +100,18 @@ def test_wrong_options_are_told_by_load(
     with pytest.raises(PySparkException) as told:
         load(spark, broker, unique_queue, tmp_path, **options)
     assert re.search(sentence, said(told.value))
+
+
+def test_no_folder_at_all(spark: SparkSession, broker: Broker, unique_queue: str, tmp_path: Path) -> None:
+    """It is told when the query starts, and nothing else is: only then Spark says that it is a stream."""
+    reader = spark.readStream.format("redelivery").option(
+        "url", broker.uri(protocol="stomp").partition("?")[0]
+    )
+    query = start(reader.option("destination", unique_queue).load(), tmp_path, ends=False)
+    with pytest.raises(PySparkException) as told:
+        query.awaitTermination(60)
+    assert "option walDir is missing" in said(told.value)
+    assert "UnboundLocalError" not in str(told.value)
 
 
 def test_a_folder_that_cannot_be_written(

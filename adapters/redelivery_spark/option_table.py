@@ -11,7 +11,7 @@ from redelivery.options import MAP_PREFIX, OPTIONS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["READ", "STREAM", "TABLE", "WRITE", "Given", "SparkOption", "is_stream", "named"]
+__all__ = ["READ", "STREAM", "TABLE", "WRITE", "Given", "SparkOption", "named", "use_told"]
 
 STREAM, READ, WRITE = "readStream", "read", "write"
 _ALL = (STREAM, READ, WRITE)
@@ -100,16 +100,16 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return ours, uri
 
 
-def is_stream(given: Mapping[str, str]) -> bool:
-    """Whether options are of a stream that is read: Spark does not tell when it asks for the columns.
+def use_told(given: Mapping[str, str]) -> str | None:
+    """Return whether options are of a stream that is read, or of a read; None: they may be of either.
 
-    Raises ConfigurationError: there is no such option.
+    Spark does not tell when it asks for the columns. Raises ConfigurationError: there is no such option.
     """
     ours, _ = named(given)
     uses = [_BY_NAME[name.lower()].uses for name in ours]
     if any(STREAM not in each for each in uses):
-        return False
-    return "walDir" in ours or any(READ not in each for each in uses)
+        return READ
+    return STREAM if "walDir" in ours or any(READ not in each for each in uses) else None
 
 
 class Given:

@@ -13,7 +13,7 @@ from redelivery_spark.batch.columns import shown_schema
 from redelivery_spark.batch.options import read_batch_options
 from redelivery_spark.batch.reader import batch_reader
 from redelivery_spark.log.store import log_at
-from redelivery_spark.option_table import is_stream, named
+from redelivery_spark.option_table import READ, STREAM, named, use_told
 from redelivery_spark.options import read_options
 from redelivery_spark.places import marked
 from redelivery_spark.schema import SEGMENT, columns_for
@@ -56,8 +56,15 @@ class RedeliveryDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns; a stream's first one tells where the log is, for `process` and `foreach_batch`."""
-        if not is_stream(self._given):
-            found: StructType = from_arrow_schema(shown_schema(read_batch_options(self._given)))
+        use = use_told(self._given)
+        if use != STREAM:
+            try:
+                found: StructType = from_arrow_schema(shown_schema(read_batch_options(self._given)))
+            except ConfigurationError as error:
+                if use == READ:
+                    raise
+                told = f"{error}; and if this is for readStream, option walDir is missing"
+                raise ConfigurationError(told, option=error.option) from None
             return found
         read = self._read
         log_at(read.wal_dir)  # at `load()`, and not when the query has begun

@@ -111,6 +111,17 @@ def test_what_a_stream_is_not_given() -> None:
     reader.stop()
 
 
+def test_what_may_be_for_a_stream() -> None:
+    """Without a walDir nothing tells a stream from a read: what only a read refuses is said with that."""
+    given = {"url": "stomp://b?jms.userName=u&jms.password=p", "destination": "orders"}
+    with pytest.raises(
+        ConfigurationError, match=r"^the url has cred.*if this is for readStream, option walDir is miss"
+    ):
+        RedeliveryDataSource(given).schema()
+    with pytest.raises(ConfigurationError, match=r"where executors run$"):
+        RedeliveryDataSource(given | {"mode": "browse"}).schema()
+
+
 @pytest.mark.parametrize("missing", ["pyarrow", "pyspark"])
 def test_a_package_that_is_not_installed(missing: str) -> None:
     """It is named, with the extra that brings it; Spark finds the source all the same, and says it."""
