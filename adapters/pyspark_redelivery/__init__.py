@@ -8,21 +8,30 @@ from pyspark.sql.datasource import DataSource
 
 __all__ = ["DefaultSource"]
 
-try:
-    from redelivery_spark import RedeliveryDataSource as DefaultSource
-except ImportError as missing:
-    # Spark passes over a module that cannot be imported, and would say that there is no such source.
-    _why = str(missing)
 
-    class DefaultSource(DataSource):  # type: ignore[no-redef]
-        """Says what is missing."""
+class _Missing(DataSource):
+    """Says what is missing: Spark passes over a module that cannot be imported, and knows no such source then."""
 
-        def __init__(self, options: dict[str, Any]) -> None:
-            """Raises ImportError."""
-            super().__init__(options)
-            raise ImportError(_why) from None
+    why = ""
 
-        @classmethod
-        def name(cls) -> str:
-            """Return what `format` takes."""
-            return "redelivery"
+    def __init__(self, options: dict[str, Any]) -> None:
+        """Raises ImportError."""
+        super().__init__(options)
+        raise ImportError(self.why)
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` takes."""
+        return "redelivery"
+
+
+def _found() -> type[DataSource]:
+    try:
+        from redelivery_spark import RedeliveryDataSource  # noqa: PLC0415 - it may not be possible
+    except ImportError as error:
+        _Missing.why = str(error)
+        return _Missing
+    return RedeliveryDataSource
+
+
+DefaultSource = _found()
