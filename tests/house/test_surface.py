@@ -1,0 +1,13 @@
+"""What users see changes only on purpose: the golden texts are written again by `python -m tests.house.surface`."""
+
+from __future__ import annotations
+
+import pytest
+
+from .surface import GOLDEN, SURFACES
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_the_surface_is_as_it_was(name: str) -> None:
+    """Public names, options, the command line's output and log lines equal the golden text."""
+    assert SURFACES[name]() + "\n" == (GOLDEN / f"{name}.txt").read_text(encoding="utf-8")
