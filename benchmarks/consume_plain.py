@@ -12,7 +12,7 @@ from typing import Any
 import stomp
 from stomp.listener import ConnectionListener
 
-from redelivery.uri import parse_uri
+from redelivery.uri.parser import parse_uri
 
 PREFETCH = {
     "artemis": {"consumer-window-size": "2048000", "subscription-type": "ANYCAST"},

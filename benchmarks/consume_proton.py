@@ -11,7 +11,7 @@ from proton import symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, ReceiverOption
 
-from redelivery.uri import parse_uri
+from redelivery.uri.parser import parse_uri
 
 
 class Queue(ReceiverOption):

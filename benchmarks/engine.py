@@ -12,12 +12,12 @@ import statistics
 import time
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.delivery import Delivery
 from redelivery.core.engine import Engine
 from redelivery.core.events import Arrived, Connected, Succeeded, Wanted
-from redelivery.core.policy import RedeliveryPolicy
-from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 CHUNK = 64  # messages that a read of a socket brings
 CAPABILITIES = Capabilities(broker="none")

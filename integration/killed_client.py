@@ -125,7 +125,7 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
 
 def die_in_stomp_transaction(death: Death) -> None:
     """ActiveMQ Classic: BEGIN, SEND, ACK in one write, and when they are answered COMMIT."""
-    from redelivery_stomp.link import Link  # noqa: PLC0415
+    from redelivery_stomp.connection import Link  # noqa: PLC0415
 
     def write(plain: Any) -> Any:
         def written(self: Link, data: bytes) -> None:
@@ -144,7 +144,7 @@ def die_in_stomp_transaction(death: Death) -> None:
 
 def die_in_amqp_transaction(death: Death) -> None:
     """Declare, send the copy, hear that the broker has it; then accept and discharge."""
-    from redelivery_amqp.stream import Stream  # noqa: PLC0415
+    from redelivery_amqp.io_thread import Stream  # noqa: PLC0415
     from redelivery_amqp.transactions import Transfer  # noqa: PLC0415
 
     doomed: list[Transfer] = []

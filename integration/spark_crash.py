@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redelivery_spark.source import RedeliveryDataSource
-from redelivery_spark.stream_reader import RedeliveryStreamReader
+from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql.types import StructType
 
-    from redelivery_spark.coordinator import Coordinator
+    from redelivery_spark.stream.coordinator import Coordinator
 
 __all__ = ["POINTS", "Crashing"]
 

@@ -10,9 +10,9 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually
-from redelivery_amqp.outlet import judged
+from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
-from redelivery_stomp.link import Link
+from redelivery_stomp.connection import Link
 
 if TYPE_CHECKING:
     from collections.abc import Callable

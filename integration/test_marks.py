@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.peers import PAIRS, fill
-from redelivery.letters.reading import Reading
+from redelivery.dlq.dlq_connection import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ from integration.brokers import RabbitMQ
 from integration.eventually import eventually, never
 from integration.peers import take
 from integration.work import Running
-from redelivery.core import poisoning
-from redelivery.patience import Patience
-from redelivery_stomp import beginning
+from redelivery.adapter_support.response_timeout import Patience
+from redelivery.core import pending_confirms
+from redelivery_stomp import subscribing
 
 if TYPE_CHECKING:
     from integration.brokers import Broker
@@ -35,7 +35,7 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
 ) -> None:
     """What has no answer is waited for, over the same connection; when the alarm is over each copy is there once."""
     assert isinstance(rabbitmq, RabbitMQ)
-    monkeypatch.setattr(poisoning, "CONFIRM_TIMEOUT", LONG)
+    monkeypatch.setattr(pending_confirms, "CONFIRM_TIMEOUT", LONG)
     graves = f"{unique_queue}.graves"
     uri = rabbitmq.uri(redelivery__deadLetterDestination=graves, jms__redeliveryPolicy__maximumRedeliveries=0)
     ready, alarmed = threading.Barrier(2), threading.Event()
@@ -77,8 +77,8 @@ def test_a_consumer_that_begins_during_a_memory_alarm(
 ) -> None:
     """The connection is not given up over it, which would write what it has written twice; it begins afterwards."""
     assert isinstance(rabbitmq, RabbitMQ)
-    monkeypatch.setattr(poisoning, "CONFIRM_TIMEOUT", LONG)
-    monkeypatch.setattr(beginning, "Patience", lambda over, silent: Patience(over, PATIENCE, silent=silent))
+    monkeypatch.setattr(pending_confirms, "CONFIRM_TIMEOUT", LONG)
+    monkeypatch.setattr(subscribing, "Patience", lambda over, silent: Patience(over, PATIENCE, silent=silent))
     graves, other = f"{unique_queue}.graves", f"{unique_queue}.other"
     uri = rabbitmq.uri(redelivery__deadLetterDestination=graves, jms__redeliveryPolicy__maximumRedeliveries=0)
     ready, alarmed, served = threading.Barrier(2), threading.Event(), threading.Event()

@@ -18,7 +18,7 @@ from integration.eventually import eventually
 from integration.peers import fill
 from integration.spark_cluster import Cluster, executors_of
 from integration.spark_run import LONGEST, SparkRun
-from redelivery_spark.log.segments import FOLDER as SEGMENTS
+from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from moto.server import ThreadedMotoServer
 from integration.eventually import eventually
 from integration.peers import fill
 from integration.spark_run import LONGEST, SparkRun
-from redelivery_spark.log.segments import FOLDER as SEGMENTS
-from redelivery_spark.log.store import Store, prepared
+from redelivery_spark.wal.segments import FOLDER as SEGMENTS
+from redelivery_spark.wal.store import Store, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

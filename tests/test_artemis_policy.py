@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
-from redelivery.core.policy import Policy
+from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import Policy
 from redelivery.errors import ConfigurationError
 
 from .for_each import for_each

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from redelivery.drive.arguments import ConsumerOptions, ListenOptions
-from redelivery.drive.sending import SendOptions
+from redelivery.driver.arguments import ConsumerOptions, ListenOptions
+from redelivery.driver.connection.send_request import SendOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

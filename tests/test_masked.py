@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redelivery.uri import parse_uri
+from redelivery.uri.parser import parse_uri
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.name_patterns import LONGEST_NAME, NamePatterns
+from redelivery.core.dead_lettering.safe_regex import LONGEST_NAME, NamePatterns
 from redelivery.errors import ConfigurationError
 
 NAMES = st.text("ABab.09-", min_size=1, max_size=12)

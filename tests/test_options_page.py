@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redelivery.options import option_rows
+from redelivery.uri.option_table import option_rows
 
 from .for_each import for_each
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from redelivery.patience import Patience
+from redelivery.adapter_support.response_timeout import Patience
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 pytest.importorskip("stomp", reason="stomp.py is not installed")
 
-from redelivery_amqp.endings import Endings
+from redelivery_amqp.detach import Endings
 
 PATIENCE = 10.0
 
@@ -68,7 +68,7 @@ class Consumer:
 
 def test_an_end_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over AMQP it would keep all later consumers of the connection from beginning: so the connection is given up."""
-    monkeypatch.setattr("redelivery_amqp.endings.Patience", lambda over: Patience(over, limit=0.01))
+    monkeypatch.setattr("redelivery_amqp.detach.Patience", lambda over: Patience(over, limit=0.01))
     over = threading.Event()
     endings = Endings(over.set, in_turn=True)
     endings.leave(cast("Any", Consumer()))

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.delay_list import DelayListPolicy
-from redelivery.core.policy import Policy, RedeliveryPolicy
+from redelivery.core.policy.delay_list import DelayListPolicy
+from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
 from .for_each import for_each

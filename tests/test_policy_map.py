@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redelivery.core.destination import Destination
-from redelivery.core.policy import Policy, RedeliveryPolicy
-from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
 from .for_each import for_each

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import tenacity as t
 
-from redelivery.core.policy import Policy, RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
 ATTEMPTS = t.stop_after_attempt(4)
@@ -113,7 +113,8 @@ def test_random_waits_draw_from_the_given_source() -> None:
 def test_tenacity_is_loaded_at_first_use_only() -> None:
     """Importing and using other policies loads no tenacity."""
     code = (
-        "from redelivery.core.policy import RedeliveryPolicy; from redelivery.uri import parse_uri; "
+        "from redelivery.core.policy.redelivery_policy import RedeliveryPolicy; "
+        "from redelivery.uri.parser import parse_uri; "
         "RedeliveryPolicy.from_delays([1]); parse_uri('stomp://h'); print('tenacity' in sys.modules)"
     )
     path = [entry for entry in sys.path if entry]

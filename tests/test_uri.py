@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 
-from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
-from redelivery.options import OPTIONS, SCHEMES, Option, option_rows
 from redelivery.settings import Endpoint, Secret, Settings
-from redelivery.uri import parse_uri
+from redelivery.uri.option_table import OPTIONS, SCHEMES, Option, option_rows
+from redelivery.uri.parser import parse_uri
 
 from .for_each import for_each
 

@@ -6,9 +6,9 @@ import pytest
 
 import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.core.name_patterns import NamePatterns
-from redelivery.core.strategies import Discarding, Individual
-from redelivery.uri import parse_uri
+from redelivery.core.dead_lettering.safe_regex import NamePatterns
+from redelivery.core.dead_lettering.strategies import Discarding, Individual
+from redelivery.uri.parser import parse_uri
 
 PRE = "redelivery."
 INDIVIDUAL = "deadLetterStrategy=individual"

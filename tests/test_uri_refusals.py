@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import redelivery
 from redelivery.errors import ConfigurationError
-from redelivery.options import SCHEMES
 from redelivery.registry import schemes
-from redelivery.uri import parse_uri, redact_uri
+from redelivery.uri.option_table import SCHEMES
+from redelivery.uri.parser import parse_uri, redact_uri
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
-from redelivery.options import OPTIONS
-from redelivery.uri import parse_uri
+from redelivery.uri.option_table import OPTIONS
+from redelivery.uri.parser import parse_uri
 
 from .for_each import for_each
 

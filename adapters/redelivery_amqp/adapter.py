@@ -23,12 +23,12 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
+from redelivery_amqp.connection import Link
 from redelivery_amqp.delivery import AmqpDelivery
-from redelivery_amqp.link import Link
-from redelivery_amqp.outgoing import copied, encoded
-from redelivery_amqp.outlet import judged
+from redelivery_amqp.message_encoding import copied, encoded
+from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
+from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
-from redelivery_amqp.wire import ACCEPTED, RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.outlet import Outcome, Outlet
+    from redelivery_amqp.sender import Outcome, Outlet
 
 __all__ = ["AmqpAdapter"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.dead_letter import COPY
+from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
-from redelivery_amqp.decoding import decoded, fields_of, rewritten, typed
-from redelivery_amqp.values import plain, text_of, time_of
+from redelivery_amqp.fallback_decoding import decoded, fields_of, rewritten, typed
+from redelivery_amqp.plain_values import plain, text_of, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     import proton
 
-    from redelivery_amqp.inlet import Inlet
-    from redelivery_amqp.wire import Handle
+    from redelivery_amqp.proton_engine import Handle
+    from redelivery_amqp.receiver import Inlet
 
 __all__ = ["AmqpDelivery"]
 

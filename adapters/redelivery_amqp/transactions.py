@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.errors import AdapterError, RedeliveryError, TransportError
-from redelivery_amqp.inlet import refusal
-from redelivery_amqp.outlet import judged
+from redelivery_amqp.receiver import refusal
+from redelivery_amqp.sender import judged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.outlet import Outcome, Outlet
-    from redelivery_amqp.wire import Wire
+    from redelivery_amqp.proton_engine import Wire
+    from redelivery_amqp.sender import Outcome, Outlet
 
 __all__ = ["Transfer"]
 

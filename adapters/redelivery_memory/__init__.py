@@ -13,6 +13,6 @@ groups are passed through.
 
 from redelivery_memory.adapter import CAPABILITIES, MemoryAdapter
 from redelivery_memory.broker import MemoryBroker
-from redelivery_memory.stored import HeldMessage, Step
+from redelivery_memory.messages import HeldMessage, Step
 
 __all__ = ["CAPABILITIES", "HeldMessage", "MemoryAdapter", "MemoryBroker", "Step"]

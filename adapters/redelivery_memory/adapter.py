@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import Capabilities
 from redelivery_memory.broker import clock_of, hub_named
-from redelivery_memory.store import DEAD_LETTERS
+from redelivery_memory.state import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.settings import Endpoint
-    from redelivery_memory.hub import Hub
-    from redelivery_memory.link import Link
+    from redelivery_memory.connection import Link
+    from redelivery_memory.server import Hub
 
 __all__ = ["CAPABILITIES", "MemoryAdapter"]
 

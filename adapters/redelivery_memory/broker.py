@@ -11,8 +11,8 @@ from redelivery.core.destination import Destination
 from redelivery.core.events import ConnectionLost
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError, TransportError
-from redelivery_memory.hub import Hub
-from redelivery_memory.store import DEAD_LETTERS
+from redelivery_memory.server import Hub
+from redelivery_memory.state import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.errors import RedeliveryError
-    from redelivery_memory.link import Link
-    from redelivery_memory.stored import HeldMessage, Step
+    from redelivery_memory.connection import Link
+    from redelivery_memory.messages import HeldMessage, Step
 
 __all__ = ["MemoryBroker", "clock_of", "hub_named"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.errors import AdapterError
-from redelivery_memory.stored import HeldMessage
+from redelivery_memory.messages import HeldMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.adapter import AdapterEvent
     from redelivery.errors import RedeliveryError
-    from redelivery_memory.link import Link
-    from redelivery_memory.stored import Stored
+    from redelivery_memory.connection import Link
+    from redelivery_memory.messages import Stored
 
 __all__ = ["Faults"]
 

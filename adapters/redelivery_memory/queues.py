@@ -6,13 +6,13 @@ from collections import OrderedDict, deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery_memory.stored import MemoryDelivery
+from redelivery_memory.messages import MemoryDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from redelivery_memory.link import Consumer
-    from redelivery_memory.stored import Stored
+    from redelivery_memory.connection import Consumer
+    from redelivery_memory.messages import Stored
 
 __all__ = ["Queue"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.core.destination import Destination
-from redelivery.core.wildcards import ClassicPatterns
+from redelivery.core.policy.classic_wildcards import ClassicPatterns
 from redelivery.errors import AdapterError
 from redelivery_memory.queues import Queue
 
 if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
-    from redelivery_memory.link import Consumer
+    from redelivery_memory.connection import Consumer
 
 __all__ = ["Routes"]
 

@@ -9,22 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redelivery_spark.credentials import with_credentials
-    from redelivery_spark.guard import foreach_batch
-    from redelivery_spark.handling import process
-    from redelivery_spark.sink import write_once
+    from redelivery_spark.api.foreach_batch import foreach_batch
+    from redelivery_spark.api.process import process
+    from redelivery_spark.api.run import run
+    from redelivery_spark.api.write_once import write_once
+    from redelivery_spark.options.credentials import with_credentials
     from redelivery_spark.source import RedeliveryDataSource
-    from redelivery_spark.supervisor import run
 
 __all__ = ["RedeliveryDataSource", "foreach_batch", "process", "run", "with_credentials", "write_once"]
 
 _PLACES = {
     "RedeliveryDataSource": "source",
-    "foreach_batch": "guard",
-    "process": "handling",
-    "run": "supervisor",
-    "with_credentials": "credentials",
-    "write_once": "sink",
+    "foreach_batch": "api.foreach_batch",
+    "process": "api.process",
+    "run": "api.run",
+    "with_credentials": "options.credentials",
+    "write_once": "api.write_once",
 }
 
 

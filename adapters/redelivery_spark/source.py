@@ -9,23 +9,23 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.batch.columns import shown_schema
-from redelivery_spark.batch.options import read_batch_options
-from redelivery_spark.batch.reader import batch_reader
-from redelivery_spark.log.store import log_at
-from redelivery_spark.option_table import READ, STREAM, named, use_told
-from redelivery_spark.options import read_options
-from redelivery_spark.places import marked
+from redelivery_spark.api.wal_location import marked
+from redelivery_spark.batch.batch_reader import batch_reader
+from redelivery_spark.batch.read_columns import shown_schema
+from redelivery_spark.options.batch_options import read_batch_options
+from redelivery_spark.options.spark_option import READ, STREAM, named, use_told
+from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.options.write_options import read_write_options
 from redelivery_spark.schema import SEGMENT, columns_for
-from redelivery_spark.stream_reader import RedeliveryStreamReader
-from redelivery_spark.writing.options import read_write_options
+from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
+from redelivery_spark.wal.store import log_at
 from redelivery_spark.writing.writer import BatchWriter, StreamWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from redelivery_spark.batch.reader import BatchReader
-    from redelivery_spark.options import SourceOptions
+    from redelivery_spark.batch.batch_reader import BatchReader
+    from redelivery_spark.options.stream_options import SourceOptions
 
 __all__ = ["RedeliveryDataSource"]
 

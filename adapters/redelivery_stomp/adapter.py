@@ -23,12 +23,12 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
-from redelivery_stomp.beginning import Beginning, Widening
-from redelivery_stomp.custody import give_back
+from redelivery_stomp.connection import Link
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
-from redelivery_stomp.link import Link
+from redelivery_stomp.rabbitmq_requeue import give_back
+from redelivery_stomp.subscribing import Beginning, Widening
 from redelivery_stomp.transactions import Transaction, to_all
 
 if TYPE_CHECKING:

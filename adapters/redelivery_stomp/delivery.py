@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import BodyKind, Delivery
-from redelivery_stomp.custody import Custody
+from redelivery_stomp.artemis_window import ByteWindow
 from redelivery_stomp.frames import Headers, RawHeaders, number
-from redelivery_stomp.windows import ByteWindow
+from redelivery_stomp.rabbitmq_requeue import Custody
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from redelivery.core.commands import Subscribe
-    from redelivery_stomp.profile import Profile
+    from redelivery_stomp.profile_base import Profile
 
 __all__ = ["StompDelivery", "Subscription"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import cannot_browse
-from redelivery_stomp.profile import NEVER_COPIED, NEVER_COPIED_PREFIXES
+from redelivery_stomp.profile_base import NEVER_COPIED, NEVER_COPIED_PREFIXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.delivery import Subscription
-    from redelivery_stomp.profile import Profile
+    from redelivery_stomp.profile_base import Profile
 
 __all__ = ["cannot_send", "cannot_subscribe", "copy_of", "send_headers", "subscribe_headers"]
 

@@ -10,7 +10,7 @@ from stomp.listener import ConnectionListener
 if TYPE_CHECKING:
     from stomp.utils import Frame
 
-    from redelivery_stomp.link import Link
+    from redelivery_stomp.connection import Link
 
 __all__ = ["Listener"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.errors import ConfigurationError
-from redelivery_stomp.profile import Profile
-from redelivery_stomp.rabbitmq import RabbitMQ
+from redelivery_stomp.profile_base import Profile
+from redelivery_stomp.rabbitmq_profile import RabbitMQ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.outgoing import Outgoing
-    from redelivery_stomp.answers import Answer
+    from redelivery_stomp.connection import Link
     from redelivery_stomp.delivery import StompDelivery
-    from redelivery_stomp.link import Link
-    from redelivery_stomp.profile import Profile
+    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.receipts import Answer
 
 __all__ = ["Transaction", "aborted"]
 

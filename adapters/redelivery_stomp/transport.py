@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from stomp.exception import NotConnectedException
 from stomp.transport import Transport
 
-from redelivery.sockets import connected
-from redelivery_stomp.cutter import Cutter
-from redelivery_stomp.shown import show_answer, show_messages, show_written, watched
-from redelivery_stomp.writer import Postbox, Writer
+from redelivery.adapter_support.sockets import connected
+from redelivery_stomp.buffered_writer import Postbox, Writer
+from redelivery_stomp.frame_log import show_answer, show_messages, show_written, watched
+from redelivery_stomp.frame_scanner import Cutter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

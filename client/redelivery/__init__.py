@@ -9,17 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redelivery.aio import AsyncConnection, connect_async
+    from redelivery.async_connection import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
     from redelivery.async_session import AsyncSession
     from redelivery.classifier import Classifier
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
-    from redelivery.core.artemis_policy import ArtemisRedeliveryPolicy
     from redelivery.core.destination import Destination
-    from redelivery.core.policy import RedeliveryPolicy
-    from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
     from redelivery.core.report import Report
+    from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery.dlq.dead_letter_queue import DeadLetterQueue, dead_letters
     from redelivery.errors import (
         AdapterError,
         AlreadySettled,
@@ -30,42 +32,40 @@ if TYPE_CHECKING:
         TransactionRolledBack,
         TransportError,
     )
+    from redelivery.handler_exceptions import Defer, Discard, Poison
     from redelivery.ledger import Ledger
     from redelivery.ledger.sqlite import SqliteLedger
-    from redelivery.letters.letter import DeadLetter
-    from redelivery.letters.queue import DeadLetterQueue, dead_letters
     from redelivery.message import Message
     from redelivery.session import Session
     from redelivery.settings import Settings
-    from redelivery.steer import Defer, Discard, Poison
-    from redelivery.uri import parse_uri
+    from redelivery.uri.parser import parse_uri
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "AdapterError": "errors",
     "AlreadySettled": "errors",
-    "ArtemisRedeliveryPolicy": "core.artemis_policy",
-    "AsyncConnection": "aio",
+    "ArtemisRedeliveryPolicy": "core.policy.artemis_policy",
+    "AsyncConnection": "async_connection",
     "AsyncConsumer": "async_consumer",
     "AsyncSession": "async_session",
     "Classifier": "classifier",
     "ConfigurationError": "errors",
-    "DeadLetter": "letters.letter",
-    "DeadLetterQueue": "letters.queue",
+    "DeadLetter": "dlq.dead_letter",
+    "DeadLetterQueue": "dlq.dead_letter_queue",
     "Connection": "connection",
     "Consumer": "consumer",
-    "Defer": "steer",
+    "Defer": "handler_exceptions",
     "Destination": "core.destination",
-    "Discard": "steer",
+    "Discard": "handler_exceptions",
     "HandlerTimeout": "errors",
     "Ledger": "ledger",
     "LedgerError": "errors",
     "Message": "message",
-    "Poison": "steer",
+    "Poison": "handler_exceptions",
     "RedeliveryError": "errors",
-    "RedeliveryPolicy": "core.policy",
-    "RedeliveryPolicyMap": "core.policy_map",
+    "RedeliveryPolicy": "core.policy.redelivery_policy",
+    "RedeliveryPolicyMap": "core.policy.policy_map",
     "Report": "core.report",
     "Session": "session",
     "Settings": "settings",
@@ -73,9 +73,9 @@ _HOMES = {
     "TransactionRolledBack": "errors",
     "TransportError": "errors",
     "connect": "connection",
-    "connect_async": "aio",
-    "dead_letters": "letters.queue",
-    "parse_uri": "uri",
+    "connect_async": "async_connection",
+    "dead_letters": "dlq.dead_letter_queue",
+    "parse_uri": "uri.parser",
 }
 
 __all__ = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from redelivery.core.convert import seconds
-from redelivery.drive.arguments import patience
-from redelivery.drive.link import CLOSE_TIMEOUT
-from redelivery.drive.waiter import in_own_thread
+from redelivery.core.option_values import seconds
+from redelivery.driver.arguments import patience
+from redelivery.driver.asyncio_wait import in_own_thread
+from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
 from redelivery.message import pulled
 
 if TYPE_CHECKING:
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.drive.channel import Channel
-    from redelivery.drive.waiter import Waiter
+    from redelivery.driver.asyncio_wait import Waiter
+    from redelivery.driver.consumer.dispatcher import Channel
     from redelivery.message import Message
 
 __all__ = ["AsyncConsumer"]

@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.async_consumer import AsyncConsumer
-from redelivery.core.convert import seconds
-from redelivery.drive.holdings import COMMIT_TIMEOUT
-from redelivery.drive.link import CLOSE_TIMEOUT
-from redelivery.drive.session_base import SessionBase
-from redelivery.drive.waiter import answer_on_loop, in_own_thread
+from redelivery.core.option_values import seconds
+from redelivery.driver.asyncio_wait import answer_on_loop, in_own_thread
+from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.session.session_base import SessionBase
+from redelivery.driver.session.session_state import COMMIT_TIMEOUT
 from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.aio import Handler
-    from redelivery.drive.arguments import ConsumerOptions, ListenOptions
-    from redelivery.drive.sending import SendOptions
+    from redelivery.async_connection import Handler
+    from redelivery.driver.arguments import ConsumerOptions, ListenOptions
+    from redelivery.driver.connection.send_request import SendOptions
     from redelivery.message import Message
 
 __all__ = ["AsyncSession"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
-from redelivery.core.convert import seconds
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
-from redelivery.core.policy_map import check_policy
+from redelivery.core.option_values import seconds
+from redelivery.core.policy.policy_map import check_policy
 from redelivery.errors import ConfigurationError
-from redelivery.steer import Defer, Discard, Poison
+from redelivery.handler_exceptions import Defer, Discard, Poison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
-    from redelivery.core.policy import Policy
+    from redelivery.core.policy.redelivery_policy import Policy
 
 __all__ = ["Classifier", "checked_errors"]
 

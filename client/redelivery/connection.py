@@ -6,17 +6,17 @@ import threading
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.consumer import Consumer
-from redelivery.core.convert import seconds
 from redelivery.core.events import Drained
-from redelivery.drive.answer import answer_by
-from redelivery.drive.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
-from redelivery.drive.base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
-from redelivery.drive.link import CLOSE_TIMEOUT
-from redelivery.drive.log import brief
-from redelivery.drive.sending import SendOptions, outgoing, time_limit, unconfirmed, unsent
-from redelivery.drive.session_base import Seat
-from redelivery.drive.stopping import Signals, Stopping
-from redelivery.drive.worker import Worker
+from redelivery.core.option_values import seconds
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
+from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
+from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.signals import Signals, Stopping
+from redelivery.driver.consumer.message_log import brief
+from redelivery.driver.consumer.worker import Worker
+from redelivery.driver.session.session_base import Seat
+from redelivery.driver.thread_wait import answer_by
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.core.report import Report
-    from redelivery.drive.channel import Channel
-    from redelivery.drive.holdings import Holdings
+    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.session.session_state import Holdings
     from redelivery.message import Message
 
     Handler = Callable[[Message], object]

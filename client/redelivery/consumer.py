@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from redelivery.core.convert import seconds
-from redelivery.drive.arguments import patience
-from redelivery.drive.link import CLOSE_TIMEOUT
+from redelivery.core.option_values import seconds
+from redelivery.driver.arguments import patience
+from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
 from redelivery.message import pulled
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.drive.channel import Channel
+    from redelivery.driver.consumer.dispatcher import Channel
     from redelivery.message import Message
 
 __all__ = ["Consumer"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Poisoned, Released, Succeeded
 from redelivery.errors import AlreadySettled
-from redelivery.steer import Defer, Discard, Poison
+from redelivery.handler_exceptions import Defer, Discard, Poison
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.events import Event
-    from redelivery.drive.channel import Channel
+    from redelivery.driver.consumer.dispatcher import Channel
 
 __all__ = ["Message", "log_failure", "message_for", "pulled"]
 

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.options import SCHEMES
+from redelivery.uri.option_table import SCHEMES
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints

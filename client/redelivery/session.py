@@ -6,11 +6,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.consumer import Consumer
-from redelivery.core.convert import seconds
-from redelivery.drive.answer import answer_by
-from redelivery.drive.holdings import COMMIT_TIMEOUT
-from redelivery.drive.link import CLOSE_TIMEOUT
-from redelivery.drive.session_base import SessionBase
+from redelivery.core.option_values import seconds
+from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.session.session_base import SessionBase
+from redelivery.driver.session.session_state import COMMIT_TIMEOUT
+from redelivery.driver.thread_wait import answer_by
 from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.connection import Handler
-    from redelivery.drive.arguments import ConsumerOptions, ListenOptions
-    from redelivery.drive.channel import Channel
-    from redelivery.drive.sending import SendOptions
+    from redelivery.driver.arguments import ConsumerOptions, ListenOptions
+    from redelivery.driver.connection.send_request import SendOptions
+    from redelivery.driver.consumer.dispatcher import Channel
     from redelivery.message import Message
 
 __all__ = ["Session"]

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redelivery.core.strategies import Discarding, Individual
+    from redelivery.core.dead_lettering.strategies import Discarding, Individual
 
 __all__ = [
     "QUEUE_ARGUMENTS",
@@ -190,6 +190,6 @@ class Settings:
     @property
     def java(self) -> bool:
         """Whether this is a Java client's URI, which can be explained but not connected with."""
-        from redelivery.uri_text import JAVA_PORTS  # noqa: PLC0415 - it is the parser that knows them
+        from redelivery.uri.syntax import JAVA_PORTS  # noqa: PLC0415 - it is the parser that knows them
 
         return self.scheme in JAVA_PORTS

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import tenacity
 
-from redelivery.core import convert
+from redelivery.core import option_values
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.core.policy import RandomSource
+    from redelivery.core.policy.redelivery_policy import RandomSource
 
 __all__ = ["TenacityPolicy"]
 
@@ -116,8 +116,8 @@ class TenacityPolicy:
         if isinstance(seconds, timedelta):
             seconds = seconds.total_seconds()
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise convert.refuse("wait", seconds, "a duration of 0 seconds or more")
-        return min(float(seconds), convert.MAX_LONG / 1000)
+            raise option_values.refuse("wait", seconds, "a duration of 0 seconds or more")
+        return min(float(seconds), option_values.MAX_LONG / 1000)
 
     def _ended(self, attempt: _Attempt) -> bool:
         try:
@@ -147,7 +147,7 @@ class TenacityPolicy:
 def _strategy(strategy: object, name: str) -> Callable[[Any], Any]:
     if not callable(strategy) or isinstance(strategy, type):
         raise ConfigurationError(
-            f"{name} must be a tenacity strategy, not {convert.shown(strategy)}", option=name
+            f"{name} must be a tenacity strategy, not {option_values.shown(strategy)}", option=name
         )
     return strategy
 

@@ -112,6 +112,6 @@ def test_a_link_that_is_cut_or_a_broker_that_stops_accuses_no_message(ending: En
 
 def test_messages_without_an_id_are_told_apart() -> None:
     """Three messages that each came before an end are not one that came before three."""
-    from redelivery_amqp.blame import _digest  # noqa: PLC0415 - only where proton is installed
+    from redelivery_amqp.disconnect_cause import _digest  # noqa: PLC0415 - only where proton is installed
 
     assert _digest(b"a") == _digest(b"a") != _digest(b"b")

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-from redelivery_amqp.browsing import Browses
+from redelivery_amqp.browse_links import Browses
 from redelivery_amqp.profiles import Artemis, BrokerJ, Classic, RabbitMQ
-from redelivery_amqp.wire import ACCEPTED
+from redelivery_amqp.proton_engine import ACCEPTED
 
 
 class Wire:

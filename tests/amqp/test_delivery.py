@@ -14,9 +14,9 @@ from redelivery.core.commands import Forward, Subscribe  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery_amqp.delivery import AmqpDelivery  # noqa: E402
-from redelivery_amqp.inlet import Inlet  # noqa: E402
-from redelivery_amqp.outgoing import copied, encoded  # noqa: E402
+from redelivery_amqp.message_encoding import copied, encoded  # noqa: E402
 from redelivery_amqp.profiles import Artemis, BrokerJ, Classic, Profile, RabbitMQ  # noqa: E402
+from redelivery_amqp.receiver import Inlet  # noqa: E402
 
 AT = 1_800_000_000.0
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-from redelivery_amqp.endings import Endings
+from redelivery_amqp.detach import Endings
 
 
 class Consumer:

@@ -13,7 +13,7 @@ proton = pytest.importorskip("proton", reason="python-qpid-proton is not install
 from redelivery.core.commands import Forward  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
-from redelivery_amqp.outgoing import copied  # noqa: E402
+from redelivery_amqp.message_encoding import copied  # noqa: E402
 from redelivery_amqp.profiles import Artemis  # noqa: E402
 
 from .test_delivery import AT, delivery  # noqa: E402

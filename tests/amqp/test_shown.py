@@ -8,8 +8,8 @@ import pytest
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-from redelivery_amqp import shown  # noqa: E402
-from redelivery_amqp.wire import Wire  # noqa: E402
+from redelivery_amqp import frame_log  # noqa: E402
+from redelivery_amqp.proton_engine import Wire  # noqa: E402
 
 
 def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture) -> None:
@@ -46,4 +46,4 @@ def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture)
 )
 def test_what_is_kept_of_a_line(traced: str, expected: str) -> None:
     """Of a message only the size, of a log-in only that it was."""
-    assert shown.line(traced) == expected
+    assert frame_log.line(traced) == expected

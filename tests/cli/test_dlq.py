@@ -12,7 +12,7 @@ import rich.console
 
 import redelivery
 from redelivery.cli import progress
-from redelivery.core.ledger import Buried
+from redelivery.core.ledger_entry import Buried
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 from redelivery import parse_uri
 from redelivery.cli.explain import explain
-from redelivery.cli.show import duration, sparkline
+from redelivery.cli.formatting import duration, sparkline
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -161,7 +161,7 @@ def test_a_cancelled_consumer_leaves_no_trace() -> None:
 
 def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: MemoryBroker) -> None:
     """A worker that is cancelled between two messages has its last result written."""
-    from redelivery.drive.task import TURN  # noqa: PLC0415
+    from redelivery.driver.consumer.async_worker import TURN  # noqa: PLC0415
 
     async def main() -> None:
         handled = 0

@@ -12,7 +12,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.delivery import Delivery
 from redelivery.core.destination import Destination
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
-from redelivery.drive.planning import planned
+from redelivery.driver.consumer.plan import planned
 
 if TYPE_CHECKING:
     from .twins import Twin

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import redelivery
-from redelivery.drive.idle import IdleWatch
+from redelivery.driver.connection.idle_watch import IdleWatch
 
 from .twins import body_of
 
@@ -85,7 +85,9 @@ def test_a_refused_consumer_is_not_kept(twin: Twin) -> None:
 def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch sees what consumers hold that were made after it began, and nothing of those that have closed."""
     now = 1000.0
-    monkeypatch.setattr("redelivery.drive.idle.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(
+        "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=lambda: now)
+    )
     connection = twin.connect()
     watch = IdleWatch(connection._channels, 1.0, lambda: True)
     consumer = twin.call(connection.consumer("orders"))

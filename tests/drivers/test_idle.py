@@ -7,9 +7,9 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from redelivery import Report, TransportError
-from redelivery.cli.tally import Tally
+from redelivery.cli.stop_condition import Tally
 from redelivery.clock import SystemClock
-from redelivery.drive.idle import IdleWatch
+from redelivery.driver.connection.idle_watch import IdleWatch
 
 from .twins import SyncTwin
 
@@ -34,7 +34,7 @@ class Time:
 def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts from the moment at which the connection stands again."""
     time = Time()
-    monkeypatch.setattr("redelivery.drive.idle.time", time)
+    monkeypatch.setattr("redelivery.driver.connection.idle_watch.time", time)
     up = False
     watch = IdleWatch([], 1.0, lambda: up)
     for _ in range(3):
@@ -87,7 +87,7 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--idle` starts over when the connection stands again."""
     time = Time()
-    monkeypatch.setattr("redelivery.cli.tally.time", time)
+    monkeypatch.setattr("redelivery.cli.stop_condition.time", time)
     tally = Tally(idle=1.0)
     looks = iter([False, False, True, True, True])
     seen: list[float] = []

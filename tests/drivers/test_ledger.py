@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery import LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
-from redelivery.core.ledger import CRASH, Attempt, Entry, after_death, fingerprint
+from redelivery.core.ledger_entry import CRASH, Attempt, Entry, after_death, fingerprint
 
 from .twins import body_of
 

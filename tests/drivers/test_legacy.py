@@ -10,7 +10,7 @@ import pytest
 import redelivery_memory.adapter
 from redelivery.core.delivery import Record
 from redelivery.core.events import Arrived
-from redelivery_memory.stored import MemoryDelivery
+from redelivery_memory.messages import MemoryDelivery
 
 if TYPE_CHECKING:
     from .twins import Twin

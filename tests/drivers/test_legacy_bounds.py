@@ -9,8 +9,8 @@ import pytest
 import redelivery
 from redelivery.core.commands import Subscribe
 from redelivery.core.delivery import Record
-from redelivery.core.recall import RECALL
-from redelivery.drive.legacy import Legacy, heirs_of
+from redelivery.core.message_history import RECALL
+from redelivery.driver.connection.shared_history import Legacy, heirs_of
 
 if TYPE_CHECKING:
     from redelivery.testing import ManualClock, MemoryBroker

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from redelivery.drive.log import named
+from redelivery.driver.consumer.message_log import named
 
 from .twins import body_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redelivery.core.commands import Accept, Hold, Unsubscribe
 from redelivery.core.delivery import Delivery
-from redelivery.drive.outbox import BATCH, LINGER, Outbox
+from redelivery.driver.consumer.settlement_batch import BATCH, LINGER, Outbox
 
 
 def filled(count: int, *, batch: bool = True) -> Outbox:

@@ -10,7 +10,7 @@ import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.destination import Destination
-from redelivery.drive.planning import planned
+from redelivery.driver.consumer.plan import planned
 
 HALF_AN_HOUR = Capabilities("impatient", max_hold=1800.0)
 

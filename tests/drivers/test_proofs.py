@@ -11,7 +11,7 @@ from redelivery import AdapterError
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.delivery import Delivery
 from redelivery.core.events import Arrived
-from redelivery.drive.scheduled import DELAY, Proof
+from redelivery.driver.connection.broker_redelivery_probe import DELAY, Proof
 
 if TYPE_CHECKING:
     import threading
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.outgoing import Outgoing
-    from redelivery.drive.keeper import Keeper
+    from redelivery.driver.connection.manager import Keeper
 
 
 class SlowBroker:

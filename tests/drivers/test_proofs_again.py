@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery_memory.adapter
-from redelivery.drive import scheduled
+from redelivery.driver.connection import broker_redelivery_probe
 
 from .seats import POLICY
 
@@ -24,7 +24,7 @@ def test_a_connection_lost_during_the_proof(
     able = replace(redelivery_memory.CAPABILITIES, reschedule_proof="arrival", selectors=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     proofs: list[Any] = []
-    carry_out = scheduled.Proof.carry_out
+    carry_out = broker_redelivery_probe.Proof.carry_out
 
     def cut_once(proof: Any) -> None:
         proofs.append(proof)
@@ -36,7 +36,7 @@ def test_a_connection_lost_during_the_proof(
                 twin.broker.cut()
         carry_out(proof)
 
-    monkeypatch.setattr(scheduled.Proof, "carry_out", cut_once)
+    monkeypatch.setattr(broker_redelivery_probe.Proof, "carry_out", cut_once)
     connection = twin.connect("?redelivery.scheduler=broker", policies=POLICY)
     consumer = twin.call(connection.consumer("orders"), over=30)
     twin.broker.send("orders", "x")

@@ -11,11 +11,11 @@ import redelivery
 import redelivery_memory.adapter
 from redelivery import AdapterError, ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.destination import Destination
-from redelivery.core.ledger import Attempt, after_death, fingerprint
-from redelivery.core.redrive import Redrive
-from redelivery.drive.planning import planned
-from redelivery_memory.hub import Hub
+from redelivery.core.ledger_entry import Attempt, after_death, fingerprint
+from redelivery.driver.consumer.plan import planned
+from redelivery_memory.server import Hub
 
 from .twins import body_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities as Able
     from redelivery.core.outgoing import Outgoing
-    from redelivery.drive.arguments import ConsumerOptions
+    from redelivery.driver.arguments import ConsumerOptions
 
     from .twins import Twin
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery.core.events import Released
-from redelivery.drive.task import _attempt
+from redelivery.driver.consumer.async_worker import _attempt
 
 from .seats import pull, seated
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import redelivery
 from redelivery.adapter import Subscribed
-from redelivery.drive.channel import Channel
+from redelivery.driver.consumer.dispatcher import Channel
 from redelivery.errors import TransportError
 from redelivery.testing import MemoryBroker
 

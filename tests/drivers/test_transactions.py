@@ -181,7 +181,7 @@ def test_commits_without_an_answer_do_not_fill_the_memory(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they send counts as abandoned until the answer comes: past the limit nothing further is sent."""
-    monkeypatch.setattr("redelivery.drive.sends.MOST_ABANDONED", 100)
+    monkeypatch.setattr("redelivery.driver.connection.pending_sends.MOST_ABANDONED", 100)
     connection = twin.connect("")
     session = connection.session("transacted")
     twin.broker.stall_confirmations()

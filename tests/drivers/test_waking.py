@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import redelivery
 import redelivery_memory.adapter
-from redelivery.drive.channel import Channel
-from redelivery.drive.gate import HIGH, LOW, SKIPPED, Gate
+from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.read_throttle import HIGH, LOW, SKIPPED, Gate
 from redelivery.testing import ManualClock, MemoryBroker
 
 from ..stomp.peer import eventually

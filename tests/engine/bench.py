@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Dispatch
-from redelivery.core.counted import CountedEngine
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.delivery import Cause
 from redelivery.core.engine import Engine
 from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Succeeded, Wanted
-from redelivery.core.policy import RedeliveryPolicy
-from redelivery.core.policy_map import RedeliveryPolicyMap
+from redelivery.core.ledger_engine import CountedEngine
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import TransportError
 
 from .model import WALL_OFFSET, Arrival, Letter

@@ -16,7 +16,7 @@ from redelivery.core.commands import (
     Mark,
     Poison,
 )
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.events import (
     Alone,
     Committed,
@@ -28,7 +28,7 @@ from redelivery.core.events import (
     Released,
     Wanted,
 )
-from redelivery.core.ledger import CRASH, Entry, fingerprint
+from redelivery.core.ledger_entry import CRASH, Entry, fingerprint
 
 from .bench import CAUSE, CONFIRMED_FORWARD, Bench
 from .model import WALL_OFFSET, Arrival, Letter

@@ -9,7 +9,7 @@ import pytest
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Credit, Forward
 from redelivery.core.events import Confirmed, Deferred, Drained, Poisoned, Released
-from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.core.report import Counts, Report
 
 from .bench import CAUSE, NATIVE, Bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.ledger import CRASH, HUNG, Attempt, Entry, after_death, counted
+from redelivery.core.ledger_entry import CRASH, HUNG, Attempt, Entry, after_death, counted
 
 keys = st.sampled_from([bytes([n]) * 16 for n in range(5)])
 attempts = st.lists(

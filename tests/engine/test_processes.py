@@ -12,14 +12,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Bury, Clear, Dispatch, LookUp, Mark, Poison
-from redelivery.core.counted import CountedEngine
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed, Known, Succeeded, Wanted
-from redelivery.core.ledger import Attempt, Entry, after_death, counted, fingerprint
-from redelivery.core.policy import RedeliveryPolicy
-from redelivery.core.policy_map import RedeliveryPolicyMap
-from redelivery.core.solitude import Solitude
+from redelivery.core.exclusive_run import Solitude
+from redelivery.core.ledger_engine import CountedEngine
+from redelivery.core.ledger_entry import Attempt, Entry, after_death, counted, fingerprint
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 from .model import Arrival, Letter
 

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from redelivery.core.broker_redelivery import Rescheduling
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.engine import Engine
 from redelivery.core.events import Connected, ConnectionLost, Drained
-from redelivery.core.policy import RedeliveryPolicy
-from redelivery.core.policy_map import RedeliveryPolicyMap
-from redelivery.core.rescheduling import Rescheduling
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import TransportError
 
 from .model import WALL_OFFSET, Broker, Letter

@@ -9,8 +9,8 @@ import pytest
 
 from redelivery.core.commands import Poison
 from redelivery.core.events import Confirmed, ConnectionLost, Deferred, Poisoned
-from redelivery.core.poisoning import ACKNOWLEDGED
-from redelivery.core.recall import RETURN
+from redelivery.core.message_history import RETURN
+from redelivery.core.pending_confirms import ACKNOWLEDGED
 from redelivery.errors import TransportError
 
 from .bench import CAUSE, NATIVE, Bench

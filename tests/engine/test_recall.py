@@ -5,7 +5,7 @@ from __future__ import annotations
 from redelivery.core.commands import Accept
 from redelivery.core.delivery import Cause, Record
 from redelivery.core.events import Committed
-from redelivery.core.recall import Recall
+from redelivery.core.message_history import Recall
 
 from .bench import NOTHING, Bench
 from .model import Arrival, Letter

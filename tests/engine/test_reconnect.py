@@ -20,9 +20,9 @@ from redelivery.core.events import (
     Released,
     Succeeded,
 )
-from redelivery.core.poisoning import STORED
-from redelivery.core.recall import Recall
-from redelivery.core.suspects import Suspects
+from redelivery.core.message_history import Recall
+from redelivery.core.pending_confirms import STORED
+from redelivery.core.protocol_poison import Suspects
 from redelivery.errors import TransportError
 
 from .bench import CAUSE, NOTHING, Bench

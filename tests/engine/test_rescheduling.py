@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redelivery.core.broker_redelivery import Rescheduling
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, Hold, LookUp, Mark, Unanswered
-from redelivery.core.dead_letter import COPY, DEFERRALS, DUE, DeadLetters
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetters
 from redelivery.core.events import Arrived, Confirmed, Deferred, Drained, Known, Tick, Wanted
-from redelivery.core.ledger import Entry
-from redelivery.core.policy import RedeliveryPolicy
-from redelivery.core.rescheduling import Rescheduling
+from redelivery.core.ledger_entry import Entry
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import AdapterError
 
 from .bench import CAUSE, Bench

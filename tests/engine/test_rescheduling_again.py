@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redelivery.core.dead_letter import COPY
+from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.events import Tick
 
 from .model import WALL_OFFSET, Letter

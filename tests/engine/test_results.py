@@ -9,7 +9,7 @@ import pytest
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Forward, Hold, Poison, Release, Stop
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.delivery import Cause
 from redelivery.core.events import (
     Confirmed,
@@ -21,7 +21,7 @@ from redelivery.core.events import (
     Released,
     Succeeded,
 )
-from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 from .bench import CAUSE, CONFIRMED_FORWARD, NATIVE, NOTHING, Bench
 from .model import WALL_OFFSET, Letter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redelivery.core.solitude import PATIENCE, Solitude
+from redelivery.core.exclusive_run import PATIENCE, Solitude
 
 
 def test_a_turn_waits_until_nothing_runs_and_nothing_begins_before_it() -> None:

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Command, Dropped, Forward, Poison, Stop
-from redelivery.core.dead_letter import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.dead_lettering.safe_regex import NamePatterns
+from redelivery.core.dead_lettering.strategies import Discarding, Individual
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.destination import Destination
 from redelivery.core.events import Failed, Poisoned
-from redelivery.core.name_patterns import NamePatterns
-from redelivery.core.policy import RedeliveryPolicy
-from redelivery.core.policy_map import RedeliveryPolicyMap
-from redelivery.core.strategies import Discarding, Individual
-from redelivery.core.wildcards import covers
+from redelivery.core.policy.classic_wildcards import covers
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 from .bench import CAUSE, Bench
 from .model import Letter

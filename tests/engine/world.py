@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Command
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
-    from redelivery.core.policy import RedeliveryPolicy
+    from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
     from redelivery.core.schedule import Ordering
 
     from .model import Broker, Letter

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from redelivery.uri.option_table import option_rows
+
 from .scenes import FAST, log
 
 if TYPE_CHECKING:
@@ -124,16 +126,7 @@ def _signature(value: Callable[..., Any]) -> str:
 
 def options() -> str:
     """Return each option of a URI: name, values, default, meaning."""
-    rows = import_module(_home_of_options()).option_rows()
-    return "\n".join(" | ".join(row) for row in rows)
-
-
-def _home_of_options() -> str:
-    try:
-        import_module("redelivery.uri.option_table")
-    except ModuleNotFoundError:
-        return "redelivery.options"
-    return "redelivery.uri.option_table"
+    return "\n".join(" | ".join(row) for row in option_rows())
 
 
 def command_line() -> str:

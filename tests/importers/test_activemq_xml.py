@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.importers.classic_policy import PolicyReader
+from redelivery.importers.activemq_policy import PolicyReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -150,7 +150,7 @@ def test_dead_letter_strategies(imported: Any) -> None:
 
 def test_what_a_uri_cannot_say_yet_is_a_note(imported: Any) -> None:
     """An option is carried over exactly if a connection URI takes it; if not, the note says why."""
-    from redelivery.importers.dead_letters import refusal  # noqa: PLC0415
+    from redelivery.importers.dead_letter_uri import refusal  # noqa: PLC0415
 
     wanted = {"redelivery.deadLetterStrategy": "individual", "redelivery.queuePrefix": "DLQ."}
     found = imported(strategies(entry('queue=">"', '<individualDeadLetterStrategy queuePrefix="DLQ."/>')))
@@ -218,7 +218,7 @@ def test_notes(imported: Any, text: str, line: int, what: str, why: str) -> None
 
 def test_a_pre_dispatch_check_that_is_off(imported: Any) -> None:
     """It is carried over exactly if a connection URI takes it; if not, it is a note."""
-    from redelivery.importers.dead_letters import refusal  # noqa: PLC0415
+    from redelivery.importers.dead_letter_uri import refusal  # noqa: PLC0415
 
     found = imported('<redeliveryPolicy preDispatchCheck="false"/>')
     supported = refusal({"jms.redeliveryPolicy.preDispatchCheck": "false"}) is None

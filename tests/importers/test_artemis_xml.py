@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redelivery import ArtemisRedeliveryPolicy, ConfigurationError, RedeliveryPolicyMap
-from redelivery.core.artemis_match import AddressMatch, ArtemisWildcards
+from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
 from redelivery.importers import overlaps
 
 VECTORS = json.loads(

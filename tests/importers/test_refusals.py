@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery import ConfigurationError, RedeliveryPolicyMap
-from redelivery.importers import files, markup, read
+from redelivery.importers import file_syntax, read, xml_positions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +46,10 @@ def test_size(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A huge file is not read beyond a bound, nor a tree built of ever so many elements."""
     with pytest.raises(ConfigurationError, match="larger than 8 MiB"):
         read("/dev/zero")
-    monkeypatch.setattr(markup, "_MOST", 10)
+    monkeypatch.setattr(xml_positions, "_MOST", 10)
     with pytest.raises(ConfigurationError, match=r"^f:1:\d+: too deep or too many elements"):
         imported("<a>" + "<b/>" * 20 + "</a>")
-    monkeypatch.setattr(files, "LARGEST", 5)
+    monkeypatch.setattr(file_syntax, "LARGEST", 5)
     with pytest.raises(ConfigurationError, match="larger than"):
         imported("<abcdef/>")
 

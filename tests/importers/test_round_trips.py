@@ -16,15 +16,15 @@ from redelivery import (
     RedeliveryPolicyMap,
     parse_uri,
 )
-from redelivery.core.artemis_match import ARTEMIS, ArtemisWildcards
-from redelivery.importers.toml_read import read_toml
-from redelivery.importers.toml_text import to_toml
-from redelivery.importers.uri_options import to_uri_options
+from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
+from redelivery.importers.toml_reader import read_toml
+from redelivery.importers.toml_writer import to_toml
+from redelivery.importers.uri_writer import to_uri_options
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redelivery.core.policy import Policy
+    from redelivery.core.policy.redelivery_policy import Policy
 
 MS = st.integers(0, 2**63 - 1) | st.integers(0, 100_000)
 COUNTS = st.integers(-1, 2**31 - 1) | st.integers(-1, 12)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery.core.ledger import CRASH, Buried, Entry
+from redelivery.core.ledger_entry import CRASH, Buried, Entry
 from redelivery.ledger import Behind, Ledger
 from redelivery.ledger.marks import OtherMarks
 from redelivery.ledger.sqlite import SqliteLedger
@@ -24,7 +24,7 @@ A, B, C = (bytes([n]) * 16 for n in range(1, 4))
 # A process that opens the ledger, does what it is told, and lives until its stdin is closed, or it is killed.
 OTHER = """
 import sys
-from redelivery.core.ledger import Entry
+from redelivery.core.ledger_entry import Entry
 from redelivery.ledger.sqlite import SqliteLedger
 ledger = SqliteLedger(sys.argv[1])
 ledger.open(lambda: None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import redelivery
-from redelivery.letters import export
+from redelivery.dlq import export
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,11 +9,11 @@ import pytest
 
 import redelivery
 import redelivery_memory
+from redelivery.core.dead_lettering.redrive import REDRIVE_RUN
 from redelivery.core.events import Confirmed
-from redelivery.core.redrive import REDRIVE_RUN
-from redelivery.letters.channel import Taker
-from redelivery.letters.reading import Reading
-from redelivery.letters.report import Redriven
+from redelivery.dlq.dlq_connection import Reading
+from redelivery.dlq.dlq_consumer import Taker
+from redelivery.dlq.results import Redriven
 
 if TYPE_CHECKING:
     from redelivery import DeadLetterQueue

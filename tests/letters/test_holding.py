@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import redelivery
-from redelivery.letters import channel
-from redelivery.letters.reading import Reading
+from redelivery.dlq import dlq_consumer
+from redelivery.dlq.dlq_connection import Reading
 
 if TYPE_CHECKING:
     import pytest
@@ -47,7 +47,7 @@ def test_so_many_bytes_and_no_more(
 ) -> None:
     """Then a redrive and a purge end, give back what they hold, and say that more may be left; so does a look."""
     fill(bury, 20, "x" * 1000)
-    monkeypatch.setattr(channel, "HELD_BYTES", 5_000)
+    monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 5_000)
     for tool in (tools.redrive, tools.purge):
         done: Any = tool(cause="ValueError")
         assert done.skipped == 5
@@ -69,7 +69,7 @@ def test_what_goes_is_not_held(
     """The limits are those of what stays: any number goes through a narrow window."""
     for number in range(300):
         bury(str(number), origin="queue://orders")
-    monkeypatch.setattr(channel, "HELD_BYTES", 10)
+    monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 10)
     monkeypatch.setattr(Reading, "first", 2)
     assert tools.redrive().redriven == 300
     assert broker.depth("orders") == 300

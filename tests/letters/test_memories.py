@@ -14,8 +14,8 @@ import pytest
 import redelivery
 from redelivery import LedgerError, SqliteLedger
 from redelivery.core.delivery import Delivery
-from redelivery.core.ledger import Buried
-from redelivery.letters.memories import Memories
+from redelivery.core.ledger_entry import Buried
+from redelivery.dlq.ledger_causes import Memories
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redelivery.letters.selection import Selection
+from redelivery.dlq.selection import Selection
 
 
 def test_a_selector_lets_through_what_is_meant() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.spark.query import Query
 
 from redelivery_memory import CAPABILITIES
-from redelivery_memory.stored import MemoryDelivery
+from redelivery_memory.messages import MemoryDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from redelivery_spark.places import marked
+from redelivery_spark.api.wal_location import marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,4 +69,4 @@ def in_batch(monkeypatch: pytest.MonkeyPatch, number: int, partition: int = 0) -
         def partitionId() -> int:
             return partition
 
-    monkeypatch.setattr("redelivery_spark.handling.TaskContext", Context)
+    monkeypatch.setattr("redelivery_spark.api.process.TaskContext", Context)

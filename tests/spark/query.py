@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redelivery.testing import ManualClock, MemoryBroker
-from redelivery_spark.executors.consuming import rows_of_share
-from redelivery_spark.log.files import read_table
-from redelivery_spark.log.parts import Parts
-from redelivery_spark.log.records import Records, Refusal
-from redelivery_spark.log.store import store_at
-from redelivery_spark.opening import opened
-from redelivery_spark.options import read_options
+from redelivery_spark.executors.task_consumer import rows_of_share
+from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.stream.startup import opened
+from redelivery_spark.wal.arrow_files import read_table
+from redelivery_spark.wal.records import Records, Refusal
+from redelivery_spark.wal.store import store_at
+from redelivery_spark.wal.task_parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from redelivery_spark.coordinator import Coordinator
     from redelivery_spark.executors.share import Share
+    from redelivery_spark.stream.coordinator import Coordinator
 
 Row = dict[str, Any]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.testing import MemoryBroker
-    from redelivery_spark.batch.reader import BatchReader
+    from redelivery_spark.batch.batch_reader import BatchReader
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from tests.spark.query import Query, dead_bodies, fails_bad
 
 import redelivery
 from redelivery.errors import TransportError
-from redelivery_memory.stored import MemoryDelivery
+from redelivery_memory.messages import MemoryDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from tests.spark.tables import planned, read, rows, source
 
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
-from redelivery_spark.batch import reader as readers
+from redelivery_spark.batch import batch_reader as readers
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker

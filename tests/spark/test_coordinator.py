@@ -234,7 +234,7 @@ def test_two_queries_on_one_log(
 ) -> None:
     """The second is refused with one sentence."""
     del redelivery_broker
-    monkeypatch.setattr("redelivery_spark.opening.PATIENCE", 0.0)
+    monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
     make_query().start()
     with pytest.raises(RedeliveryError, match="in use by another query"):
         make_query().start()

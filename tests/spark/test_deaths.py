@@ -16,8 +16,8 @@ from tests.spark.conftest import FAST, no_marks
 from tests.spark.query import Killed, KillsQuery, Query
 
 from redelivery.testing import ManualClock, MemoryBroker
-from redelivery_memory.stored import MemoryDelivery
-from redelivery_spark.log.records import Refusal
+from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.wal.records import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,17 +14,17 @@ from tests.stomp.peer import eventually
 
 import redelivery
 from redelivery.testing import MemoryBroker
+from redelivery_memory.messages import MemoryDelivery
 from redelivery_memory.queues import Queue
-from redelivery_memory.stored import MemoryDelivery
-from redelivery_spark.executors.consuming import rows_of_share
 from redelivery_spark.executors.share import Share
-from redelivery_spark.intake import Intake
-from redelivery_spark.log import parts, segments
-from redelivery_spark.log.files import empty
-from redelivery_spark.log.parts import Parts
-from redelivery_spark.log.segments import Segments
-from redelivery_spark.log.store import store_at
-from redelivery_spark.options import read_options
+from redelivery_spark.executors.task_consumer import rows_of_share
+from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.stream.source_connection import Intake
+from redelivery_spark.wal import segments, task_parts
+from redelivery_spark.wal.arrow_files import empty
+from redelivery_spark.wal.segments import Segments
+from redelivery_spark.wal.store import store_at
+from redelivery_spark.wal.task_parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ def broker() -> Iterator[MemoryBroker]:
 def share(broker: MemoryBroker, tmp_path: Path) -> Share:
     """A share of the first of two batches."""
     store = store_at(str(tmp_path))
-    store.prepare(segments.FOLDER, parts.FOLDER, "state")
+    store.prepare(segments.FOLDER, task_parts.FOLDER, "state")
     for number in (1, 2):
         Segments(store, lambda: None).publish(number, empty())
     given = {"url": broker.uri, "destination": "orders", "walDir": str(tmp_path), "maxWait": "200"}

@@ -9,11 +9,11 @@ import pytest
 from tests.spark.query import Killed
 from tests.spark.tables import bodies, fill, planned, read, rows
 
+from redelivery.dlq.dead_letter import read_letter
+from redelivery.dlq.dlq_connection import Reading
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
-from redelivery.letters.letter import read_letter
-from redelivery.letters.reading import Reading
 from redelivery_spark.batch import drain as module
-from redelivery_spark.batch.drained import DrainedQueue
+from redelivery_spark.batch.drained_queue import DrainedQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,12 +9,12 @@ import pytest
 from tests.spark.query import Killed
 from tests.spark.tables import bodies, fill, read
 
-from redelivery.core.recall import RETURN
-from redelivery.letters.channel import Taker
-from redelivery.letters.reading import Reading
+from redelivery.core.message_history import RETURN
+from redelivery.dlq.dlq_connection import Reading
+from redelivery.dlq.dlq_consumer import Taker
 from redelivery_memory.queues import Queue
 from redelivery_spark.batch import drain as module
-from redelivery_spark.batch.drained import DrainedQueue
+from redelivery_spark.batch.drained_queue import DrainedQueue
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.spark.tables import bodies, fill, read
 
+from redelivery.dlq.dlq_consumer import Taker
 from redelivery.errors import AdapterError
-from redelivery.letters.channel import Taker
-from redelivery_memory.stored import MemoryDelivery
+from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.batch import drain as module
 
 if TYPE_CHECKING:

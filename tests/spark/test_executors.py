@@ -9,15 +9,15 @@ import pytest
 
 import redelivery
 from redelivery.testing import MemoryBroker
-from redelivery_spark.executors.consuming import rows_of_share
 from redelivery_spark.executors.share import Share
-from redelivery_spark.intake import Intake
-from redelivery_spark.log import parts, segments
-from redelivery_spark.log.files import empty
-from redelivery_spark.log.parts import Parts
-from redelivery_spark.log.segments import Segments
-from redelivery_spark.log.store import store_at
-from redelivery_spark.options import read_options
+from redelivery_spark.executors.task_consumer import rows_of_share
+from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.stream.source_connection import Intake
+from redelivery_spark.wal import segments, task_parts
+from redelivery_spark.wal.arrow_files import empty
+from redelivery_spark.wal.segments import Segments
+from redelivery_spark.wal.store import store_at
+from redelivery_spark.wal.task_parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +39,7 @@ def broker() -> Iterator[MemoryBroker]:
 def share(broker: MemoryBroker, tmp_path: Path) -> Share:
     """The first part of the first batch, of at most 100 messages."""
     store = store_at(str(tmp_path))
-    store.prepare(segments.FOLDER, parts.FOLDER)
+    store.prepare(segments.FOLDER, task_parts.FOLDER)
     for number in (1, 2):
         Segments(store, lambda: None).publish(number, empty())
     given = {"url": broker.uri, "destination": "orders", "walDir": str(tmp_path), "maxWait": "200"}

@@ -10,9 +10,9 @@ pytest.importorskip("pyspark")
 
 from tests.spark.frames import source
 
-from redelivery_spark.guard import foreach_batch
-from redelivery_spark.log.records import Records
-from redelivery_spark.log.store import store_at
+from redelivery_spark.api.foreach_batch import foreach_batch
+from redelivery_spark.wal.records import Records
+from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ from tests.spark.conftest import FAST
 from tests.spark.query import Query
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.log.parts import FOLDER as PARTS
-from redelivery_spark.log.parts import Parts
-from redelivery_spark.log.records import Records, Refusal
-from redelivery_spark.log.state import State, States
-from redelivery_spark.log.store import LogTaken, Store, prepared, store_at
-from redelivery_spark.opening import LogInUse
+from redelivery_spark.stream.startup import LogInUse
+from redelivery_spark.wal.records import Records, Refusal
+from redelivery_spark.wal.store import LogTaken, Store, prepared, store_at
+from redelivery_spark.wal.task_parts import FOLDER as PARTS
+from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.wal_state import State, States
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,11 +12,11 @@ from pyspark.sql.types import StructType
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.log.files import empty
-from redelivery_spark.log.folder import Folder
-from redelivery_spark.log.segments import FOLDER, Segments
-from redelivery_spark.opening import LogInUse
 from redelivery_spark.source import RedeliveryDataSource
+from redelivery_spark.stream.startup import LogInUse
+from redelivery_spark.wal.arrow_files import empty
+from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.segments import FOLDER, Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_a_start_that_fails_leaves_the_log_free(
 ) -> None:
     """Credentials that cannot be read are said each time; and the log is free for a start that has them."""
     del redelivery_broker
-    monkeypatch.setattr("redelivery_spark.opening.PATIENCE", 0.0)
+    monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
     query = make_query(credentialsFile=str(tmp_path / "none"))
     for _ in range(2):
         with pytest.raises(ConfigurationError, match=r"credentialsFile=.* cannot be read"):
@@ -48,7 +48,7 @@ def test_a_log_in_use_can_be_waited_for(
 ) -> None:
     """It is an error of its own: the runner of a Spark that was killed ends by itself."""
     del redelivery_broker
-    monkeypatch.setattr("redelivery_spark.opening.PATIENCE", 0.0)
+    monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
     first = make_query()
     first.start()
     with pytest.raises(LogInUse, match=r"in use by another query \(process \d+ on"):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from redelivery_spark.batch.columns import shown_schema
-from redelivery_spark.batch.options import read_batch_options
-from redelivery_spark.option_table import TABLE, SparkOption
+from redelivery_spark.batch.read_columns import shown_schema
+from redelivery_spark.options.batch_options import read_batch_options
+from redelivery_spark.options.spark_option import TABLE, SparkOption
 from redelivery_spark.schema import COLUMNS, ERROR, TEXT
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from tests.spark.query import Killed, Query, dead_bodies, fails_bad
 
 import redelivery
 from redelivery import RedeliveryError
-from redelivery_spark.intake import Intake
+from redelivery_spark.stream.source_connection import Intake
 
 if TYPE_CHECKING:
     from collections.abc import Callable

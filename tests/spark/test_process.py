@@ -13,10 +13,10 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tests.spark.frames import Frame, in_batch, source
 
 from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery.steer import Defer, Discard, Poison
-from redelivery_spark.handling import process
-from redelivery_spark.log.records import Records
-from redelivery_spark.log.store import store_at
+from redelivery.handler_exceptions import Defer, Discard, Poison
+from redelivery_spark.api.process import process
+from redelivery_spark.wal.records import Records
+from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,7 @@ def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
 
 def test_outside_of_a_stream_a_failure_is_raised(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody would redeliver: so the handler's error, or that of its value, ends the job."""
-    monkeypatch.setattr("redelivery_spark.handling._place", lambda: None)
+    monkeypatch.setattr("redelivery_spark.api.process._place", lambda: None)
     with pytest.raises(ValueError, match="a"):
         made(apply(rows, refuses("a")))
     with pytest.raises(RedeliveryError, match="does not fit the column n"):

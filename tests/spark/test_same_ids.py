@@ -10,7 +10,7 @@ import pytest
 from tests.spark.conftest import AT_ONCE, no_marks
 from tests.spark.query import Query, Row, dead_bodies, fails_bad
 
-from redelivery_memory.stored import MemoryDelivery
+from redelivery_memory.messages import MemoryDelivery
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery_memory.stored import MemoryDelivery
-from redelivery_spark.log.records import Refusal
+from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.wal.records import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,8 +10,8 @@ from tests.spark.conftest import AT_ONCE, FAST, HOURS
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
-from redelivery_memory.stored import MemoryDelivery
-from redelivery_spark.options import read_options
+from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.options.stream_options import read_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ pytest.importorskip("pyspark")
 from pyspark.errors import StreamingQueryException
 
 from redelivery.errors import AdapterError, ConfigurationError
-from redelivery_spark.log.store import LogTaken
-from redelivery_spark.supervisor import HOPELESS, run
+from redelivery_spark.api.run import HOPELESS, run
+from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ class Ended:
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses that are made, which take no time."""
     made: list[float] = []
-    monkeypatch.setattr("redelivery_spark.supervisor._rest", made.append)
+    monkeypatch.setattr("redelivery_spark.api.run._rest", made.append)
     return made
 
 
@@ -60,14 +60,14 @@ def test_pauses_grow_until_messages_go_through(pauses: list[float]) -> None:
 def test_our_own_refusals_end_it(pauses: list[float]) -> None:
     """A wrong option, a broker that refuses, a log that is another start's; but no class of the same name elsewhere."""
     for name in ("redelivery.errors.ConfigurationError", "redelivery.errors.AdapterError",
-                 "redelivery_spark.log.store.LogTaken"):  # fmt: skip
+                 "redelivery_spark.wal.store.LogTaken"):  # fmt: skip
         with pytest.raises(StreamingQueryException, match=name):
             supervise(Ended(f"Traceback …\n{name}: no"))
     assert pauses == []
     for name in (
         "pymongo.errors.ConfigurationError",
         "mine.AdapterError",
-        "redelivery_spark.opening.LogInUse",
+        "redelivery_spark.stream.startup.LogInUse",
     ):
         supervise(Ended(f"Traceback …\n{name}: no"), Ended(None))
     assert len(pauses) == 3

@@ -10,7 +10,7 @@ import pytest
 from tests.spark.conftest import FAST, HOURS
 from tests.spark.query import Killed, KillsQuery, Query, Row, fails_bad
 
-from redelivery_spark.log.records import Refusal
+from redelivery_spark.wal.records import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,7 +221,7 @@ def test_too_many_bytes_wait(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits is in memory, so large messages wait in smaller numbers."""
-    monkeypatch.setattr("redelivery_spark.coordinator.MOST_WAITING", 250)
+    monkeypatch.setattr("redelivery_spark.stream.coordinator.MOST_WAITING", 250)
     query = make_query(uri=HOURS, maxMessagesPerTrigger=1)
     for number in range(6):
         redelivery_broker.send("orders", f"bad-{number}".ljust(100))

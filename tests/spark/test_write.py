@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.spark.tables import read, source, write
 
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
-from redelivery_spark.writing import identity, outlet, writer
-from redelivery_spark.writing.columns import messages_of
+from redelivery_spark.writing import identity, sending_connection, writer
 from redelivery_spark.writing.identity import Identities
+from redelivery_spark.writing.write_columns import messages_of
 
 if TYPE_CHECKING:
     import random
@@ -157,19 +157,19 @@ def test_confirmations_are_in_flight(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many are sent before the first is waited for, and no more than there is room for, in number and in bytes."""
-    monkeypatch.setattr(outlet, "MOST", 50)
+    monkeypatch.setattr(sending_connection, "MOST", 50)
     flying: list[tuple[int, int]] = []
-    original = outlet.Outlet._await_first
+    original = sending_connection.Outlet._await_first
 
-    def counting(self: outlet.Outlet) -> None:
+    def counting(self: sending_connection.Outlet) -> None:
         flying.append((len(self._flying), self._bytes))
         original(self)
 
-    monkeypatch.setattr(outlet.Outlet, "_await_first", counting)
+    monkeypatch.setattr(sending_connection.Outlet, "_await_first", counting)
     rows = [{"body": b"x" * 10} for _ in range(200)]
     assert write(redelivery_broker, rows, destination="a") == 200
     assert max(flying) == (50, 500)
-    monkeypatch.setattr(outlet, "MOST_BYTES", 100)
+    monkeypatch.setattr(sending_connection, "MOST_BYTES", 100)
     flying.clear()
     write(redelivery_broker, rows, destination="a")
     assert max(flying) == (10, 100)

@@ -11,9 +11,9 @@ from stomp.utils import Frame
 from redelivery import AdapterError, TransportError
 from redelivery.core.commands import Subscribe
 from redelivery.core.events import ConnectionLost
-from redelivery_stomp.complaints import AT_ONCE
+from redelivery_stomp.connection import Link
 from redelivery_stomp.delivery import StompDelivery, Subscription
-from redelivery_stomp.link import Link
+from redelivery_stomp.disconnect_cause import AT_ONCE
 from redelivery_stomp.profiles import Classic
 
 from .peer import opening
@@ -29,7 +29,9 @@ class Opened:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("redelivery_stomp.complaints.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(
+            "redelivery_stomp.disconnect_cause.time", SimpleNamespace(monotonic=lambda: self.now)
+        )
         self.events: list[AdapterEvent] = []
         self.link = Link(opening("stomp://h"), self.events.append)
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))

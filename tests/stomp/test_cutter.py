@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from redelivery_stomp.cutter import Cutter
+from redelivery_stomp.frame_scanner import Cutter
 from redelivery_stomp.frames import frame, frame_end
 
 Cut = tuple[list[tuple[bytes, bytes]], bytes]

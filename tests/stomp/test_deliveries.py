@@ -9,7 +9,7 @@ from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.delivery import StompDelivery, Subscription
-from redelivery_stomp.profile import NEVER_COPIED, PROTOCOL, Profile
+from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, Profile
 from redelivery_stomp.profiles import Artemis, Classic, RabbitMQ, profile_for
 
 CLASSIC = [

@@ -19,7 +19,7 @@ from redelivery import TransportError
 from redelivery.core.commands import Send
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp import StompAdapter
-from redelivery_stomp.link import Link
+from redelivery_stomp.connection import Link
 
 from .peer import PATIENCE, FrozenPeer, eventually, opening, stuck
 
@@ -109,7 +109,7 @@ def plain_tls(monkeypatch: pytest.MonkeyPatch) -> None:
         def wrap_socket(self, raw: socket.socket, server_hostname: str) -> socket.socket:
             return Plain(fileno=raw.detach())
 
-    monkeypatch.setattr("redelivery.sockets._context", lambda _: Context())
+    monkeypatch.setattr("redelivery.adapter_support.sockets._context", lambda _: Context())
 
 
 @pytest.mark.usefixtures("plain_tls")
@@ -263,9 +263,9 @@ def test_one_deadline_for_all_steps_of_connecting(monkeypatch: pytest.MonkeyPatc
 
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr("redelivery_stomp.transport.time", clock)
-    monkeypatch.setattr("redelivery.sockets.time", clock)
-    monkeypatch.setattr("redelivery.sockets._reached", reached)
-    monkeypatch.setattr("redelivery.sockets._context", lambda _: Context())
+    monkeypatch.setattr("redelivery.adapter_support.sockets.time", clock)
+    monkeypatch.setattr("redelivery.adapter_support.sockets._reached", reached)
+    monkeypatch.setattr("redelivery.adapter_support.sockets._context", lambda _: Context())
     with FrozenPeer(answers=False) as peer:
         link = Link(
             opening(f"{scheme}://127.0.0.1:{peer.port}?redelivery.connectTimeout=10000"), lambda _: None

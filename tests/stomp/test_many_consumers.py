@@ -9,9 +9,9 @@ from stomp.utils import Frame
 
 from redelivery import AdapterError
 from redelivery.adapter import Subscribed
+from redelivery.adapter_support.response_timeout import Patience
 from redelivery.core.commands import Subscribe, Unsubscribe
 from redelivery.core.events import ConnectionLost
-from redelivery.patience import Patience
 from redelivery_stomp.profiles import RabbitMQ
 
 from .test_refused import Wire
@@ -65,7 +65,7 @@ def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pyt
 def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep all later consumers from beginning: the connection is given up, and the reason said."""
     monkeypatch.setattr(
-        "redelivery_stomp.beginning.Patience", lambda over, silent: Patience(over, limit=0.01)
+        "redelivery_stomp.subscribing.Patience", lambda over, silent: Patience(over, limit=0.01)
     )
     wire, heard = Wire(monkeypatch, RabbitMQ()), threading.Event()
     lost = wire.link.lost

@@ -13,7 +13,7 @@ from redelivery.core.commands import Accept, Forward, Poison, Release, Send, Sub
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
-from redelivery_stomp.hello import connect_frame
+from redelivery_stomp.connect_frame import connect_frame
 from redelivery_stomp.profiles import Artemis, RabbitMQ, profile_for
 
 from .peer import eventually

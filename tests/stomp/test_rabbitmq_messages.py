@@ -12,7 +12,7 @@ from redelivery_stomp.profiles import Artemis, RabbitMQ
 from .test_deliveries import delivery
 
 if TYPE_CHECKING:
-    from redelivery_stomp.profile import Profile
+    from redelivery_stomp.profile_base import Profile
 
 SESSION = "session-a"
 LINES = ["subscription:1", "destination:/queue/orders", f"message-id:T_1@@{SESSION}@@1", "redelivered:false",

@@ -13,14 +13,14 @@ from redelivery.core.commands import Hold, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived
 from redelivery_stomp.adapter import StompAdapter
-from redelivery_stomp.link import Link
+from redelivery_stomp.connection import Link
 from redelivery_stomp.profiles import Artemis, Classic
 
 from .peer import opening
 
 if TYPE_CHECKING:
     from redelivery.adapter import AdapterEvent
-    from redelivery_stomp.profile import Profile
+    from redelivery_stomp.profile_base import Profile
 
 
 class Wire:

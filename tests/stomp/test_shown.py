@@ -7,8 +7,8 @@ import logging
 import pytest
 
 import redelivery
+from redelivery_stomp.frame_log import show_answer, show_messages, show_written
 from redelivery_stomp.frames import frame
-from redelivery_stomp.shown import show_answer, show_messages, show_written
 
 from .peer import FrozenPeer
 

@@ -13,7 +13,7 @@ from redelivery_stomp.profiles import Classic
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
-    from redelivery_stomp.answers import Answer
+    from redelivery_stomp.receipts import Answer
 
 
 class FakeLink:

@@ -11,7 +11,7 @@ import pytest
 from redelivery.core.commands import Send
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp import StompAdapter
-from redelivery_stomp.writer import Postbox, Writer
+from redelivery_stomp.buffered_writer import Postbox, Writer
 
 from .peer import FrozenPeer, eventually, opening, stuck
 from .test_in_time import LARGE, threads

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from redelivery.dlq.dead_letter_queue import IDLE, DeadLetterQueue
+from redelivery.dlq.selection import EVERYTHING
 from redelivery.errors import AdapterError, ConfigurationError
-from redelivery.letters.queue import IDLE, DeadLetterQueue
-from redelivery.letters.selection import EVERYTHING
-from redelivery_spark.batch.columns import STORED, deaths_of
-from redelivery_spark.names import named
-from redelivery_spark.rows import batch_of
+from redelivery_spark.batch.read_columns import STORED, deaths_of
+from redelivery_spark.stream.row_ids import named
+from redelivery_spark.stream.rows import batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
-    from redelivery.letters.letter import DeadLetter
-    from redelivery_spark.batch.options import ReadOptions
+    from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery_spark.options.batch_options import ReadOptions
 
     Seen = tuple[Delivery, DeadLetter]
 

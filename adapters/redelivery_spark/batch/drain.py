@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from redelivery.core.redrive import Redrive
+from redelivery.core.dead_lettering.redrive import Redrive
+from redelivery.dlq.dead_letter import read_letter
+from redelivery.dlq.dlq_connection import Reading
 from redelivery.errors import AdapterError
-from redelivery.letters.letter import read_letter
-from redelivery.letters.reading import Reading
-from redelivery_spark.batch.afterwards import Afterwards
 from redelivery_spark.batch.browse import stored
-from redelivery_spark.batch.drained import DrainedQueue
-from redelivery_spark.batch.returned import Returned
+from redelivery_spark.batch.drain_duplicates import Returned
+from redelivery_spark.batch.drained_queue import DrainedQueue
+from redelivery_spark.batch.end_of_drain import Afterwards
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redelivery.core.delivery import Delivery
-    from redelivery.letters.channel import Taker
+    from redelivery.dlq.dlq_consumer import Taker
     from redelivery_spark.batch.browse import Seen
-    from redelivery_spark.batch.options import ReadOptions
+    from redelivery_spark.options.batch_options import ReadOptions
 
 __all__ = ["drained"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause
 
 if TYPE_CHECKING:
-    from redelivery_spark.options import SourceOptions
+    from redelivery_spark.options.stream_options import SourceOptions
 
 __all__ = ["NOT_WHOLE", "Share"]
 

@@ -11,9 +11,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.writing.columns import check_columns, messages_of
 from redelivery_spark.writing.identity import Identities
-from redelivery_spark.writing.outlet import Outlet
+from redelivery_spark.writing.sending_connection import Outlet
+from redelivery_spark.writing.write_columns import check_columns, messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from redelivery_spark.writing.options import WriteOptions
+    from redelivery_spark.options.write_options import WriteOptions
 
 __all__ = ["BatchWriter", "StreamWriter", "Written"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redelivery.cli.exits import FAILED, INTERRUPTED, MISCONFIGURED, OK, UNREACHABLE, USAGE, Failure
-from redelivery.cli.mistakes import Group, sentence
+from redelivery.cli.exit_codes import FAILED, INTERRUPTED, MISCONFIGURED, OK, UNREACHABLE, USAGE, Failure
+from redelivery.cli.usage_errors import Group, sentence
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -141,6 +141,6 @@ def _is_click(error: Exception) -> bool:
 
 
 def _printable(text: str) -> str:
-    from redelivery.cli.show import clean  # noqa: PLC0415
+    from redelivery.cli.formatting import clean  # noqa: PLC0415
 
     return clean(text)

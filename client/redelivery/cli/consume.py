@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import redelivery
-from redelivery.cli.exits import FAILED, OK, PARTLY, Failure
-from redelivery.cli.kinds import number, one_of, seconds, statuses
+from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
+from redelivery.cli.exit_codes import FAILED, OK, PARTLY, Failure
+from redelivery.cli.formatting import note, to_json
+from redelivery.cli.param_types import number, one_of, seconds, statuses
 from redelivery.cli.printer import Printer, report_line
-from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
-from redelivery.cli.show import note, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
     from types import FrameType
 
-    from redelivery.cli.execute import CommandHandler
-    from redelivery.cli.tally import Tally
+    from redelivery.cli.shell_handler import CommandHandler
+    from redelivery.cli.stop_condition import Tally
     from redelivery.core.report import Report
-    from redelivery.drive.arguments import ListenOptions
+    from redelivery.driver.arguments import ListenOptions
     from redelivery.message import Message
 
 __all__ = ["consume"]
@@ -111,7 +111,7 @@ def consume(
     SIGTERM and Ctrl-C drain: nothing new is begun, what runs may finish. The report goes to stderr, or with
     --output json to stdout. Without URI, REDELIVERY_URL is used.
     """
-    from redelivery.cli.tally import Tally  # noqa: PLC0415
+    from redelivery.cli.stop_condition import Tally  # noqa: PLC0415
 
     if handler is not None and command is not None:
         raise click.UsageError("give one of --handler and --exec, not both")
@@ -178,7 +178,7 @@ def _work(
     if printer is not None:
         return printer, None
     if command is not None:
-        from redelivery.cli.execute import CommandHandler  # noqa: PLC0415
+        from redelivery.cli.shell_handler import CommandHandler  # noqa: PLC0415
 
         commands = CommandHandler(
             command,
@@ -188,7 +188,7 @@ def _work(
             timeout=timeout,
         )
         return commands, commands
-    from redelivery.cli.handlers import load_handler  # noqa: PLC0415
+    from redelivery.cli.handler_lookup import load_handler  # noqa: PLC0415
 
     assert handler is not None
     return load_handler(handler), None
@@ -202,8 +202,8 @@ def _run(
     drain_timeout: float,
     options: ListenOptions,
 ) -> tuple[Report, Exception | None]:
-    from redelivery.cli.draining import Consuming  # noqa: PLC0415
-    from redelivery.cli.handlers import is_asynchronous  # noqa: PLC0415
+    from redelivery.cli.drain_notice import Consuming  # noqa: PLC0415
+    from redelivery.cli.handler_lookup import is_asynchronous  # noqa: PLC0415
 
     if is_asynchronous(work):
         return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, options))
@@ -235,7 +235,7 @@ async def _run_async(
     drain_timeout: float,
     options: ListenOptions,
 ) -> tuple[Report, Exception | None]:
-    from redelivery.cli.draining import AsyncConsuming  # noqa: PLC0415
+    from redelivery.cli.drain_notice import AsyncConsuming  # noqa: PLC0415
 
     connection = AsyncConsuming(uri, observer=tally)
     tally.stop = connection.stop

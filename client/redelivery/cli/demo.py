@@ -6,9 +6,9 @@ import logging
 
 import click
 
-from redelivery.cli.exits import FAILED, OK, Failure
-from redelivery.cli.kinds import number
-from redelivery.cli.shared import output_option, verbose_option
+from redelivery.cli.common_options import output_option, verbose_option
+from redelivery.cli.exit_codes import FAILED, OK, Failure
+from redelivery.cli.param_types import number
 
 __all__ = ["demo"]
 

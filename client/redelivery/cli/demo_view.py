@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from redelivery.cli.formatting import console, duration, print_table, speaks, to_json
 from redelivery.cli.printer import report_line
-from redelivery.cli.show import console, duration, print_table, speaks, to_json
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import redelivery
-from redelivery.cli.kinds import number, one_of, seconds
-from redelivery.cli.letters import details, print_groups, print_letters, report, report_redrive
-from redelivery.cli.mistakes import Group
+from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
+from redelivery.cli.dlq_view import details, print_groups, print_letters, report, report_redrive
+from redelivery.cli.formatting import note
+from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.progress import counted, progress, stopping
-from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
-from redelivery.cli.show import note
-from redelivery.letters.queue import IDLE
-from redelivery.letters.report import summarise
+from redelivery.cli.usage_errors import Group
+from redelivery.dlq.dead_letter_queue import IDLE
+from redelivery.dlq.results import summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from redelivery.letters.queue import DeadLetterQueue
+    from redelivery.dlq.dead_letter_queue import DeadLetterQueue
 
 __all__ = ["dlq"]
 

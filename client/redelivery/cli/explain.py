@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
 from redelivery.core.destination import Destination
-from redelivery.core.policy import RedeliveryPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 if TYPE_CHECKING:
-    from redelivery.core.policy import Policy
+    from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.settings import Settings
 
 __all__ = ["Explanation", "Row", "explain", "explain_all"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redelivery.cli.show import clean, duration
+from redelivery.cli.formatting import clean, duration
 
 if TYPE_CHECKING:
     from redelivery.cli.explain import Explanation, Row

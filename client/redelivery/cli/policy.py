@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from redelivery.cli.files import convert, is_file, read_file, settings_of, show_file
-from redelivery.cli.kinds import number
-from redelivery.cli.mistakes import Group
-from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
-from redelivery.cli.show import console, duration, note, print_table, sparkline, to_json
+from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
+from redelivery.cli.formatting import console, duration, note, print_table, sparkline, to_json
+from redelivery.cli.param_types import number
+from redelivery.cli.policy_files import convert, is_file, read_file, settings_of, show_file
+from redelivery.cli.usage_errors import Group
 
 if TYPE_CHECKING:
     from redelivery.cli.explain import Explanation, Row
@@ -72,7 +72,7 @@ def explain(
     Without URI, REDELIVERY_URL is used.
     """
     from redelivery.cli.explain import explain as explained  # noqa: PLC0415
-    from redelivery.uri import parse_uri, redact_uri  # noqa: PLC0415
+    from redelivery.uri.parser import parse_uri, redact_uri  # noqa: PLC0415
 
     file = words[0] if words and is_file(words[0]) else None
     uri, rest = uri_and_rest(words) if file is None else (file, words[1:])
@@ -192,7 +192,7 @@ def options(output: str) -> None:
     """
     from textwrap import fill  # noqa: PLC0415
 
-    from redelivery.options import option_rows  # noqa: PLC0415
+    from redelivery.uri.option_table import option_rows  # noqa: PLC0415
 
     headers = ["option", "type", "default", "over", "meaning"]
     rows = option_rows()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redelivery.cli.show import body_fields, clean, note, to_json
+from redelivery.cli.formatting import body_fields, clean, note, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

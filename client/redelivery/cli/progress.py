@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 import redelivery
-from redelivery.cli.exits import PARTLY, Failure
-from redelivery.cli.show import console, duration, note
+from redelivery.cli.exit_codes import PARTLY, Failure
+from redelivery.cli.formatting import console, duration, note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from redelivery.letters.letter import DeadLetter
+    from redelivery.dlq.dead_letter import DeadLetter
 
 __all__ = ["Steps", "counted", "progress", "stopping"]
 

@@ -10,11 +10,11 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 import redelivery
-from redelivery.cli.exits import PARTLY, Failure
-from redelivery.cli.kinds import number
-from redelivery.cli.shared import output_option, uri_and_rest, verbose_option
-from redelivery.cli.show import clean, console, note, to_json
-from redelivery.drive.arguments import single
+from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
+from redelivery.cli.exit_codes import PARTLY, Failure
+from redelivery.cli.formatting import clean, console, note, to_json
+from redelivery.cli.param_types import number
+from redelivery.driver.arguments import single
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

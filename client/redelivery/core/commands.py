@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Cause, Delivery
-    from redelivery.core.ledger import Buried, Entry
+    from redelivery.core.ledger_entry import Buried, Entry
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from redelivery.core.convert import shown
+from redelivery.core.option_values import shown
 from redelivery.errors import ConfigurationError, near_miss
 
 __all__ = ["Destination"]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from redelivery.core.attempts import Attempts
+from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.commands import Command, Dispatch, LookUp
 from redelivery.core.delivery import Cause, Delivery, Record
+from redelivery.core.engine_attempts import Attempts
+from redelivery.core.engine_moves import NOTHING
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -33,18 +35,16 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )
-from redelivery.core.moves import NOTHING
-from redelivery.core.pre_dispatch import exceeded
-from redelivery.core.rescheduling import EARLY
+from redelivery.core.policy.pre_dispatch import exceeded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from redelivery.core.policy import Policy
-    from redelivery.core.policy_map import RedeliveryPolicyMap
-    from redelivery.core.redrive import Ways
-    from redelivery.core.rescheduling import Rescheduling
+    from redelivery.core.broker_redelivery import Rescheduling
+    from redelivery.core.dead_lettering.redrive import Ways
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.core.schedule import Ordering
 
 __all__ = ["Engine"]

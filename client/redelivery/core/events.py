@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Stop
     from redelivery.core.delivery import Cause, Delivery, Record
-    from redelivery.core.ledger import Entry
-    from redelivery.core.policy import Policy
+    from redelivery.core.ledger_entry import Entry
+    from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.errors import RedeliveryError
 
 __all__ = [

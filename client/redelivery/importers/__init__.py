@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
-from redelivery.importers.files import decoded, name_of, read_file, syntax_of
+from redelivery.importers.file_syntax import decoded, name_of, read_file, syntax_of
 from redelivery.importers.imported import Imported, Kind, Note, Notes
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 __all__ = ["Imported", "Kind", "Note", "policies_of", "read"]
 
@@ -36,12 +36,12 @@ def read(path: str | PathLike[str], kind: Kind | None = None) -> Imported:
             found = _read_xml(data, notes, kind)
         case "json":
             _expect("Broker-J JSON", kind, file)
-            from redelivery.importers.brokerj import read_brokerj  # noqa: PLC0415 - each parser at first use
+            from redelivery.importers.brokerj_json import read_brokerj  # noqa: PLC0415 - each parser at first use
 
             found = ("Broker-J JSON", *read_brokerj(decoded(data, file), notes))
         case "toml":
             _expect("TOML", kind, file)
-            from redelivery.importers.toml_read import read_toml  # noqa: PLC0415
+            from redelivery.importers.toml_reader import read_toml  # noqa: PLC0415
 
             found = ("TOML", *read_toml(decoded(data, file), file))
     is_kind, policies, dead_letters = found
@@ -62,9 +62,9 @@ def policies_of(path: str | PathLike[str], kind: Kind) -> RedeliveryPolicyMap:
 def _read_xml(
     data: bytes, notes: Notes, kind: Kind | None
 ) -> tuple[Kind, RedeliveryPolicyMap, dict[str, str]]:
-    from redelivery.importers.artemis import is_artemis, read_artemis  # noqa: PLC0415
-    from redelivery.importers.classic import is_classic, read_classic  # noqa: PLC0415
-    from redelivery.importers.markup import parse_xml  # noqa: PLC0415
+    from redelivery.importers.activemq_xml import is_classic, read_classic  # noqa: PLC0415
+    from redelivery.importers.artemis_xml import is_artemis, read_artemis  # noqa: PLC0415
+    from redelivery.importers.xml_positions import parse_xml  # noqa: PLC0415
 
     root = parse_xml(data, notes.file)
     if is_artemis(root):

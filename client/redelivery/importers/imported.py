@@ -10,7 +10,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redelivery.core.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 __all__ = ["Imported", "Kind", "Note", "Notes", "Value", "at_line"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from redelivery.core.artemis_match import ARTEMIS, AddressMatch, ArtemisWildcards
+from redelivery.core.policy.artemis_wildcards import ARTEMIS, AddressMatch, ArtemisWildcards
 
 __all__ = ["MOST", "with_overlaps"]
 

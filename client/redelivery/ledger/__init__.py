@@ -12,7 +12,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from redelivery.core.ledger import Buried, Entry
+    from redelivery.core.ledger_entry import Buried, Entry
     from redelivery.errors import LedgerError
 
 __all__ = ["Behind", "Ledger", "check_url", "ledger_at"]

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from redelivery.core.ledger import Buried, Entry
+from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.errors import LedgerError
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from redelivery.core.ledger import KEY, Attempt
+from redelivery.core.ledger_entry import KEY, Attempt
 from redelivery.errors import LedgerError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from redelivery.core.ledger import AttemptState
+    from redelivery.core.ledger_entry import AttemptState
 
 __all__ = ["CAPACITY", "Marks", "OtherMarks"]
 

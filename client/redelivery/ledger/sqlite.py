@@ -12,19 +12,19 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redelivery.core.convert import seconds, whole
-from redelivery.core.ledger import counted
+from redelivery.core.ledger_entry import counted
+from redelivery.core.option_values import seconds, whole
 from redelivery.errors import LedgerError
 from redelivery.ledger import Behind
 from redelivery.ledger.database import explained
-from redelivery.ledger.files import Files
-from redelivery.ledger.looking import look
+from redelivery.ledger.ledger_files import Files
+from redelivery.ledger.readonly import look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
-    from redelivery.core.ledger import Buried, Entry
+    from redelivery.core.ledger_entry import Buried, Entry
 
 __all__ = ["SqliteLedger"]
 

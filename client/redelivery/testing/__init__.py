@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redelivery.testing.clock import ManualClock
+    from redelivery.testing.manual_clock import ManualClock
     from redelivery_memory import MemoryBroker
 
 __all__ = ["ManualClock", "MemoryBroker"]
@@ -18,7 +18,7 @@ __all__ = ["ManualClock", "MemoryBroker"]
 
 def __getattr__(name: str) -> Any:
     if name == "ManualClock":
-        from redelivery.testing.clock import ManualClock  # noqa: PLC0415
+        from redelivery.testing.manual_clock import ManualClock  # noqa: PLC0415
 
         return ManualClock
     if name == "MemoryBroker":

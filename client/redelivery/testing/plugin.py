@@ -20,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redelivery.testing.clock import ManualClock
+    from redelivery.testing.manual_clock import ManualClock
     from redelivery_memory import MemoryBroker
 
 __all__ = ["redelivery_broker", "redelivery_clock"]
@@ -34,7 +34,7 @@ def redelivery_clock() -> ManualClock:
 
     `advance(timedelta(days=7))` moves it; so does a `consumer.receive(timeout=3600)`, which returns at once.
     """
-    from redelivery.testing.clock import ManualClock  # noqa: PLC0415 - only where a test asks for it
+    from redelivery.testing.manual_clock import ManualClock  # noqa: PLC0415 - only where a test asks for it
 
     return ManualClock(auto_advance=True)
 

@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
+from redelivery.testing.conformance.attempt_log import EXPECTED_LOG, Attempt, AttemptLog, attempt_log
 from redelivery.testing.conformance.bench import Bench, Gate, Suite
 from redelivery.testing.conformance.bodies import Bodies
-from redelivery.testing.conformance.broker import (
+from redelivery.testing.conformance.broker_under_test import (
     FEATURES,
     KINDS,
     Arrival,
@@ -31,7 +32,6 @@ from redelivery.testing.conformance.destinations import Destinations
 from redelivery.testing.conformance.draining import Draining
 from redelivery.testing.conformance.expiry import Expiry
 from redelivery.testing.conformance.holding import Holding
-from redelivery.testing.conformance.log import EXPECTED_LOG, Attempt, AttemptLog, attempt_log
 from redelivery.testing.conformance.orders import Orders
 from redelivery.testing.conformance.poisoning import DeadLetters
 from redelivery.testing.conformance.reconnects import Reconnects

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from redelivery import Connection, Consumer, Message, RedeliveryPolicyMap
     from redelivery.core.engine import Engine
-    from redelivery.core.policy import Policy
-    from redelivery.testing.conformance.broker import BrokerUnderTest, Found
+    from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.testing.conformance.broker_under_test import BrokerUnderTest, Found
 
 __all__ = ["PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "refused"]
 

@@ -9,11 +9,11 @@ import pytest
 import redelivery
 from redelivery.errors import AdapterError
 from redelivery.testing.conformance.bench import Suite, as_text
-from redelivery.testing.conformance.broker import KINDS, Kind
+from redelivery.testing.conformance.broker_under_test import KINDS, Kind
 
 if TYPE_CHECKING:
     from redelivery.testing.conformance.bench import Bench
-    from redelivery.testing.conformance.broker import Found
+    from redelivery.testing.conformance.broker_under_test import Found
 
 __all__ = ["BODIES_BY_KIND", "Bodies"]
 

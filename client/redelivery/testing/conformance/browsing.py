@@ -8,7 +8,7 @@ import redelivery
 from redelivery.testing.conformance.bench import Suite, refused
 
 if TYPE_CHECKING:
-    from redelivery.letters.queue import DeadLetterQueue
+    from redelivery.dlq.dead_letter_queue import DeadLetterQueue
     from redelivery.testing.conformance.bench import Bench
 
 __all__ = ["Browsing"]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, get_args
 import pytest
 
 import redelivery
-from redelivery.core.dead_letter import Route
+from redelivery.core.dead_lettering.routing import Route
 from redelivery.testing.conformance.bench import Suite, as_text, refused
 
 if TYPE_CHECKING:
     from redelivery import Connection
     from redelivery.core.capabilities import Capabilities
     from redelivery.testing.conformance.bench import Bench
-    from redelivery.testing.conformance.broker import Found
+    from redelivery.testing.conformance.broker_under_test import Found
 
 __all__ = ["DeadLetters", "can_acknowledge", "check_copy", "is_native"]
 

@@ -11,7 +11,7 @@ from redelivery import RedeliveryPolicy
 from redelivery.testing.conformance.bench import Suite
 
 if TYPE_CHECKING:
-    from redelivery.core.policy import Policy
+    from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.testing.conformance.bench import Bench
 
 __all__ = ["Schedules"]

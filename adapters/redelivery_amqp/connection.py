@@ -1,0 +1,258 @@
+"""One AMQP connection: opened, logged in, and lost once. It belongs to one epoch.
+
+What proton reports is taken under the wire's lock, and turned into actions that run on the connection's thread
+without it: a sink takes the library's own locks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import proton
+
+from redelivery.adapter_support.sockets import connected
+from redelivery.core.events import ConnectionLost
+from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
+from redelivery_amqp.disconnect_cause import end_of
+from redelivery_amqp.io_thread import Stream
+from redelivery_amqp.link_registry import Links
+from redelivery_amqp.profiles import Profile, profile_for
+from redelivery_amqp.proton_engine import Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from redelivery.adapter import Opening, Sink
+    from redelivery_amqp.disconnect_cause import End
+
+    Action = Callable[[], None]
+
+__all__ = ["Link"]
+
+# Conditions with which another try of the same log-in ends the same way.
+REFUSED = frozenset({"amqp:unauthorized-access", "amqp:not-found", "amqp:not-allowed"})
+E = proton.Event
+
+
+class Link:
+    """One connection to one address."""
+
+    def __init__(self, opening: Opening, sink: Sink) -> None:
+        self.epoch = opening.epoch
+        self.version = ""
+        self.profile: Profile
+        self.links: Links
+        self.over = False  # nothing is written or reported any more
+        self._opening = opening
+        self._sink = sink
+        self._container = opening.settings.client_id or f"redelivery-{uuid.uuid4()}"
+        self._actions: list[Action] = []
+        self._answered = threading.Event()  # the broker has opened, refused or closed
+        self._closed = threading.Event()  # the broker has answered our close, or is gone
+        self._opened = False
+        self._standing = False  # a loss is reported; before, it is raised
+        self._error: tuple[str, str] | None = None  # the condition with which it ended: name, text
+        self._reason = ""  # why the socket ended
+        self._end: End = "cut"
+
+    # Opening and closing.
+
+    def open(self) -> None:
+        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does."""
+        settings, endpoint = self._opening.settings, self._opening.endpoint
+        deadline = time.monotonic() + settings.connect_timeout
+        sock = connected(endpoint, settings.tls, deadline)
+        self.wire = Wire(*self._hello(), settings.masked)
+        self._stream = Stream(sock, self.wire, self._arrived, self._ended)
+        with self.wire.lock:
+            self.wire.connection.open()
+        self._stream.start()
+        self._answered.wait(max(0.0, deadline - time.monotonic()))
+        with self.wire.lock:
+            if self._opened and self._error is None and not self.over:
+                self._welcome()
+                return
+        self.abandon()
+        raise self._refusal()
+
+    def _hello(self) -> tuple[proton.Connection, proton.Transport]:
+        settings, endpoint = self._opening.settings, self._opening.endpoint
+        connection, transport = proton.Connection(), proton.Transport()
+        connection.container = self._container
+        connection.hostname = settings.virtual_host or endpoint.host
+        connection.properties = {proton.symbol("product"): "redelivery"}
+        self._sasl = sasl = transport.sasl()
+        if settings.user_name is not None:
+            connection.user = settings.user_name
+            connection.password = "" if settings.password is None else settings.password.reveal()
+            sasl.allowed_mechs("PLAIN")
+        else:
+            sasl.allowed_mechs("EXTERNAL" if settings.tls.cert_file else "ANONYMOUS")
+        # proton does not see our TLS, and without it the user has chosen amqp:// himself.
+        sasl.allow_insecure_mechs = True
+        # The broker is told half of it, so that it is missed after two beats that did not come, as over STOMP.
+        transport.idle_timeout = settings.heartbeat * 2
+        return connection, transport
+
+    def _welcome(self) -> None:
+        properties = {str(k): v for k, v in (self.wire.connection.remote_properties or {}).items()}
+        self.version = str(properties.get("version", ""))
+        try:
+            self.profile = profile_for(properties, self._opening.settings.broker)
+        except ConfigurationError:
+            self.over = True
+            self._stream.end()
+            raise
+        self.links = Links(
+            self.wire, self.profile, self._container, self.epoch, self._sink, self.later, self._broken
+        )
+        self._standing = True
+
+    def _refusal(self) -> RedeliveryError:
+        endpoint, seconds = self._opening.endpoint, self._opening.settings.connect_timeout
+        if self._error is None:
+            return TransportError(f"{endpoint}: {self._reason or f'no answer within {seconds:g} s'}")
+        name, text = self._error
+        if name in REFUSED:
+            return AdapterError(f"{endpoint}: the broker refused the log-in: {text}")
+        return TransportError(f"{endpoint}: {text}")
+
+    def abandon(self) -> None:
+        """Close without a word, and report nothing."""
+        self.over = True
+        self._stream.stop(1.0)
+
+    def close(self, timeout: float) -> None:
+        """Say goodbye, wait for the broker's answer for `timeout` seconds, and close."""
+        deadline = time.monotonic() + timeout
+        with self.wire.lock:
+            if self.over:
+                self._closed.set()
+            else:
+                self.links.end()
+                self._stream.flush()
+        if not self.over:
+            self.links.endings.wait(
+                timeout
+            )  # RabbitMQ closes at once, and gives back what it was told to later
+        with self.wire.lock:
+            self.over = True
+            self.wire.connection.close()
+            self._stream.flush()
+        self._closed.wait(max(0.0, deadline - time.monotonic()))
+        self._stream.stop(max(0.1, deadline - time.monotonic()))
+
+    # What the adapter and the links ask for, with the wire's lock held.
+
+    def flush(self) -> None:
+        """Write what there is to write."""
+        self._stream.flush()
+
+    def later(self, action: Action) -> None:
+        """Have something done on the connection's thread, without the lock."""
+        self._actions.append(action)
+        if not self._stream.own:  # which looks for them itself
+            self._stream.wake()
+
+    def give_up(self, error: RedeliveryError) -> None:
+        """End the connection, which must be made anew; no message is to blame."""
+        self._broken(error, "cut")
+
+    def wall_clock(self) -> float:
+        """Return the time of day."""
+        return self._opening.clock.time()
+
+    def _broken(self, error: RedeliveryError, end: End) -> None:
+        if self._error is None:
+            self._error, self._end = ("", str(error)), end
+        self._stream.end()
+
+    # What proton reports, with the wire's lock held.
+
+    def _arrived(self) -> list[Action]:
+        readable: set[Any] = set()
+        for event in self.wire.events(readable):
+            own = _OWN.get(event.type)
+            if own is not None:
+                own(self, event)
+            elif self._standing and not self.over:
+                theirs = _LINKS.get(event.type)
+                if theirs is not None:
+                    theirs(self.links, event)
+        if not self._standing and self._sasl.outcome not in (None, proton.SASL.OK):
+            # proton reports no error when more comes with the refusal, as it does from Artemis at times.
+            self._error = self._error or ("amqp:unauthorized-access", "wrong user name or password")
+            self._stream.end()
+        if readable and self._standing and not self.over:
+            self.links.take(readable, self.wall_clock())
+        if self._standing and not self.over:
+            self.links.browse_on()
+        actions, self._actions = self._actions, []
+        return actions
+
+    def on_opened(self, event: proton.Event) -> None:
+        """The broker has answered our open."""
+        self._opened = True
+        properties = event.connection.remote_properties or {}
+        # Classic opens, says that it will close, and closes, when it refuses a log-in.
+        if not any(str(name) == "amqp:connection-establishment-failed" for name in properties):
+            self._answered.set()
+
+    def on_closed(self, event: proton.Event) -> None:
+        """The broker has closed the connection."""
+        condition = event.connection.remote_condition
+        self._note(condition, end_of(None if condition is None else condition.name))
+
+    def on_transport_closed(self, event: proton.Event) -> None:
+        """The bytes have ended, or make no sense, or heart-beats did not come."""
+        condition = event.transport.condition
+        cut = self.wire.ended or condition is None or end_of(condition.name) == "cut"
+        self._note(condition, "cut" if cut else "garbled")
+
+    def _note(self, condition: proton.Condition | None, end: End) -> None:
+        if condition is not None and self._error is None:
+            self._error, self._end = (
+                (condition.name, self.wire.masked(condition.description or condition.name)),
+                end,
+            )
+        self._closed.set()
+        self._stream.end()
+
+    def _ended(self, reason: str) -> None:
+        """The thread's last word: nothing else runs on it afterwards."""
+        with self.wire.lock:
+            silent, self.over = self.over or not self._standing, True
+            self._reason = reason
+            text = reason if self._error is None else self._error[1]
+            error = TransportError(f"{self._opening.endpoint}: {text}")
+            suspect: tuple[Hashable | None, int | None] = (None, None)
+            if self._standing:
+                suspect = self.links.suspect("garbled" if self._stream.faulty else self._end)
+                self.links.fail(error)
+            actions, self._actions = self._actions, []
+        self._closed.set()
+        self._answered.set()
+        if not silent:
+            # First: who hears of a failure and tries again must not find a connection that stands.
+            self._sink(ConnectionLost(self.epoch, error, *suspect))
+            for action in actions:
+                action()
+
+
+_OWN: dict[proton.EventType, Callable[[Link, proton.Event], None]] = {
+    E.CONNECTION_REMOTE_OPEN: Link.on_opened,
+    E.CONNECTION_REMOTE_CLOSE: Link.on_closed,
+    E.TRANSPORT_ERROR: Link.on_transport_closed,
+    E.TRANSPORT_CLOSED: Link.on_transport_closed,
+}
+_LINKS: dict[proton.EventType, Callable[[Links, proton.Event], None]] = {
+    E.SESSION_REMOTE_CLOSE: Links.on_session_closed,
+    E.LINK_REMOTE_OPEN: Links.on_opened,
+    E.LINK_REMOTE_CLOSE: Links.on_closed,
+    E.LINK_REMOTE_DETACH: Links.on_closed,
+    E.LINK_FLOW: Links.on_flow,
+    E.DELIVERY: Links.on_delivery,
+}

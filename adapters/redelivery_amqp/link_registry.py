@@ -1,0 +1,291 @@
+"""The links of one connection: its consumers, its senders, and who waits for which answer.
+
+Every method runs under the wire's lock. What is to be told to a sink is left to `later`: it takes
+the library's own locks.
+"""
+
+from __future__ import annotations
+
+import itertools
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from redelivery.adapter import Browsed
+from redelivery.core.events import Arrived
+from redelivery.errors import AdapterError, TransportError
+from redelivery_amqp.browse_links import Browses
+from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.detach import Endings
+from redelivery_amqp.disconnect_cause import Blame, end_of
+from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
+from redelivery_amqp.receiver import GONE, Inlet, refusal
+from redelivery_amqp.round_trip import Barrier
+from redelivery_amqp.sender import COORDINATOR, Outlet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Sequence
+
+    import proton
+
+    from redelivery.adapter import Sink
+    from redelivery.core.commands import Subscribe
+    from redelivery.errors import RedeliveryError
+    from redelivery_amqp.disconnect_cause import End
+    from redelivery_amqp.profiles import Profile
+    from redelivery_amqp.proton_engine import Handle, Wire
+
+    Answer = Callable[[RedeliveryError | None], None]
+    Action = Callable[[], None]
+
+__all__ = ["Links"]
+
+_by_arrival = attrgetter("number")
+
+
+class Links:
+    """All links of one connection, known by their names."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        profile: Profile,
+        container: str,
+        epoch: int,
+        sink: Sink,
+        later: Callable[[Action], None],
+        broken: Callable[[RedeliveryError, End], None],
+    ) -> None:
+        self._wire = wire
+        self._profile = profile
+        self._container = container
+        self._epoch = epoch
+        self._sink = sink
+        self._later = later
+        self._broken = broken  # the connection must be made again
+        self._inlets: dict[int, Inlet] = {}  # by consumer
+        self._outlets: dict[str | None, Outlet] = {}  # by destination
+        self._named: dict[str, Inlet | Outlet | Barrier] = {}
+        self._by_handle: dict[Any, Inlet] = {}
+        self._numbers = 0
+        self._barriers = itertools.count(1)
+        self._blame = Blame()
+        self.endings = Endings(self._stuck, in_turn=profile.sessions_in_turn)
+        self._browses = Browses(wire, ACCEPTED if profile.accepts_shown else RELEASED)
+
+    def _stuck(self) -> None:
+        with self._wire.lock:
+            self._broken(TransportError("the broker has not answered the end of a consumer"), "cut")
+
+    # What the adapter asks for.
+
+    def knows(self, consumer: int) -> bool:
+        """Whether there is such a consumer."""
+        return consumer in self._inlets
+
+    def add(self, command: Subscribe, answer: Answer) -> Inlet:
+        """Know a consumer, to be attached later."""
+        inlet = self._inlets[command.consumer] = Inlet(command, self._epoch, self._profile, answer)
+        if command.browse:
+            self._browses.add(inlet)
+        return inlet
+
+    def attach(self, inlet: Inlet) -> None:
+        """Ask for a consumer's link, unless it has ended meanwhile."""
+        self.endings.begin(lambda: self._attach(inlet))
+
+    def _attach(self, inlet: Inlet) -> None:
+        name = inlet.command.subscription or f"{self._container}-{self._epoch}-{inlet.consumer}"
+        if name in self._named:
+            # The link of a durable subscription is known by its name, and the old one has not ended yet.
+            inlet.answer(AdapterError(f"the durable subscription {name} is in use on this connection"))
+        elif not inlet.ended:
+            inlet.attach(self._wire.connection, name)
+            self._named[name] = self._by_handle[inlet.handle] = inlet
+            if inlet.command.browse:
+                self._browses.ask(inlet)
+            else:
+                self._wire.flow(inlet.handle, inlet.credit)
+
+    def flow(self, consumer: int, credit: int) -> None:
+        """Change a consumer's credit."""
+        inlet = self._inlets.get(consumer)
+        if inlet is None:
+            return
+        if inlet.handle is None:
+            inlet.credit = max(0, inlet.credit + credit)
+        elif inlet.command.browse:
+            inlet.credit += credit
+            self._browses.ask(inlet)
+        else:
+            self._wire.flow(inlet.handle, credit)
+
+    def browse_on(self) -> None:
+        """Tell which browses are over, and end those that nobody looks at any more."""
+        ended, leaving = self._browses.over()
+        for inlet in ended:
+            self._later(_told(self._sink, Browsed(inlet.consumer)))
+        for inlet in leaving:
+            self._leave(inlet)
+
+    def detach(self, consumer: int) -> None:
+        """End a consumer's link."""
+        inlet = self._inlets.pop(consumer, None)
+        if inlet is not None and self._browses.busy(inlet):
+            inlet.leaving = True
+        elif inlet is not None:
+            self._leave(inlet)
+
+    def _leave(self, inlet: Inlet) -> None:
+        self._browses.remove(inlet)
+        self._give_back(inlet)
+        self.endings.leave(inlet)
+
+    def end(self) -> None:
+        """End every consumer's link, before the connection is closed.
+
+        Classic counts at the close of a connection all that its links ever had, even what was released; not if they
+        have been detached.
+        """
+        for consumer in list(self._inlets):
+            self.detach(consumer)
+
+    def _give_back(self, inlet: Inlet) -> None:
+        """Release what no handler has: Broker-J and Classic count what they have to take back."""
+        self.settle([delivery for delivery in inlet.unsettled if delivery.state != "running"], RELEASED)
+
+    def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
+        """Settle deliveries of this connection; those that can be settled no more are left out."""
+        own = [
+            d for d in deliveries if d.epoch == self._epoch and d.handle is not None and not d.source.ended
+        ]
+        if len(own) > 1:
+            own.sort(key=_by_arrival)  # neighbours with one outcome share a frame
+        if own:
+            self._blame.saw(own[-1])
+        self._wire.settle([d.handle for d in own], outcome)
+        for delivery in own:
+            delivery.handle = None
+            delivery.source.unsettled.discard(delivery)
+
+    def outlet(self, destination: str) -> Outlet:
+        """Return the link to send to a destination."""
+        return self._outlet(destination, destination)
+
+    def coordinator(self) -> Outlet:
+        """Return the link to the transaction coordinator."""
+        return self._outlet(None, COORDINATOR)
+
+    def _outlet(self, destination: str | None, where: str) -> Outlet:
+        outlet = self._outlets.get(destination)
+        if outlet is None:
+            outlet = self._outlets[destination] = Outlet(where)
+            name = f"{self._container}-{self._epoch}-to-{len(self._named)}-{where}"
+            self._named[name] = outlet
+            connection = self._wire.connection
+            self.endings.begin(lambda: outlet.attach(connection, name, destination, self._profile))
+        return outlet
+
+    def reject(self, delivery: AmqpDelivery, answer: Answer) -> None:
+        """Reject a delivery, and tell when the broker has carried that out."""
+        self.settle([delivery], REJECTED)
+        name = f"{self._container}-{self._epoch}-barrier-{next(self._barriers)}"
+        self._named[name] = Barrier(delivery.source, name, answer)
+
+    # What proton reports.
+
+    def take(self, readable: set[Handle], now: float) -> None:
+        """Hand over what came in over these links at the wall-clock time `now`."""
+        for handle in readable:
+            inlet = self._by_handle.get(handle)
+            found = self._wire.take(handle)
+            if inlet is None or inlet.ended or not found:
+                continue
+            number = self._numbers
+            self._numbers += len(found)
+            deliveries = [
+                AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
+            ]
+            if inlet.command.browse:
+                self._browses.shown(inlet, deliveries)
+            else:
+                inlet.unsettled.update(deliveries)
+            self._blame.saw(deliveries[-1])
+            if not inlet.leaving:
+                self._later(_told(self._sink, Arrived(inlet.consumer, deliveries)))
+
+    def on_session_closed(self, event: proton.Event) -> None:
+        """A session has ended, and its link with it."""
+        for one in [one for one in self._named.values() if one.session == event.session]:
+            self._end(one, event.session.remote_condition)
+        event.session.close()
+        self.endings.over(event.session)
+
+    def on_opened(self, event: proton.Event) -> None:
+        """The broker has answered an attach."""
+        one = self._named.get(event.link.name)
+        if one is not None:
+            one.on_attached()
+
+    def on_closed(self, event: proton.Event) -> None:
+        """The broker has ended a link, or answered the end of one."""
+        one = self._named.get(event.link.name)
+        if one is not None:
+            self._end(one, event.link.remote_condition)
+
+    def on_flow(self, event: proton.Event) -> None:
+        """The broker has given credit to a sender."""
+        one = self._named.get(event.link.name)
+        if isinstance(one, Outlet):
+            one.pump()
+
+    def on_delivery(self, event: proton.Event) -> None:
+        """The broker has said what became of a message that was sent."""
+        one = self._named.get(event.link.name)
+        if isinstance(one, Outlet):
+            one.on_outcome(event.delivery)
+
+    def _end(self, one: Inlet | Outlet | Barrier, condition: proton.Condition | None) -> None:
+        self._named = {name: known for name, known in self._named.items() if known is not one}
+        if isinstance(one, Barrier):
+            one.on_ended()
+            return
+        if isinstance(one, Outlet):
+            self._outlets = {to: known for to, known in self._outlets.items() if known is not one}
+            self.endings.close(one)
+            verb = "ended the link to" if one.attached else "refused to take messages for"
+            one.fail(refusal(f"the broker {verb} {one.where}", condition, self._wire.masked))
+            return
+        self._by_handle.pop(one.handle, None)
+        if one.ended:
+            self.endings.answered(one)
+            return
+        one.ended = True
+        self.endings.close(one)
+        self._inlets.pop(one.consumer, None)
+        if not one.attached:
+            one.answer(
+                refusal(f"the broker refused a consumer of {one.destination}", condition, self._wire.masked)
+            )
+            return
+        error = refusal(f"the broker ended the consumer of {one.destination}", condition, self._wire.masked)
+        if condition is not None and condition.name in GONE:
+            one.stopped(error)
+        else:  # a time-out of RabbitMQ's, an administrator: the next connection subscribes again
+            self._broken(error, end_of(None if condition is None else condition.name))
+
+    def suspect(self, end: End) -> tuple[Hashable | None, int | None]:
+        """Return the message over which the connection ended, and its consumer, where they are known."""
+        inlets = [inlet for inlet in self._inlets.values() if inlet.attached]
+        partial = [inlet for handle, inlet in self._by_handle.items() if self._wire.begun(handle)]
+        return self._blame.suspect(end, inlets, partial)
+
+    def fail(self, error: RedeliveryError) -> None:
+        """The connection is gone: tell all who wait for an answer."""
+        self.endings.fail()
+        for one in self._named.values():
+            if isinstance(one, Outlet | Barrier):
+                one.fail(error)
+
+
+def _told(sink: Sink, event: Arrived | Browsed) -> Callable[[], None]:
+    return lambda: sink(event)

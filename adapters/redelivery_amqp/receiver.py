@@ -1,0 +1,137 @@
+"""A consumer's link: what all deliveries of one subscription share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import proton
+
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.core.commands import Subscribe
+    from redelivery.errors import RedeliveryError
+    from redelivery_amqp.delivery import AmqpDelivery
+    from redelivery_amqp.profiles import Profile
+    from redelivery_amqp.proton_engine import Handle
+
+__all__ = ["Inlet", "refusal"]
+
+SELECTOR = proton.symbol("apache.org:selector-filter:string")
+GONE = frozenset({
+    "amqp:not-found", "amqp:not-allowed", "amqp:resource-deleted", "amqp:unauthorized-access",
+    "amqp:invalid-field", "amqp:not-implemented", "amqp:resource-locked",
+})  # fmt: skip
+"""Conditions with which another try ends the same way."""
+
+
+class Inlet:
+    """One receiving link in a session of its own: RabbitMQ answers a mistake of one by ending its session."""
+
+    def __init__(
+        self,
+        command: Subscribe,
+        epoch: int,
+        profile: Profile,
+        answer: Callable[[RedeliveryError | None], None],
+    ) -> None:
+        self.command = command
+        self.consumer = command.consumer
+        self.epoch = epoch
+        self.profile = profile
+        self.destination = command.destination
+        self.kind, _, name = command.destination.partition("://")
+        # Only then can two messages of it differ in their destination. A dead letter may still name the old one.
+        self.many = self.kind == "native" or any(token in ("*", ">", "#") for token in name.split("."))
+        self.credit = 0  # given before there is a link; of a browse: asked for and not used up yet
+        self.came = 0  # of a browse: since it was last asked for
+        self.leaving = False  # a browse that nobody looks at any more, until its drain is answered
+        self.ended = False
+        self.attached = False
+        self.handle: Handle | None = None
+        self.session: Any = None
+        self.unsettled: set[AmqpDelivery] = set()
+        self._tell = answer
+        self._told = False
+        self._receiver: Any = None
+
+    @property
+    def browsing(self) -> bool:
+        """Whether it shows a queue, and its link stands."""
+        return self.command.browse and self.attached and not self.ended
+
+    def attach(self, connection: proton.Connection, name: str) -> None:
+        """Ask the broker for the link."""
+        command = self.command
+        self.session = connection.session()
+        self.session.open()
+        self._receiver = receiver = self.session.receiver(name)
+        source = receiver.source
+        self.describe(source)
+        if command.selector is not None:
+            source.filter.put_object({SELECTOR: proton.Described(SELECTOR, command.selector)})
+        if command.subscription is not None:
+            source.durability = proton.Terminus.DELIVERIES
+            source.expiry_policy = proton.Terminus.EXPIRE_NEVER
+        receiver.open()
+        self.handle = receiver._impl
+
+    def describe(self, source: proton.Terminus) -> None:
+        """Say where the messages are to come from."""
+        address = self.profile.standing if self.command.existing else self.profile.pattern
+        source.address = address(self.destination)
+        if self.command.browse:
+            source.distribution_mode = proton.Terminus.DIST_MODE_COPY
+        if self.profile.capability and self.kind != "native":
+            source.capabilities.put_object(proton.symbol(self.kind.removeprefix("temp-")))
+        if self.profile.durable_terminus and self.kind == "queue":
+            source.durability = proton.Terminus.DELIVERIES
+
+    def on_attached(self) -> None:
+        """The broker has answered: with a source, or with none, after which it says why."""
+        if self._receiver.remote_source.address is not None:
+            self.attached = True
+            self.answer(None)
+
+    def answer(self, error: RedeliveryError | None) -> None:
+        """Tell once what the broker said to the subscription."""
+        if not self._told:
+            self._told = True
+            self._tell(error)
+
+    def stopped(self, error: RedeliveryError) -> None:
+        """Tell that the broker has ended the consumer."""
+        self._tell(error)
+
+    def detach(self, *, alone: bool = False) -> None:
+        """End the link, and its session unless it is to end `alone`; a durable subscription stays."""
+        self.ended = True
+        if self._receiver is None:
+            return
+        if self.command.subscription is not None:
+            self._receiver.detach()
+        elif alone:
+            self._receiver.close()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """End the link and its session."""
+        self._receiver.close()
+        self.session.close()
+
+    def free(self) -> None:
+        """Drop what proton keeps of an ended link."""
+        for endpoint in (self._receiver, self.session):
+            if endpoint is not None:
+                endpoint.free()
+        self._receiver = self.session = self.handle = None
+
+
+def refusal(what: str, condition: proton.Condition | None, masked: Callable[[str], str]) -> AdapterError:
+    """Return the error for something that the broker refused or ended, with its own words `masked`."""
+    if condition is None:
+        return AdapterError(f"{what}, and gave no reason")
+    return AdapterError(f"{what}: {masked(condition.description or condition.name)}")

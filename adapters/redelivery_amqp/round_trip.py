@@ -1,0 +1,51 @@
+"""How to learn that the broker has read what was sent before: no broker answers a disposition.
+
+Classic, Artemis and RabbitMQ dead-letter a rejected message and say nothing, whether the rejection was settled or not
+(measured). All of them take the frames of a session in order, so the answer to a later attach in the same session says
+that the rejection has been carried out. The link is a second one from the same address, which the consumer may read,
+and it never has credit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.errors import RedeliveryError
+    from redelivery_amqp.receiver import Inlet
+
+    Answer = Callable[[RedeliveryError | None], None]
+
+__all__ = ["Barrier"]
+
+
+class Barrier:
+    """One question and its answer."""
+
+    def __init__(self, inlet: Inlet, name: str, answer: Answer) -> None:
+        self._answer: Answer | None = answer
+        self.session = inlet.session
+        self._receiver = inlet.session.receiver(name)
+        inlet.describe(self._receiver.source)
+        self._receiver.open()
+
+    def on_attached(self) -> None:
+        """The broker has answered."""
+        self._receiver.close()
+        self._tell(None)
+
+    def on_ended(self) -> None:
+        """The link has ended; a refusal is an answer too."""
+        self._tell(None)
+        self._receiver.free()
+
+    def fail(self, error: RedeliveryError) -> None:
+        """There will be no answer."""
+        self._tell(error)
+
+    def _tell(self, error: RedeliveryError | None) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(error)

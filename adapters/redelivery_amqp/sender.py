@@ -1,0 +1,158 @@
+"""A link to send over, one a destination: made at its first use, kept until the connection ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import proton
+
+from redelivery.errors import AdapterError, RedeliveryError
+from redelivery_amqp.proton_engine import TRANSACTIONAL
+from redelivery_amqp.receiver import refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery_amqp.profiles import Profile
+
+    Answer = Callable[[RedeliveryError | None], None]
+    Outcome = proton.Delivery | RedeliveryError
+
+__all__ = ["Outlet"]
+
+COORDINATOR = "the transaction coordinator"
+
+
+class Outlet:
+    """One sending link. What is sent before the broker has given credit waits here."""
+
+    _tags = itertools.count(1)
+
+    def __init__(self, where: str) -> None:
+        self.where = where  # for errors
+        self.attached = False
+        self.error: RedeliveryError | None = None
+        self._sender: Any = None
+        self.session: Any = None
+        self._waiting: deque[tuple[bytes, bytes | None, Callable[[Outcome], None]]] = deque()
+        self._sent: dict[str, tuple[Any, Callable[[Outcome], None]]] = {}
+        self._opened: list[Answer] = []
+
+    def attach(
+        self, connection: proton.Connection, name: str, destination: str | None, profile: Profile
+    ) -> None:
+        """Ask the broker for the link; `destination` None is its transaction coordinator."""
+        self.session = connection.session()
+        self.session.open()
+        self._sender = sender = self.session.sender(name)
+        target = sender.target
+        if destination is None:
+            target.type = proton.Terminus.COORDINATOR
+            target.capabilities.put_object(proton.symbol("amqp:local-transactions"))
+        else:
+            kind = destination.partition("://")[0]
+            target.address = profile.address(destination)
+            if profile.capability and kind != "native":
+                target.capabilities.put_object(proton.symbol(kind.removeprefix("temp-")))
+            if profile.durable_terminus and kind == "queue":
+                target.durability = proton.Terminus.DELIVERIES
+        sender.open()
+
+    def when_attached(self, answer: Answer) -> None:
+        """Have it told whether the broker takes messages here."""
+        if self.attached or self.error is not None:
+            answer(self.error)
+        else:
+            self._opened.append(answer)
+
+    def on_attached(self) -> None:
+        """The broker has answered: with a target, or with none, after which it says why."""
+        target = self._sender.remote_target
+        if target.address is not None or target.type == proton.Terminus.COORDINATOR:
+            self.attached = True
+            opened, self._opened = self._opened, []
+            for answer in opened:
+                answer(None)
+            self.pump()
+
+    def send(
+        self, message: bytes, outcome: Callable[[Outcome], None], transaction: bytes | None = None
+    ) -> None:
+        """Send; `outcome` gets the delivery when the broker has said what became of it, or an error."""
+        if self.error is not None:
+            outcome(self.error)
+            return
+        self._waiting.append((message, transaction, outcome))
+        self.pump()
+
+    def pump(self) -> None:
+        """Send what waits, as far as the credit goes."""
+        sender = self._sender
+        while self._waiting and self.attached and sender.credit > 0:
+            message, transaction, outcome = self._waiting.popleft()
+            most = sender.remote_max_message_size  # 0: whatever comes
+            if 0 < most < len(message):
+                outcome(
+                    AdapterError(
+                        f"a message to {self.where} has {len(message)} bytes as it is sent, and the broker takes {most}"
+                    )
+                )
+                continue
+            tag = str(next(self._tags))
+            delivery = sender.delivery(tag)
+            sender.stream(message)
+            if transaction is not None:
+                delivery.local.data = [transaction]
+                delivery.update(TRANSACTIONAL)
+            self._sent[tag] = (delivery, outcome)
+            sender.advance()
+
+    def on_outcome(self, delivery: proton.Delivery) -> None:
+        """The broker has said what became of a message."""
+        if not delivery.remote_state and not delivery.settled:
+            return
+        known = self._sent.pop(str(delivery.tag), None)
+        if known is not None:
+            known[1](delivery)
+            delivery.settle()
+
+    def close(self) -> None:
+        """End the link and its session."""
+        self._sender.close()
+        self.session.close()
+
+    def free(self) -> None:
+        """Drop what proton keeps of an ended link."""
+        self._sender.free()
+        self.session.free()
+
+    def fail(self, error: RedeliveryError) -> None:
+        """The link has ended: tell those who wait."""
+        self.error = error
+        opened, self._opened = self._opened, []
+        waiting = [outcome for _, _, outcome in self._waiting] + [
+            outcome for _, outcome in self._sent.values()
+        ]
+        self._waiting.clear()
+        self._sent.clear()
+        for answer in [*opened, *waiting]:
+            answer(error)
+
+
+def judged(outcome: Outcome, where: str, masked: Callable[[str], str]) -> RedeliveryError | None:
+    """Return None for a message that the broker has accepted, else why it has not."""
+    if isinstance(outcome, RedeliveryError):
+        return outcome
+    state, condition = outcome.remote_state, outcome.remote.condition
+    if state == TRANSACTIONAL:
+        data: list[Any] = outcome.remote.data or []
+        inner: Any = data[1] if len(data) > 1 else None
+        state = proton.Delivery.ACCEPTED if inner is None else int(inner.descriptor)
+        condition = None
+    if state == proton.Delivery.ACCEPTED:
+        return None
+    if state == proton.Delivery.REJECTED:
+        return refusal(f"the broker rejected a message to {where}", condition, masked)
+    return AdapterError(f"the broker did not take a message to {where}")

@@ -1,0 +1,263 @@
+"""The broker itself: one lock over queues, subscriptions and connections.
+
+Everything changes with the lock held, and events are put into the outbox of their connection there, so that
+they have one order. They are handed over after the lock is free, by the thread that caused them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.adapter import Browsed, Sent, Subscribed
+from redelivery.core.commands import (
+    Accept,
+    Commit,
+    Credit,
+    Forward,
+    ForwardAll,
+    Hold,
+    Poison,
+    Release,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    outdated,
+)
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost
+from redelivery.errors import RedeliveryError, TransactionRolledBack
+from redelivery_memory.connection import Consumer, Link, drain
+from redelivery_memory.messages import MemoryDelivery
+from redelivery_memory.state import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.adapter import Sink
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.outgoing import Outgoing
+
+__all__ = ["Hub"]
+
+
+class Hub(Store):
+    """What `memory://name` stands for. Its public face is `MemoryBroker`."""
+
+    # Connections.
+
+    def connect(self, epoch: int, sink: Sink, client_id: str | None) -> Link:
+        """Open a connection. Raises what `Faults.connections` says."""
+        with self.lock:
+            if self.faults.connections is not None:
+                raise self.faults.connections()
+            link = Link(epoch, sink, client_id)
+            self.links[link] = None
+            return link
+
+    def disconnect(self, links: Sequence[Link], lost: Callable[[Link], ConnectionLost] | None = None) -> None:
+        """End connections; what they have unsettled goes back, counted. `lost`: the event if they are cut."""
+        with self.lock:
+            for link in links:
+                if not link.open:
+                    continue
+                link.open = False
+                self.links.pop(link, None)
+                link.outbox.clear()
+                for consumer in link.consumers.values():
+                    self._end(consumer)
+                link.consumers.clear()
+                if lost is not None:
+                    self._post(link, lost(link))
+            ringing = self._pump()
+        drain(ringing)
+
+    # Commands.
+
+    def execute(self, link: Link, commands: Sequence[AdapterCommand]) -> None:
+        """Carry out what a connection asks for, and hand over what follows from it."""
+        with self.lock:
+            for command in () if outdated(commands, link.epoch) else commands:
+                if not link.open:
+                    break
+                self._do(link, command)
+            ringing = self._pump()
+        drain(ringing)
+
+    def send(self, message: Outgoing) -> str:
+        """Take in a message that comes from no connection; return its id. Raises as `Routes.to` does."""
+        with self.lock:
+            stored = self._take(message)
+            ringing = self._pump()
+        drain(ringing)
+        return stored.message_id
+
+    def _do(self, link: Link, command: AdapterCommand) -> None:
+        match command:
+            case Accept():
+                for delivery in command.deliveries:
+                    self._accept(link, delivery)
+            case Credit():
+                consumer = link.consumers.get(command.consumer)
+                if consumer is not None and consumer.browses:
+                    self._show(consumer, command.messages)
+                elif consumer is not None:
+                    # Withdrawing may come too late for what is on its way: that was credit well spent.
+                    consumer.credit = max(0, consumer.credit + command.messages)
+                    for queue in consumer.queues:
+                        queue.hungry(consumer)
+                        self._dirty[queue] = None
+            case Send():
+                self._post(link, Sent(command.token, self._refusal(command.message)), confirms=True)
+            case Poison():
+                self._poison(link, command)
+            case Forward():
+                self._forward(link, command)
+            case _:
+                self._do_more(link, command)
+
+    def _do_more(
+        self, link: Link, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
+    ) -> None:
+        match command:
+            case Hold():
+                pass  # credit is in messages here
+            case Release():
+                for delivery in command.deliveries:
+                    found = self._settled(link, delivery)
+                    if found is not None:
+                        self._note("released", found.stored)
+                        self._put_back(found)
+            case Subscribe():
+                self._subscribe(link, command)
+            case Unsubscribe():
+                consumer = link.consumers.pop(command.consumer, None)
+                if consumer is not None:
+                    self._end(consumer)
+            case ForwardAll():
+                self._forward_all(link, command)
+            case Commit():
+                self._post(link, Sent(command.token, self._commit(link, command)), confirms=True)
+
+    def _commit(self, link: Link, command: Commit) -> RedeliveryError | None:
+        """Do all of it, or say why nothing of it is done."""
+        if any(self._unsettled(link, delivery) is None for delivery in command.deliveries):
+            return TransactionRolledBack(
+                "the transaction was rolled back: the connection of one of its messages is gone"
+            )
+        error: RedeliveryError | None = self.faults.for_send()
+        if error is not None:
+            return error
+        try:
+            for message in command.messages:
+                self.routes.to(message.destination)
+        except RedeliveryError as refused:
+            return refused
+        for message in command.messages:
+            self._take(message)
+        for delivery in command.deliveries:
+            found = self._settled(link, delivery)
+            if found is not None:
+                self._note("accepted", found.stored)
+        return None
+
+    def _accept(self, link: Link, delivery: Delivery) -> None:
+        consumer = link.consumers.get(delivery.consumer)
+        if consumer is None:
+            return
+        if self.faults.accepts and delivery in consumer.unsettled and self.faults.loses_accept():
+            self._note("dropped", consumer.unsettled[delivery].stored)
+            return
+        found = consumer.unsettled.pop(delivery, None)
+        if found is not None:
+            self._note("accepted", found.stored)
+            found.stored.body = b""
+
+    def _poison(self, link: Link, command: Poison) -> None:
+        found = self._unsettled(link, command.delivery)
+        error = None
+        # Nothing is found when an answer was stalled and the client asks again: then it has been done.
+        if found is not None:
+            error = self.faults.for_settlement(found.stored)
+            self._note("refused" if error else "poisoned", found.stored)
+        if found is not None and error is None:
+            self._settled(link, command.delivery)
+            self._bury(found.stored, command)
+        self._confirm(link, command.delivery, error)
+
+    def _forward(self, link: Link, command: Forward) -> None:
+        found = self._unsettled(link, command.delivery)
+        error: RedeliveryError | None = None
+        if found is not None:
+            error = self.faults.for_forward(found.stored) or self._refusal(command.copy, faults=False)
+            self._note("refused" if error else "forwarded", found.stored)
+            if error is None:
+                self._settled(link, command.delivery)
+        self._confirm(link, command.delivery, error)
+
+    def _forward_all(self, link: Link, command: ForwardAll) -> None:
+        found = [(each, f) for each in command.forwards if (f := self._unsettled(link, each.delivery))]
+        error: RedeliveryError | None = next(
+            (e for _, held in found if (e := self.faults.for_forward(held.stored))), None
+        )
+        if error is None and found:
+            copies, deliveries = [each.copy for each, _ in found], [each.delivery for each, _ in found]
+            error = self._commit(link, Commit(0, deliveries, copies))
+        for each in command.forwards:
+            self._confirm(link, each.delivery, error)
+
+    def _confirm(self, link: Link, delivery: Delivery, error: RedeliveryError | None) -> None:
+        if delivery.epoch == link.epoch:
+            self._post(link, Confirmed(delivery, error), confirms=True)
+
+    def _subscribe(self, link: Link, command: Subscribe) -> None:
+        if command.consumer in link.consumers:
+            return  # a second one would outlive its end
+        consumer = Consumer(link, command.consumer, browses=command.browse)
+        try:
+            self.routes.join(consumer, command)
+        except RedeliveryError as error:
+            self._post(link, Subscribed(command.consumer, error))
+            return
+        link.consumers[command.consumer] = consumer
+        self._post(link, Subscribed(command.consumer))
+
+    def _show(self, consumer: Consumer, messages: int) -> None:
+        """Show a consumer that browses so many messages more, and tell it when there are none."""
+        after = consumer.shown
+        waiting = [(s.number, s, queue) for queue in consumer.queues for s in queue if s.number > after]
+        found = sorted(waiting, key=lambda one: one[0])[:messages]
+        if found:
+            consumer.shown = found[-1][0]
+            shown = [MemoryDelivery(consumer, queue, stored) for _, stored, queue in found]
+            self._post(consumer.link, Arrived(consumer.number, shown))
+        if len(found) < messages:
+            self._post(consumer.link, Browsed(consumer.number))
+
+    def _unsettled(self, link: Link, delivery: Delivery) -> MemoryDelivery | None:
+        consumer = link.consumers.get(delivery.consumer)
+        return None if consumer is None else consumer.unsettled.get(delivery)
+
+    def _settled(self, link: Link, delivery: Delivery) -> MemoryDelivery | None:
+        consumer = link.consumers.get(delivery.consumer)
+        return None if consumer is None else consumer.unsettled.pop(delivery, None)
+
+    def _end(self, consumer: Consumer) -> None:
+        """Let a consumer go: what it has unsettled goes back, one delivery older."""
+        for delivery in consumer.unsettled:
+            found = consumer.unsettled[delivery]
+            found.stored.count += 1
+            self._note("returned", found.stored)
+            self._put_back(found)
+        consumer.unsettled = {}
+        consumer.credit = 0
+        self.routes.leave(consumer)
+
+    def resume(self) -> None:
+        """Hand over the confirmations that were stalled."""
+        with self.lock:
+            stalled, self.faults.stalled = self.faults.stalled or [], None
+            for link, event in stalled:
+                if link.open:
+                    self._post(link, event)
+            ringing = self._pump()
+        drain(ringing)

@@ -1,0 +1,1 @@
+"""Functions that a Spark program calls."""

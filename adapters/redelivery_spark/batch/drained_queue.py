@@ -1,0 +1,76 @@
+"""The folder of one drain: numbered segments of each queue, of which the last one is empty and says that it ended.
+
+Attempts of one task agree by the names: one can be published once, and whoever finds it taken reads what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError
+from redelivery_spark.batch.read_columns import STORED
+from redelivery_spark.wal.arrow_files import read_table, written
+from redelivery_spark.wal.store import prepared
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from redelivery.settings import Settings
+    from redelivery_spark.options.batch_options import ReadOptions
+
+__all__ = ["DrainedQueue"]
+
+_BOUND = "drain.json"
+
+
+class DrainedQueue:
+    """What one drain has taken from one queue."""
+
+    def __init__(self, options: ReadOptions, queue: str, settings: Settings) -> None:
+        """Make the folder, or find it. Raises ConfigurationError: it is of another drain, or cannot be used."""
+        assert options.wal_dir is not None, "checked where options are read"
+        self.path = f"{options.wal_dir}/drains/{options.run}"
+        readable = re.sub(r"[^\w.-]+", "_", queue.partition("://")[2])[:60]
+        self._folder = f"{readable}-{hashlib.sha256(queue.encode()).hexdigest()[:12]}"
+        self._store = prepared(self.path, self._folder)
+        self._bind(options, settings)
+
+    def _bind(self, options: ReadOptions, settings: Settings) -> None:
+        """Refuse to show one broker's messages as another's."""
+        told = {
+            "brokers": sorted(str(endpoint) for endpoint in settings.endpoints),
+            "selector": options.selector,
+        }
+        if self._store.publish(_BOUND, json.dumps(told).encode()):
+            return
+        there = json.loads(self._store.read(_BOUND) or b"{}")
+        if there != told:
+            was = ", ".join(there.get("brokers", ())) or "another broker"
+            selected = f" with the selector {there['selector']}" if there.get("selector") else ""
+            raise ConfigurationError(
+                f"run={options.run}: walDir={options.wal_dir} has a drain of that name from {was}{selected}; "
+                "give this one another name",
+                option="run",
+            )
+
+    def segments(self) -> int:
+        """Return how many segments there are."""
+        return len(self._store.names(self._folder))
+
+    def read(self, number: int) -> pa.Table:
+        """Return the rows of a segment; none: it is the last one. Raises RedeliveryError if it is gone."""
+        return read_table(self._store, self._name(number))
+
+    def publish(self, number: int, rows: pa.Table) -> bool:
+        """Publish a segment, durably; False: another attempt has, and what is there counts."""
+        return self._store.publish(self._name(number), written(rows))
+
+    def end(self, number: int) -> bool:
+        """Say that there is no more than so many segments; False: another attempt has one more."""
+        return self.publish(number, STORED.empty_table())
+
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/{number:06d}.arrow"

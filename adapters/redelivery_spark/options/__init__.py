@@ -1,0 +1,1 @@
+"""Options of the source, of the batch reader and of the writers."""

@@ -1,0 +1,152 @@
+"""What `spark.read.format("redelivery")` is told: one value, or one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, cast
+
+from redelivery import parse_uri
+from redelivery.core.destination import Destination
+from redelivery.driver.arguments import single
+from redelivery.errors import ConfigurationError
+from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
+from redelivery_spark.options.spark_option import READ, Given
+from redelivery_spark.wal.store import store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ReadOptions", "checked_run", "read_batch_options"]
+
+MOST_DRAINED = 1_000_000  # of a queue whose producers are faster than a drain, which must end
+_RUN = re.compile(r"\w[\w.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Everything that a batch read is told. It goes to executors: nothing in it is secret. Durations are seconds.
+
+    `queues`: one partition for each; None: the broker's own dead-letter queue. `most`: of each.
+    """
+
+    uri: str = field(repr=False)
+    queues: tuple[str | None, ...]
+    mode: Literal["browse", "drain"] = "browse"
+    wal_dir: str | None = None
+    run: str = "drain"
+    most: int | None = None
+    idle: float = 2.0
+    credentials_file: str | None = None
+    decode: Literal["none", "text", "json"] = "none"
+    on_decode_error: Literal["permissive", "fail"] = "fail"
+    dead_letters: bool = False
+    accepts_less: bool = False
+    selector: str | None = None
+    push_filters: bool = False
+
+    @property
+    def text(self) -> bool:
+        """Whether there is a column with the decoded body."""
+        return self.decode != "none"
+
+    @property
+    def error(self) -> bool:
+        """Whether there is a column with decoding errors."""
+        return self.text and self.on_decode_error == "permissive"
+
+    def connection_uri(self) -> str:
+        """Return the URI to connect with, in an executor. Raises ConfigurationError."""
+        return logged_in(self.uri, parse_uri(self.uri), self.credentials_file)
+
+
+def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
+    """Read the options of a batch read: names in any case, values as text.
+
+    Raises:
+        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+    """
+    told = Given(given, READ)
+    told.require("url")
+    uri, settings = connectable(told.ours["url"], told.uri)
+    refuse_shipped(settings)
+    if settings.ledger is not None:
+        raise ConfigurationError(
+            "redelivery.ledger has no place here: it is on the host of whoever consumed, and executors are not",
+            option="redelivery.ledger",
+        )
+    mode = told.choice("mode")
+    _refuse_of_mode(told, mode)
+    decode = told.choice("decode")
+    if "onDecodeError" in told and decode == "none":
+        raise ConfigurationError(
+            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
+        )
+    on_error = told.choice("onDecodeError") if "onDecodeError" in told else "fail"
+    if on_error == "poison":
+        raise ConfigurationError(
+            "onDecodeError=poison is for spark.readStream: a batch read dead-letters nothing; use permissive or fail",
+            option="onDecodeError",
+        )
+    queues = _queues(told)
+    most = told.whole("maxMessages") if "maxMessages" in told else None
+    return ReadOptions(
+        uri=uri,
+        queues=queues,
+        mode=cast('Literal["browse", "drain"]', mode),
+        wal_dir=_wal_dir(told, mode),
+        run=checked_run(told, "drain"),
+        most=MOST_DRAINED if most is None and mode == "drain" else most,
+        idle=told.whole("idle") / 1000,
+        credentials_file=told.text("credentialsFile"),
+        decode=cast('Literal["none", "text", "json"]', decode),
+        on_decode_error=cast('Literal["permissive", "fail"]', on_error),
+        dead_letters=told.choice("deadLetters") == "true" if "deadLetters" in told else queues == (None,),
+        accepts_less=told.choice("incomplete") == "accept",
+        selector=told.text("selector"),
+        push_filters=told.choice("pushFilters") == "true",
+    )
+
+
+def checked_run(told: Given, default: str) -> str:
+    """Return the name of a run, which is also a folder's. Raises ConfigurationError."""
+    run = told.text("run")
+    if run is None:
+        return default
+    if not _RUN.fullmatch(run):
+        raise ConfigurationError(
+            f"run={run}: a name of letters, digits, '_', '-' and '.', of 100 at most", option="run"
+        )
+    return run
+
+
+def _refuse_of_mode(told: Given, mode: str) -> None:
+    if mode == "drain":
+        return told.require("destination", "walDir")
+    for name in ("walDir", "run", "idle", "selector"):
+        if name in told:
+            raise ConfigurationError(f"{name} means nothing without mode=drain", option=name)
+    return None
+
+
+def _wal_dir(told: Given, mode: str) -> str | None:
+    if mode != "drain":
+        return None
+    path = told.ours["walDir"].rstrip("/")
+    store_at(path)
+    return path
+
+
+def _queues(told: Given) -> tuple[str | None, ...]:
+    """Return what a comma list names, each once."""
+    text = told.text("destination")
+    if text is None:
+        return (None,)
+    members = [single(str(each)) for each in Destination.parse(text).members]
+    for each in members:
+        if each.is_topic or each.is_temporary:
+            raise ConfigurationError(
+                f"destination={each}: a batch read is of queues, which keep what is sent; use spark.readStream",
+                option="destination",
+            )
+    return tuple(dict.fromkeys(str(each) for each in members))

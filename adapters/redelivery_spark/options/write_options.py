@@ -1,0 +1,50 @@
+"""What `df.write.format("redelivery")` is told: one value, or one sentence that says what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from redelivery import parse_uri
+from redelivery.driver.arguments import single
+from redelivery_spark.options.batch_options import checked_run
+from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
+from redelivery_spark.options.spark_option import WRITE, Given
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["WriteOptions", "read_write_options"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Everything that a writer is told. It goes to executors: nothing in it is secret."""
+
+    uri: str = field(repr=False)
+    destination: str | None = None
+    run: str | None = None
+    credentials_file: str | None = None
+
+    def connection_uri(self) -> str:
+        """Return the URI to connect with, in an executor. Raises ConfigurationError."""
+        return logged_in(self.uri, parse_uri(self.uri), self.credentials_file)
+
+
+def read_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Read the options of a writer: names in any case, values as text.
+
+    Raises:
+        ConfigurationError: an option is missing, unknown, contradictory or senseless.
+    """
+    told = Given(given, WRITE)
+    told.require("url")
+    uri, settings = connectable(told.ours["url"], told.uri)
+    refuse_shipped(settings)
+    destination = told.text("destination")
+    return WriteOptions(
+        uri=uri,
+        destination=None if destination is None else str(single(destination)),
+        run=checked_run(told, "") or None,
+        credentials_file=told.text("credentialsFile"),
+    )

@@ -1,0 +1,1 @@
+"""The stream reader: batches, redeliveries, duplicates, isolation."""

@@ -1,0 +1,287 @@
+"""The core engine over what the log holds: counts it, waits, and has it dead-lettered. One thread."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    LookUp,
+    Poison,
+    Stop,
+    Unanswered,
+)
+from redelivery.core.events import (
+    Alone,
+    Arrived,
+    Confirmed,
+    Connected,
+    Deferred,
+    Discarded,
+    Failed,
+    Inherited,
+    Known,
+    Poisoned,
+    Released,
+    Resumed,
+    Succeeded,
+    Tick,
+    Wanted,
+)
+from redelivery.core.ledger_entry import Entry, fingerprint
+from redelivery.driver.consumer import message_log
+from redelivery_spark.stream.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Command
+    from redelivery.core.delivery import Cause, Delivery
+    from redelivery.core.engine import Engine
+    from redelivery.core.events import Event
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.errors import RedeliveryError
+    from redelivery_spark.wal.wal_ledger import LogLedger
+    from redelivery_spark.wal.wal_state import Place
+
+__all__ = ["Originals", "Redeliveries"]
+
+logger = logging.getLogger("redelivery.spark")
+CHUNK = 1000  # rows restored together: fewer than an engine remembers
+DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
+"""Seconds that a row waits whose batch failed while nothing else went through: doubled from the first to the last."""
+
+
+class Originals(Protocol):
+    """What the broker still has of the rows, and the way to it."""
+
+    def poison(
+        self, row: LoggedDelivery, cause: Cause, done: Callable[[RedeliveryError | None], None]
+    ) -> None:
+        """Have the broker dead-letter the original; `done` is called when that is safe, or cannot be."""
+
+    def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
+        """Send the copy; `done` is called, on any thread, when the broker has answered."""
+
+
+class Redeliveries:
+    """Drives one engine. What it hands out runs until `finish` or `crashed`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        capabilities: Capabilities,
+        ledger: LogLedger,
+        policies: RedeliveryPolicyMap,
+        originals: Originals,
+        clock: Clock,
+    ) -> None:
+        self.engine = engine
+        self.ledger = ledger
+        self.error: RedeliveryError | None = None
+        self.changed = False
+        """Whether there is something that the log has not been told."""
+        self._policies = policies  # for the log; the engine has them too
+        self._originals = originals
+        self._clock = clock
+        self._answers: deque[tuple[Delivery, RedeliveryError | None]] = deque()
+        self._found: deque[LoggedDelivery] = deque()  # given out by the engine, not yet by `take`
+        self.held: dict[LoggedDelivery, None] = {}
+        """All that waits or runs here, or whose dead letter is not safe yet."""
+        self.buried: dict[Place, float] = {}
+        """Whose dead letter has become safe, and the time of day of that."""
+        self._feed(Connected(LOG_EPOCH, capabilities))
+
+    # Rows in and out.
+
+    def restore(self, rows: Sequence[LoggedDelivery]) -> None:
+        """Take in rows that wait, each with its record."""
+        for begin in range(0, len(rows), CHUNK):
+            part = rows[begin : begin + CHUNK]
+            self.held |= dict.fromkeys(part)
+            self._feed(Inherited({row.key: row.record for row in part if row.record is not None}))
+            self._feed(Arrived(CONSUMER, part))
+        self.changed = False
+
+    def add(self, row: LoggedDelivery) -> None:
+        """Take in a row that runs: it is in the batch on its way."""
+        self.held[row] = None
+        self._feed(Resumed(row))
+        assert row.state == "running", row.state
+
+    def take(self, most: int, most_bytes: int) -> list[LoggedDelivery]:
+        """Return rows whose time has come, up to these limits, but one at least; they run until they are finished."""
+        taken: list[LoggedDelivery] = []
+        size = 0
+        while len(taken) < most and size < most_bytes and (self._found or self._wanted()):
+            if self._found:
+                taken.append(self._found.popleft())
+                size += len(taken[-1].body)
+        return taken
+
+    def take_alone(self) -> LoggedDelivery | None:
+        """Return a row that may kill whatever runs it, and must be the only one of its batch."""
+        self._feed(Alone())
+        return self._found.pop() if self._found else None
+
+    @property
+    def suspects(self) -> int:
+        """How many rows wait for a batch of their own."""
+        return self.engine.suspects
+
+    def next_due(self) -> float | None:
+        """Return the seconds until a row's time comes, or None."""
+        if self._found:
+            return 0.0
+        due = self.engine.next_due()
+        return None if due is None else max(0.0, due - self._clock.monotonic())
+
+    # What became of them.
+
+    def part_with(self, row: LoggedDelivery) -> None:
+        """Give a row that runs back to who asked for it, uncounted: it comes again by `add`."""
+        self._finish(Released(row))
+        self.held.pop(row, None)
+
+    def succeeded(self, row: LoggedDelivery) -> None:
+        """Its batch has been committed."""
+        self._finish(Succeeded(row))
+
+    def failed(self, row: LoggedDelivery, kind: str, cause: Cause, delay: float) -> None:
+        """Its handler raised: `kind` is what the classifier made of it."""
+        match kind:
+            case "poison":
+                event: Event = Poisoned(row, cause)
+            case "discard":
+                event = Discarded(row, cause)
+            case "defer":
+                event = Deferred(row, delay, cause)
+            case _:
+                event = Failed(row, cause)
+        self._finish(event)
+
+    def crashed(self, row: LoggedDelivery, cause: Cause, *, charged: bool) -> None:
+        """It was the only row of a batch that failed: it goes on alone.
+
+        `charged`: other batches go through, so it is the row's fault. Else it need not be, and it is tried again, up to
+        `redelivery.maximumDeferrals` times, before that: there may be nothing but such rows.
+        """
+        if charged:
+            self._finish(Failed(row, cause))
+        else:
+            logger.error(
+                "%s: nothing has gone through since it failed, so it need not be to blame: is the sink in order? %s",
+                row.message_id,
+                cause.text,
+            )
+            spared = 0 if row.record is None else row.record.deferrals
+            self._finish(Deferred(row, min(DEFERRAL * 2 ** min(spared, 10), LONGEST_DEFERRAL), cause))
+        if row in self.held:
+            self.suspect(row)
+
+    def suspect(self, row: LoggedDelivery) -> None:
+        """See to it that a row runs in a batch of its own."""
+        key = fingerprint(row)
+        self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
+        self.changed = True
+
+    def added_to(self, totals: dict[str, int]) -> dict[str, int]:
+        """Return totals with what has become of rows in this process."""
+        counts = self.engine.counts
+        return totals | {
+            name: totals[name] + getattr(counts, name)
+            for name in ("redelivered", "deferred", "poisoned", "discarded")
+        }
+
+    def pump(self) -> None:
+        """Take the answers to dead letters, and let the engine look at the time. Raises what must end the query."""
+        while self._answers:
+            delivery, error = self._answers.popleft()
+            if error is not None:
+                logger.warning("%s: its dead letter is tried again: %s", delivery.message_id, error)
+            self._feed(Confirmed(delivery, error))
+        alarm = self.engine.next_alarm()
+        if alarm is not None and alarm <= self._clock.monotonic():
+            self._feed(Tick())
+        if self.error is not None:
+            raise self.error
+
+    # The engine.
+
+    def _finish(self, event: Event) -> None:
+        commands = self._feed(event)
+        line = None if isinstance(event, Succeeded) else message_log.said(event, commands, self._policies)
+        message_log.say(line)
+
+    def _wanted(self) -> bool:
+        """Ask the engine for a row; False: there is none at the moment."""
+        return bool(self._feed(Wanted()))
+
+    def _feed(self, event: Event) -> Sequence[Command]:
+        now = self._clock.monotonic()
+        self.engine.wall_offset = self._clock.time() - now
+        commands = self.engine.feed(event, now)
+        for command in commands:
+            self._carry_out(command)
+        return commands
+
+    def _carry_out(self, command: Command) -> None:  # noqa: C901, PLR0912 - it is the table of commands
+        match command:
+            case LookUp():
+                entry = self.ledger.look_up(fingerprint(command.delivery))
+                self._feed(Known(command.delivery, entry))
+            case Dispatch():
+                assert isinstance(command.delivery, LoggedDelivery)
+                self._found.append(command.delivery)
+            case Clear():
+                self.changed = True
+                key = fingerprint(command.delivery)
+                self.ledger.end(None, key, command.entry, failed=command.failed, keep=command.keep)
+            case Bury():
+                self.ledger.bury(command.key, command.buried)
+                self._let_go(command.delivery)
+                record = command.delivery.record
+                if record is not None and record.confirmed and isinstance(command.delivery, LoggedDelivery):
+                    self.buried[command.delivery.place] = self._clock.time()
+            case Accept():
+                for done in command.deliveries:  # the broker is told when that is written down
+                    self._let_go(done)
+            case Forward():
+                delivery = command.delivery
+                self._originals.forward(command, lambda error: self._answers.append((delivery, error)))
+            case Poison():
+                poisoned = command.delivery
+                assert isinstance(poisoned, LoggedDelivery)
+                self._originals.poison(
+                    poisoned, command.cause, lambda error: self._answers.append((poisoned, error))
+                )
+            case Hold():
+                assert isinstance(command.delivery, LoggedDelivery)
+                command.delivery.delay = command.delay
+                self.changed = True
+            case Stop():
+                self.error = command.error
+            case Dropped():
+                logger.info("%s: dropped: %s", command.delivery.message_id, command.cause.text)
+            case Unanswered():
+                logger.warning(
+                    "%s: no answer to its dead letter for %g s", command.delivery.message_id, command.seconds
+                )
+            case _:
+                pass
+
+    def _let_go(self, delivery: Delivery) -> None:
+        self.changed = True
+        assert isinstance(delivery, LoggedDelivery)
+        self.held.pop(delivery, None)

@@ -1,0 +1,53 @@
+"""Whether a store can hold a log, found out by trying: many accept a second creation of a name, and say nothing."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redelivery_spark.wal.store import Store
+
+__all__ = ["why_not"]
+
+_AT_ONCE = 8
+_FOLDER = "probe"
+
+
+def why_not(store: Store) -> str | None:
+    """Return what a store lacks, or None: it creates names exclusively, one after the other and all at once."""
+    one, many = (f"{_FOLDER}/{uuid.uuid4().hex}" for _ in range(2))
+    store.prepare(_FOLDER)
+    try:
+        return _in_turn(store, one) or _at_once(store, many)
+    finally:
+        store.remove([one, many])
+
+
+def _in_turn(store: Store, name: str) -> str | None:
+    first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
+    if not store.publish(name, first, durable=False):
+        return "a new name counts as taken there"
+    if store.publish(name, second, durable=False) or store.read(name) != first:
+        return "a name can be taken twice there"
+    if name not in store.names(_FOLDER):
+        return "a new name is not listed there"
+    return None
+
+
+def _at_once(store: Store, name: str) -> str | None:
+    """Have several create one name at once: a store that looks first, and writes then, lets in more than one."""
+    contents = [uuid.uuid4().bytes for _ in range(_AT_ONCE)]
+    start = Barrier(_AT_ONCE)
+
+    def create(content: bytes) -> bool:
+        start.wait()
+        return store.publish(name, content, durable=False)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        won = [content for content, first in zip(contents, pool.map(create, contents), strict=True) if first]
+    if len(won) != 1 or store.read(name) != won[0]:
+        return f"of {_AT_ONCE} who took a name at once {len(won)} were told that it was theirs"
+    return None

@@ -1,0 +1,295 @@
+"""One STOMP connection: opened, logged in, listened to, and lost once.
+
+A link belongs to one epoch. Everything written for a delivery goes through the link that it came on, so that a late
+settlement can only reach a connection that is gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from stomp.exception import StompException
+from stomp.listener import HeartbeatListener
+
+from redelivery.adapter import Browsed
+from redelivery.core.events import Arrived, ConnectionLost
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery_stomp.connect_frame import connect_frame, not_logged_in
+from redelivery_stomp.disconnect_cause import Complaints, said
+from redelivery_stomp.frames import frame
+from redelivery_stomp.listener import Listener
+from redelivery_stomp.profiles import profile_for
+from redelivery_stomp.receipts import REQUEST, Answers
+from redelivery_stomp.subscribing import Turns
+from redelivery_stomp.subscriptions import Subscriptions
+from redelivery_stomp.transport import CuttingTransport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stomp.utils import Frame
+
+    from redelivery.adapter import Opening, Sink
+    from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.receipts import Answer
+
+__all__ = ["Link"]
+
+BROKEN = (OSError, StompException, AttributeError, ValueError)  # what a write meets when the link is gone
+ENDS = b"\nbrowser:end"  # the frame behind the last one of a browse
+RECENT = (
+    256  # batches of acknowledgements whose fate may still come: what a broker says of one comes with a delay
+)
+
+
+class Link:
+    """One connection to one address."""
+
+    def __init__(self, opening: Opening, sink: Sink) -> None:
+        self.epoch = opening.epoch
+        self.profile: Profile
+        self.subscriptions = Subscriptions()
+        self._opening = opening
+        self._sink = sink
+        self._answers = Answers(opening.epoch)
+        self._lock = threading.Lock()
+        # An ACK must not overtake, or be overtaken by, the end of its subscription.
+        self.order = threading.RLock()
+        self.turns = Turns(lambda: self.lost("the broker has not answered a consumer that begins"))
+        self._connected = threading.Event()
+        self._refused: AdapterError | None = None  # why there was no log-in
+        self._over = False  # nothing more is reported
+        self._lost = False
+        self._opened = False
+        self._version = "1.2"
+        self._server = ""
+        self._last_arrived: StompDelivery | None = None
+        self._accepted: deque[list[StompDelivery]] = deque(maxlen=RECENT)  # nothing tells what became of them
+        self.complaints = Complaints()
+        settings = opening.settings
+        self.transport = CuttingTransport(
+            opening.endpoint, settings.tls, settings.connect_timeout, self._messages
+        )
+        milliseconds = int(settings.heartbeat * 1000)
+        self._heartbeats = HeartbeatListener(self.transport, (milliseconds, milliseconds))
+        self.transport.set_listener("heart-beats", self._heartbeats)
+        self.transport.set_listener("redelivery", Listener(self))
+        self.transport.heartbeats = self._heartbeats
+
+    # Opening and closing.
+
+    def open(self) -> None:
+        """Connect and log in, within the connect time-out. Raises as `Adapter.open` does."""
+        settings, endpoint = self._opening.settings, self._opening.endpoint
+        hello = connect_frame(settings, self._heartbeats.heartbeats)
+        self.transport.start()
+        try:
+            self.transport.write(hello)
+        except BROKEN as error:
+            if self.transport.garbled or self._lost:  # something was read that says why
+                self._raise_refusal()
+            self.abandon()
+            reason = str(error) or type(error).__name__
+            raise TransportError(f"{endpoint}: the connection broke at once: {reason}") from error
+        if not self._connected.wait(self.transport.left()) or self._lost or self._refused is not None:
+            self._raise_refusal()
+        try:
+            profile = profile_for(self._server, settings.broker, settings)
+        except ConfigurationError:
+            self.abandon()
+            raise
+        with self._lock:
+            self.profile = profile
+            self._opened = not self._lost  # from here on a loss is reported; before, it is raised
+        if not self._opened:
+            self._raise_refusal()
+
+    def _raise_refusal(self) -> None:
+        self.abandon()
+        garbled = self.transport.garbled
+        raise not_logged_in(self._opening, self._refused, garbled=garbled, lost=self._lost)
+
+    def abandon(self) -> None:
+        """Close without a word, and report nothing."""
+        self._over = True
+        self.turns.quiet()
+        self.transport.set_connected(False)
+        self.transport.disconnect_socket()
+
+    def close(self, timeout: float) -> None:
+        """Say goodbye, wait for the broker's answer, and close; all of it for `timeout` seconds at most."""
+        if self._over:
+            return
+        deadline = time.monotonic() + timeout
+        done = threading.Event()
+        self._over = True  # what comes now is no loss
+        goodbye = frame(b"DISCONNECT", [self.receipt(lambda _: done.set(), REQUEST)])
+        with suppress(*BROKEN):
+            self.transport.write(goodbye)
+            done.wait(max(0.0, deadline - time.monotonic()))
+        self.abandon()
+
+    # Writing.
+
+    def write(self, data: bytes) -> None:
+        """Write whole frames, never waiting for the broker. A failure is a lost connection, and reported."""
+        try:
+            self.transport.write(data)
+        except BROKEN as error:
+            self.lost(f"cannot write: {error or type(error).__name__}")
+
+    def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
+        """Return a `receipt` header whose answer goes to `answer`; `address`: the request's destination."""
+        return self._answers.expect(answer, kind, address)
+
+    def doubt(self, refused: Answer, address: str) -> None:
+        """Have a refusal that comes after the answer given to `refused`; see `Answers.doubt`."""
+        self._answers.doubt(refused, address)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._over
+
+    def request(
+        self,
+        command: bytes,
+        headers: Iterable[tuple[str, object]],
+        answer: Answer,
+    ) -> None:
+        """Write a frame without a body and have its receipt, or its error, given to `answer`."""
+        given = list(headers)
+        address = str(dict(given).get("destination", ""))
+        self.write(frame(command, [*given, self.receipt(answer, REQUEST, address)]))
+
+    def accepted(self, deliveries: list[StompDelivery]) -> None:
+        """Note what is being acknowledged, in case the broker closes the connection over it."""
+        if deliveries:
+            self._accepted.append(deliveries)
+
+    @property
+    def version(self) -> str:
+        """The protocol version that the broker chose."""
+        return self._version
+
+    @property
+    def server(self) -> str:
+        """The broker's own name for itself."""
+        return self._server
+
+    # Listening: on the reading thread.
+
+    def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
+        only = self.subscriptions.only
+        if only is not None and not only.command.browse:
+            make = only.make
+            deliveries = [make(only, head, body) for head, body in frames]
+            if only.custody is not None and not only.custody.take(deliveries):
+                return
+            self._last_arrived = deliveries[-1]
+            self._sink(Arrived(only.consumer, deliveries))
+            return
+        by_subscription: dict[str, list[StompDelivery]] = {}
+        ended: list[int] = []
+        for head, body in frames:
+            subscription = self.subscriptions.of(head)
+            if subscription is not None and subscription.command.browse and ENDS in head:
+                ended.append(subscription.consumer)
+            elif subscription is not None:
+                delivery = subscription.make(subscription, head, body)
+                by_subscription.setdefault(subscription.identity, []).append(delivery)
+        for deliveries in by_subscription.values():
+            custody = deliveries[0].source.custody
+            if custody is not None and not custody.take(deliveries):
+                continue
+            self._last_arrived = deliveries[-1]
+            self._sink(
+                Arrived(deliveries[0].consumer, deliveries)
+            )  # its subscription may have ended meanwhile
+        for consumer in ended:
+            self._sink(Browsed(consumer))
+
+    def on_connected(self, received: Frame) -> None:
+        """Logged in."""
+        self._version = received.headers.get("version", "1.0")
+        self._server = received.headers.get("server", "")
+        self._connected.set()
+
+    def on_message(self, received: Frame) -> None:
+        """Take a MESSAGE that was not cut out: with CRLF line ends, which STOMP 1.2 allows."""
+        head = frame(b"", received.headers.items()).removesuffix(b"\n\0").removesuffix(b"\n")
+        self._messages([(head, received.body or b"")])
+
+    def on_receipt(self, received: Frame) -> None:
+        """Give the answer to who waits for it."""
+        self.turns.heard()
+        answer = self._answers.take(received.headers.get("receipt-id", ""))
+        if answer is not None:
+            answer(None)
+
+    def on_error(self, received: Frame) -> None:
+        """Give a refusal to who asked; keep one that nobody asked for, as the reason of the loss that follows."""
+        words = said(received.headers, received.body or b"")
+        error = AdapterError(self._opening.settings.masked(words))
+        self.complaints.hear(error)
+        if not self._opened:
+            self._refused = error
+        answer = self._answers.take(received.headers.get("receipt-id", ""))
+        if answer is None and self._opened:
+            answer = self._answers.named(words, self.profile)
+        if not self._connected.is_set():
+            self._connected.set()
+        elif answer is not None:
+            answer(error)
+        else:
+            self.complaints.unclaimed(
+                [one for batch in list(self._accepted) for one in batch], self._last_arrived
+            )
+        if self._opened and self.profile.closes:
+            # Before its end of stream is read, nobody may take the connection for one that still stands.
+            self.lost("the broker closed the connection")
+
+    def _accuse_last(self) -> None:
+        """Accuse the last message that came, handed over or not."""
+        last, whole = self._last_arrived, self.transport.last_whole
+        subscription = None if whole is None else self.subscriptions.of(whole[0])
+        if whole is not None and subscription is not None:
+            last = subscription.make(subscription, *whole)
+        if last is not None:
+            self.complaints.accuse(last)
+
+    def lost(self, reason: str) -> None:
+        """Report the end of the connection, once."""
+        with self._lock:
+            if self._over:
+                return
+            self._over = self._lost = True
+            opened = self._opened
+        if self.transport.garbled and self._connected.is_set():
+            reason = (
+                "a body was longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"
+            )
+            self._accuse_last()
+        self._connected.set()
+        because, refusal = self.complaints.error, self.complaints.refusal
+        error = TransportError(
+            f"{self._opening.endpoint}: {reason}" + (f" ({because})" if because is not None else "")
+        )
+        if refusal is not None and (claim := self._answers.first_request()) is not None:
+            # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused: it takes them
+            # in order. The receipt of a SEND before it may come later, when that is stored.
+            claim(refusal)
+        if opened:
+            self._sink(ConnectionLost(self.epoch, error, *self.complaints.suspect))
+        for answer in self._answers.all():
+            answer(
+                error
+            )  # after the loss is known: who hears it and tries again must not find a connection that stands
+        self.turns.end(error)
+        self.transport.set_connected(False)
+        self.transport.disconnect_socket()

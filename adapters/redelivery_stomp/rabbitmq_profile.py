@@ -1,0 +1,262 @@
+"""What RabbitMQ does with STOMP, measured (docs/measured-stomp.md).
+
+It names a message anew at each delivery, gives back what is unsettled only when the connection ends, and never says
+in an ERROR which request it refuses.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from math import ceil
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import unquote
+
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
+from redelivery.core.dead_lettering.routing import COPY
+from redelivery.settings import QUEUE_ARGUMENTS
+from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
+from redelivery_stomp.frames import number
+from redelivery_stomp.profile_base import PROTOCOL, Profile
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
+    from redelivery.core.commands import Forward, Subscribe
+    from redelivery.core.delivery import BodyKind
+    from redelivery.core.outgoing import Outgoing
+    from redelivery_stomp.frames import RawHeaders
+
+__all__ = ["RabbitDelivery", "RabbitMQ"]
+
+# These would declare, type, expire or sign a message; or are what an AMQP 1.0 client's message arrives with.
+OWN = QUEUE_ARGUMENTS | {
+    "amqp-message-id", "app-id", "auto-delete", "content-encoding", "durable", "exclusive", "expiration",
+    "prefetch-count", "user-id", "x-amqp-1.0-app-properties", "x-amqp-1.0-delivery-annotations", "x-amqp-1.0-footer",
+    "x-amqp-1.0-header", "x-amqp-1.0-message-annotations", "x-amqp-1.0-properties", "x-delivery-count", "x-queue-name",
+}  # fmt: skip
+FROM_AMQP = b"\nx-amqp-1.0-"
+_RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
+_COPY = f"\n{COPY}:".encode()
+LONGEST_MS = 2**32 - 1  # of x-message-ttl
+IDLE_MS = 60_000  # after which a queue that was made for one message goes
+MAX_PREFETCH = 65535  # a larger one is refused
+MILLISECONDS = 10**11  # a timestamp from here on is in milliseconds: AMQP 1.0 clients' are
+
+
+def delay_ms(seconds: float) -> int:
+    """Return the milliseconds that a message is held: two digits, rounded up, so that there are few delay queues."""
+    wanted = min(max(1, ceil(seconds * 1000 - 1e-6)), LONGEST_MS)
+    unit = int(f"1{'0' * (len(str(wanted)) - 2)}")
+    return min(-(-wanted // unit) * unit, LONGEST_MS)
+
+
+class RabbitDelivery(StompDelivery):
+    """One MESSAGE of RabbitMQ. The application's headers come before those that the broker makes of properties."""
+
+    __slots__ = ("arrived",)
+
+    def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
+        super().__init__(source, head, body)
+        self.arrived = time.time()
+
+    def _property(self, name: bytes) -> bytes:
+        """Return a message property: the last of its name, for a header of that name comes before it."""
+        head = self.head
+        at = head.rfind(name)
+        return head[at + len(name) :].partition(b"\n")[0] if at >= 0 else b""
+
+    @property
+    def message_id(self) -> str | None:
+        # Never the header `message-id`: it is the handle of this one delivery.
+        return self.raw.get("amqp-message-id") or self.raw.get("redeliveryId")
+
+    @property
+    def key(self) -> Hashable | None:
+        identity = self.message_id
+        return None if identity is None else (self.destination, identity, self.raw.get("timestamp"))
+
+    @property
+    def identity(self) -> str | None:
+        return self.message_id
+
+    @property
+    def destination(self) -> str:
+        source = self.source
+        if source.kind == "queue":
+            return source.destination  # the header tells the exchange that it went through
+        return source.profile.qualified(self.raw.get("destination") or "", source.kind)
+
+    @property
+    def broker_count(self) -> int | None:
+        return number(self.field(b"\nx-delivery-count:"))
+
+    @property
+    def persistent(self) -> bool:
+        return self._property(b"\npersistent:") == b"true"
+
+    @property
+    def expires_at(self) -> float | None:
+        lives = number(self._property(b"\nexpiration:"))
+        if lives is None and _COPY not in self.head:
+            # A header `expires` alone is the application's own; but a delay queue takes the property away.
+            return None
+        at = super().expires_at
+        # This library tells it, to the millisecond. Of others' it is not known how long they have waited in the queue.
+        return self.arrived + lives / 1000 if at is None and lives is not None else at
+
+    @property
+    def expiration(self) -> datetime | None:
+        at = self.expires_at
+        return datetime.fromtimestamp(at, UTC) if at is not None and at * 1000 < NEVER else None
+
+    @property
+    def timestamp(self) -> datetime | None:
+        at = number(self._property(b"\ntimestamp:"))
+        if at is None or at >= NEVER:
+            return None
+        return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
+
+
+class RabbitMQ(Profile):
+    """RabbitMQ 3 with its STOMP plugin: its transaction may not be whole, so a copy is confirmed first."""
+
+    capabilities = Capabilities(
+        broker="rabbitmq",
+        poison_on_request=True,  # NACK goes to the dead-letter exchange; without one the message is dropped
+        forward="confirmed",
+        release=True,
+        selectors=False,  # ignored: everything comes
+        queue_wildcards=False,
+        max_hold=CONSUMER_TIMEOUT,  # consumer_timeout: then the connection ends, and the messages go back
+        dead_letter_destination="queue://DLQ",
+        reschedule="confirmed",
+        reschedule_needs="the right to declare queues named redelivery.delay.*",
+        longest_delay=LONGEST_MS / 1000,
+    )
+    handle = b"\nack:"
+    group_header = "JMSXGroupID"
+    closes = True  # after most ERRORs; after the others we do, for nothing says which request was refused
+    protocol_headers = PROTOCOL | OWN
+    makes = RabbitDelivery
+    non_persistent = (
+        None  # with `persistent:false` a queue may be declared to live as long as this connection only
+    )
+    poison = b"requeue:false\n"
+    release = b"requeue:true\n"
+    gives_back = False
+    declares = True
+    _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/"}
+    _read: ClassVar = (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic"))
+
+    def address(self, destination: str) -> str:
+        kind, _, name = destination.partition("://")
+        if kind == "native":
+            return name
+        return self._prefixes[kind] + name.replace("%", "%25").replace("/", "%2F")
+
+    def target(self, message: Outgoing) -> str:
+        address = self.address(message.destination)
+        if message.delay is None:
+            return address
+        return f"/queue/redelivery.delay.{delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
+
+    def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
+        # A queue for each delay: one message's own expiration would wait behind the longer ones before it.
+        if message.delay is not None:
+            yield "x-message-ttl", delay_ms(message.delay)
+            yield "x-dead-letter-exchange", ""
+            yield "x-dead-letter-routing-key", message.destination.partition("://")[2]
+            # Never of a queue with messages that count: it goes with what is in it.
+            yield "x-expires", IDLE_MS if message.private else None
+
+    def pattern(self, destination: str) -> str:
+        address = self.address(destination)
+        many = destination.startswith("topic://") and address.endswith(("/>", ".>"))
+        return f"{address[:-1]}#" if many else address
+
+    def standing(self, destination: str) -> str:
+        address = self.address(destination)
+        return f"/amq{address}" if address.startswith("/queue/") else address
+
+    def qualified(self, address: str, kind: str) -> str:
+        for prefix, read in self._read:
+            if address.startswith(prefix):
+                return f"{read}://{unquote(address[len(prefix) :])}"
+        return f"native://{address}" if address.startswith("/") else f"{kind}://{address}"
+
+    def identity(self, message_id: str) -> str:
+        del message_id
+        return ""  # the header is new at each delivery
+
+    def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
+        del body
+        if FROM_AMQP in head:
+            return "partial"  # its properties, and most bodies, arrive in AMQP's encoding
+        return "text" if headers.get("amq-msg-type") == "text" else "bytes"
+
+    def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
+        yield "prefetch-count", min(command.window, MAX_PREFETCH)
+        if command.subscription is not None:
+            yield "durable", True
+            yield "auto-delete", False
+            yield "x-queue-name", f"stomp-subscription-{self.client_id}.{command.subscription}"
+        elif command.private:
+            yield "x-expires", IDLE_MS
+        elif command.destination.startswith("queue://") and not command.existing:
+            yield from self.queue_arguments
+
+    def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
+        yield "content-length", len(message.body)
+        if message.body_kind == "text":
+            yield "amq-msg-type", "text"
+        if message.expires_at is not None:
+            yield "expiration", max(0, int((message.expires_at - time.time()) * 1000))
+        if "redeliveryId" in message.headers and "amqp-message-id" not in message.headers:
+            yield "amqp-message-id", message.headers["redeliveryId"]
+
+    def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
+        yield "amqp-message-id", command.delivery.message_id
+
+    def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
+        if command.delayed:  # another message, which must not be taken for the one that it was made of
+            yield "amqp-message-id", command.copy.headers.get(COPY)
+        else:
+            yield from self.copy_headers(command)
+
+    def origin(self, headers: RawHeaders) -> str | None:
+        queue = headers.get("x-first-death-queue")
+        return f"queue://{queue}" if queue else None
+
+    def died_of(self, headers: RawHeaders) -> str | None:
+        reason = headers.get("x-first-death-reason")
+        return None if reason == "rejected" else reason  # why it was rejected nobody has told
+
+    def problem(self, destination: str) -> str | None:
+        if destination.startswith("temp-"):
+            return f"{destination}: RabbitMQ has no temporary queues or topics over STOMP"
+        return None
+
+    def cannot_keep(self, destination: str) -> str | None:
+        if destination.startswith(("native:///amq/queue/", "native:///exchange/")):
+            return (
+                f"{destination}: RabbitMQ confirms and drops what goes there while nothing takes it; "
+                "name a queue:// instead, which is declared"
+            )
+        return self.problem(destination)
+
+    def cannot_send(self, message: Outgoing) -> str | None:
+        if message.delay is not None and not message.private:
+            return "RabbitMQ cannot hold a message back: send() takes no delay= here"
+        if message.reply_to is not None and (wrong := self.problem(message.reply_to)) is not None:
+            return wrong
+        return self.problem(message.destination)
+
+    def names(self, text: str, address: str) -> bool:
+        kind, _, name = address.removeprefix("/amq").lstrip("/").partition("/")
+        parts = [unquote(part) for part in name.split("/")]
+        known = {address, f"/{name}", unquote(name), *parts[:1], *(["amq.topic"] if kind == "topic" else [])}
+        # Besides these an ERROR quotes the virtual host and the user, who may be called as a queue is.
+        quoted = _RESOURCE.findall(text) or _QUOTED.findall(text)
+        return not known.isdisjoint(quoted)

@@ -1,0 +1,1 @@
+"""Parts that adapters share: sockets, response timeouts, and the log of what goes over the wire."""

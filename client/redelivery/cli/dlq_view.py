@@ -1,0 +1,144 @@
+"""How dead letters are shown: groups, rows, and one by itself."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from redelivery.cli.exit_codes import PARTLY, Failure
+from redelivery.cli.formatting import clean, note, print_table, to_json
+from redelivery.dlq.export import row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery.dlq.results import Group, Purged, Redriven
+
+__all__ = ["details", "print_groups", "print_letters", "report", "report_redrive"]
+
+PREVIEW = 4096  # characters of a body
+ROWS = 16  # bytes of a row of a body that is no text
+DUMPED = 512  # bytes of it
+
+
+def print_groups(groups: Sequence[Group], queue: str, output: str) -> None:
+    """Print a summary."""
+    total = sum(group.count for group in groups)
+    if output == "json":
+        click.echo(
+            to_json({"queue": queue, "count": total, "groups": [asdict(one) for one in groups]}, indent=2)
+        )
+    elif output == "jsonl":
+        for group in groups:
+            click.echo(to_json(asdict(group)))
+    elif groups:
+        rows = [(str(one.count), one.original_destination, one.cause, one.day) for one in groups]
+        print_table(rows, ("count", "from", "cause", "day"), right=("count",), fold=("from", "cause"))
+        note(f"{total} dead letters in {queue}")
+    else:
+        note(f"no dead letters in {queue}")
+
+
+def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str) -> None:
+    """Print dead letters, one line each."""
+    found = islice(letters, limit)
+    if output == "jsonl":
+        for one in found:
+            click.echo(to_json(row_of(one)))
+    elif output == "json":
+        click.echo(to_json({"messages": [row_of(one) for one in found]}, indent=2))
+    else:
+        rows = [
+            (
+                one.message_id or one.original_id or "-",
+                one.original_destination or "unknown",
+                _short(one.cause),
+                "-" if one.died_at is None else f"{one.died_at:%Y-%m-%d %H:%M:%S}",
+                str(one.redrives),
+                str(len(one.body)),
+            )
+            for one in found
+        ]
+        if not rows:
+            note("no such dead letters")
+            return
+        headers = ("id", "from", "cause", "died (UTC)", "redrives", "bytes")
+        print_table(rows, headers, right=("redrives", "bytes"), fold=("cause",))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def details(letter: DeadLetter, output: str) -> None:
+    """Print one dead letter."""
+    if output != "table":
+        click.echo(to_json(row_of(letter), indent=2 if output == "json" else None))
+        return
+    row = row_of(letter)
+    for name in ("body", "body_base64", "headers"):
+        row.pop(name, None)
+    for name, value in row.items():
+        if value is not None:
+            click.echo(clean(f"{name.replace('_', ' ')}: {value}"))
+    for name, value in sorted(letter.headers.items()):
+        click.echo(clean(f"header {name}: {value}"))
+    click.echo(f"body: {len(letter.body)} bytes")
+    for line in _preview(letter):
+        click.echo(clean(line))
+
+
+def _preview(letter: DeadLetter) -> list[str]:
+    """Return a body for people: JSON indented, text as it is, anything else in hexadecimal."""
+    try:
+        text = letter.body.decode()
+    except UnicodeDecodeError:
+        text = None
+    kind = letter.content_type or ""
+    if text is None or (not kind.startswith("text/") and "\0" in text):
+        cut = letter.body[:DUMPED]
+        lines = [f"{at:06x}  {cut[at : at + ROWS].hex(' ')}" for at in range(0, len(cut), ROWS)]
+        return lines + (["…"] if len(letter.body) > DUMPED else [])
+    if "json" in kind or text[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    lines = text[:PREVIEW].splitlines()
+    return lines + (["…"] if len(text) > PREVIEW else [])
+
+
+def report_redrive(done: Redriven, output: str) -> None:
+    """Print what a redrive has done. Raises Failure if some of what was meant was left."""
+    verb = "would be redriven" if done.dry_run else "redriven"
+    lines = [
+        f"{done.redriven} {verb}",
+        *(f"  {count} to {where}" for where, count in done.destinations.items()),
+    ]
+    left = {
+        "left: not meant": done.skipped,
+        "left: dead again after this redrive": done.again,
+        "left: nobody knows where they came from (give --to)": done.without_origin,
+        "left: their bodies do not arrive whole over this protocol (use AMQP)": done.partial,
+        "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
+    }
+    report(done, output, lines, left)
+
+
+def report(done: Redriven | Purged, output: str, lines: list[str], left: dict[str, int]) -> None:
+    """Print what was done, and why some were left. Raises Failure if they were meant."""
+    if output == "table":
+        for line in lines:
+            click.echo(line)
+        for why, count in left.items():
+            if count:
+                note(f"{count} {why}")
+    else:
+        click.echo(to_json(asdict(done), indent=2 if output == "json" else None))
+    if not done.complete:
+        why = done.incomplete or "some of what was meant was left"
+        raise Failure(why, PARTLY)

@@ -1,0 +1,55 @@
+"""Connections that say on stderr what they wait for at their end."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redelivery.async_connection import AsyncConnection
+from redelivery.cli.formatting import note
+from redelivery.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from redelivery.core.report import Report
+
+__all__ = ["AsyncConsuming", "Consuming"]
+
+SOON = 0.3  # seconds in which most handlers end: nobody need be told
+
+
+class Consuming(Connection):
+    """A connection that tells when draining takes a while."""
+
+    def drain(self, timeout: float = 30.0) -> Report:
+        """Drain."""
+        with _told(self.report, timeout):
+            return super().drain(timeout)
+
+
+class AsyncConsuming(AsyncConnection):
+    """Its asyncio twin."""
+
+    async def drain(self, timeout: float = 30.0) -> Report:
+        """Drain."""
+        with _told(self.report, timeout):
+            return await super().drain(timeout)
+
+
+@contextmanager
+def _told(report: Callable[[], Report], timeout: float) -> Generator[None]:
+    def tell() -> None:
+        running = report().running
+        if running:
+            many = "handler still runs" if running == 1 else "handlers still run"
+            note(f"draining: {running} {many} (at most {timeout:g} s); again to end at once")
+
+    timer = threading.Timer(SOON, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,127 @@
+"""Redelivery by the broker: what failed goes to its own queue again, as a copy that the broker holds back.
+
+To the engine it is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then is
+the original accepted; in one transaction where that is atomic. The copy is another message to the broker, so it
+carries what was known of the original.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from redelivery.core.commands import Forward
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, arrived_whole, copy_of, told_of
+from redelivery.core.delivery import UNKNOWN, Cause, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.delivery import Delivery
+
+__all__ = ["EARLY", "Rescheduling"]
+
+SHORTEST = (
+    0.001  # seconds: what is due already, because its copy was refused before, still goes as a delayed one
+)
+EARLY = 1.0
+"""Seconds that a copy may come before it is due. Earlier, the broker has not held it (another one took over, which
+cannot), and it waits here; less is taken for clocks that differ."""
+NEVER = 250_000_000_000.0  # seconds since the Unix epoch: the time zone's hours short of what Python has dates for
+MOST = 10_000
+"""The highest count that is believed where a policy has no maximum: a delay is computed step by step."""
+
+
+class Rescheduling:
+    """Makes the delayed copies of one consumer's messages, and knows them again.
+
+    `destination`: the queue that is consumed, qualified; copies go there. `run`: a name that no other consumer has, of
+    which the names of copies are made. `maximum_deferrals` bounds what is believed of their number.
+    """
+
+    def __init__(
+        self, destination: str, run: str, *, maximum_deferrals: int = 100, empty_is_whole: bool = False
+    ) -> None:
+        self._destination = destination
+        self._run = run
+        self._maximum_deferrals = maximum_deferrals
+        self._empty_is_whole = empty_is_whole
+        self._numbers = itertools.count(1)
+
+    def takes(self, delivery: Delivery, due: float) -> bool:
+        """Whether a copy can wait until the wall-clock time `due` in place of this message.
+
+        Not if its body did not arrive whole. Nor if it expires before: brokers drop what expires, or keep it where
+        nobody looks.
+        """
+        expires = delivery.expires_at
+        whole = delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
+        return whole and (expires is None or expires > due)
+
+    def command(
+        self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
+    ) -> Forward:
+        """Return the command that sends a delayed copy."""
+        del capabilities
+        due = now if record.returns is None else record.returns
+        cause = record.cause or UNKNOWN
+        headers = told_of(delivery, record, cause, wall_offset)
+        # Sent again, it keeps its name: so consumers, and Artemis, know the second one for the same. Whoever moves it
+        # to another queue by hand means another message.
+        record.name = record.name or f"{self._run}-{next(self._numbers)}@{self._destination}"
+        headers[COPY] = record.name
+        headers[DUE] = str(round((due + wall_offset) * 1000))
+        if record.deferrals:
+            headers[DEFERRALS] = str(record.deferrals)
+        copy = copy_of(delivery, self._destination, headers, delivery.expires_at)
+        return Forward(delivery, replace(copy, delay=max(due - now, SHORTEST)), cause, record.count)
+
+    def record_of(self, delivery: Delivery, maximum: int, wall_offset: float) -> Record | None:
+        """Return what a delayed copy carries, or None for another message.
+
+        Anybody can send such properties. So none of them poisons a message before a dispatch: a count is believed up
+        to the policy's `maximum` (-1: none), and what is no whole number is ignored.
+        """
+        headers = delivery.headers
+        if not _text(headers, COPY).endswith(f"@{self._destination}"):
+            return None
+        record = Record(_count(headers, "redeliveryCount", MOST if maximum < 0 else maximum))
+        record.deferrals = _count(headers, DEFERRALS, self._maximum_deferrals)
+        cause = _text(headers, "redeliveryCause")
+        record.cause = Cause.of(cause) if cause else None
+        record.first_failure = _time(headers, "redeliveryFirstFailure", wall_offset)
+        record.last_failure = _time(headers, "redeliveryLastFailure", wall_offset)
+        due = _whole(headers, DUE)
+        record.due = None if due is None else due / 1000 - wall_offset
+        return record
+
+
+def _text(headers: Mapping[str, Any], name: str) -> str:
+    value = headers.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _whole(headers: Mapping[str, Any], name: str) -> int | None:
+    value = headers.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    # Text of more digits than any date has is no number of ours, and slow to read.
+    text = value if isinstance(value, str) else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
+
+
+def _count(headers: Mapping[str, Any], name: str, most: int) -> int:
+    return min(max(0, _whole(headers, name) or 0), most)
+
+
+def _time(headers: Mapping[str, Any], name: str, wall_offset: float) -> float | None:
+    try:
+        at = datetime.fromisoformat(_text(headers, name))
+        seconds = at.timestamp() if at.tzinfo is not None else -1.0
+    except (ValueError, OverflowError):
+        return None
+    # Half of a millisecond more: it is cut to whole ones when it is told again.
+    return seconds + 0.0005 - wall_offset if 0 <= seconds < NEVER else None

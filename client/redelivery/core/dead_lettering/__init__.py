@@ -1,0 +1,1 @@
+"""How poison leaves: routing, strategies, and what a redrive does with a dead letter."""

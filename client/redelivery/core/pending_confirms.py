@@ -1,0 +1,167 @@
+"""Poison acknowledgements and delayed copies on their way: tried until confirmed, never assumed."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Accept, Command, Dropped, Forward, Stop, Unanswered
+from redelivery.core.delivery import EXPIRED, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.broker_redelivery import Rescheduling
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.credit import Flow
+    from redelivery.core.dead_lettering.redrive import Ways
+    from redelivery.core.delivery import Delivery, Record
+    from redelivery.core.message_history import Recall
+    from redelivery.core.report import Counts
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["ACKNOWLEDGED", "STORED", "Poisoning"]
+
+CONFIRM_TIMEOUT = 30.0  # seconds a broker may take to confirm before that is said in the log
+STORED = 5.0
+"""Seconds after its own poison acknowledgement within which a broker that is killed may send the message again: Classic
+answers over AMQP before it has written a rejection down. Not longer: a dead letter that a person puts back has the same
+identity there."""
+ACKNOWLEDGED = 60.0
+"""Seconds after a confirmed copy within which the acknowledgement of its original may be lost with the connection: a
+broker that takes longer to read it misses its heart-beats. Not longer, as above: on RabbitMQ a copy has the same id."""
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds between tries: doubled from the first to the last
+
+
+class Poisoning:
+    """Deliveries that are poison, until the broker confirms that their dead letter is safe.
+
+    So too those that leave as delayed copies: their records say when they return.
+    """
+
+    def __init__(
+        self,
+        dead_letters: Ways,
+        recall: Recall,
+        counts: Counts,
+        flow: Flow,
+        rescheduling: Rescheduling | None = None,
+    ) -> None:
+        self._dead_letters = dead_letters
+        self._rescheduling = rescheduling
+        self._recall = recall
+        self._counts = counts
+        self._flow = flow
+        self.pending: set[Delivery] = set()  # not confirmed yet
+        self.in_doubt: set[Delivery] = set()  # of them, those whose answer is on its way
+        self._alarms: list[tuple[float, int, Delivery]] = []
+        self._capabilities: Capabilities | None = None
+        self.wall_offset = 0.0  # the wall clock minus `now`
+
+    def __len__(self) -> int:
+        return len(self.pending)
+
+    def connected(self, capabilities: Capabilities) -> None:
+        """Learn what the broker can do."""
+        self._capabilities = capabilities
+
+    def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
+        """Try a poison acknowledgement, or a delayed copy."""
+        assert self._capabilities is not None, "a delivery cannot arrive before a connection"
+        ways: Ways | Rescheduling = self._dead_letters
+        due = record.returns
+        if due is not None and self._rescheduling is not None:
+            if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset):
+                # It has expired meanwhile, in an outage or between refusals: the broker would drop the copy.
+                record.returns, record.cause = None, EXPIRED
+            else:
+                ways = self._rescheduling
+        if ways is self._dead_letters:
+            record.poisoned = True
+        self.in_doubt.discard(delivery)
+        command = ways.command(delivery, record, self._capabilities, self.wall_offset, now)
+        if isinstance(command, Accept):
+            self._counts.discarded += 1
+            delivery.outcome = "discarded"
+            self._settle(delivery)
+            return (command, Dropped(delivery, record.cause or UNKNOWN))
+        if isinstance(command, Stop):
+            self.pending.discard(delivery)
+            return (command,)
+        self.pending.add(delivery)
+        self.in_doubt.add(delivery)
+        delivery.state = "settling"
+        record.tries += 1
+        record.copied = isinstance(command, Forward)
+        self._alarm(delivery, record, now + CONFIRM_TIMEOUT)
+        return (command,)
+
+    def confirmed(self, delivery: Delivery, error: RedeliveryError | None, now: float) -> Sequence[Command]:
+        """Take the broker's answer: done with, or tried again later."""
+        record = delivery.record
+        if delivery.state != "settling" or record is None:
+            return ()
+        self.in_doubt.discard(delivery)
+        if error is not None:
+            delay = min(FIRST_RETRY * 2 ** min(record.tries - 1, 10), LAST_RETRY)
+            self._alarm(delivery, record, now + delay)
+            return ()
+        if record.confirmed:  # its first copy was: this one is dropped by the broker, or is one too many
+            self._counts.deduplicated += 1
+        else:
+            self._counts.poisoned += record.poisoned
+            record.confirmed = True
+        self._settle(delivery)
+        if not record.copied:
+            self._recall.poisoned(delivery.key, record, now + STORED)
+            return ()
+        able = self._capabilities
+        if able is None or (able.forward if record.poisoned else able.reschedule) == "atomic":
+            return ()
+        # The copy is safe; the original is not acknowledged yet. Should its acknowledgement be lost with the connection
+        # (or with the broker, which then does not mark what it sends again), it is copied again, not handled again.
+        self._recall.poisoned(delivery.key, record, now + ACKNOWLEDGED)
+        delivery.let_go()
+        return (Accept((delivery,)),)
+
+    def tick(self, now: float) -> Sequence[Command]:
+        """Try again what was refused.
+
+        What has no answer is waited for as long as the connection stands: a broker that takes nothing more for now (it
+        is out of memory, or an address is full) answers when it does again, and a second copy would be one too many.
+        """
+        commands: list[Command] = []
+        alarms = self._alarms
+        while alarms and alarms[0][0] <= now:
+            at, _, delivery = heappop(alarms)
+            record = delivery.record
+            if record is None or delivery.state != "settling" or record.due != at:
+                continue
+            if delivery in self.in_doubt:
+                commands.append(Unanswered(delivery, CONFIRM_TIMEOUT))
+            else:
+                commands += self.begin(delivery, record, now)
+        return commands
+
+    def next_alarm(self) -> float | None:
+        """When `tick` has something to do."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def lost(self) -> list[Delivery]:
+        """Give up the handles: the connection is gone. The verdicts stay with the records."""
+        pending = list(self.pending)
+        self.pending.clear()
+        self.in_doubt.clear()
+        self._alarms.clear()
+        return pending
+
+    def _alarm(self, delivery: Delivery, record: Record, at: float) -> None:
+        record.due = at
+        heappush(self._alarms, (at, delivery.seq, delivery))
+
+    def _settle(self, delivery: Delivery) -> None:
+        delivery.state = "settled"
+        self.pending.discard(delivery)
+        self._flow.settled += 1
+        # A dead letter that is redriven has the same identity on some brokers: it must start afresh.
+        self._recall.forget(delivery.key)

@@ -1,0 +1,180 @@
+"""Which redelivery policy serves which destination."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from redelivery.core.destination import Destination
+from redelivery.core.option_values import shown
+from redelivery.core.policy.artemis_wildcards import ARTEMIS, AddressMatches, ArtemisWildcards
+from redelivery.core.policy.classic_wildcards import ClassicPatterns
+from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+__all__ = ["RedeliveryPolicyMap", "check_policy"]
+
+_CACHED = 8192
+
+
+class _Finder(Protocol):
+    def find(self, destination: Destination) -> int | None: ...
+
+
+class RedeliveryPolicyMap:
+    """An immutable map from destination patterns to policies, with ActiveMQ Classic's wildcards.
+
+    Keys are `queue://`, `topic://`, `temp-queue://`, `temp-topic://` or `native://` names; a bare name is a
+    queue. Each kind is a tree of its own: a queue entry never serves topics. `.` separates tokens, `*` is
+    exactly one token, `>` at the end is any further ones including none; `A,B` is an entry for both.
+    `native://` keys match exactly. `?options` are not looked at. A look-up is O(1) over the destinations seen
+    (bounded cache).
+    """
+
+    __slots__ = ("_cache", "_default", "_entries", "_finder", "has_default")
+
+    has_default: bool
+    """Whether a default was given; if not, `default` is a plain `RedeliveryPolicy`."""
+
+    def __init__(
+        self,
+        mapping: Mapping[str, Policy] | Mapping[Destination, Policy] | None = None,
+        default: Policy | None = None,
+    ) -> None:
+        """Build a map; `default` (a plain `RedeliveryPolicy` if None) serves what no pattern matches.
+
+        Raises ConfigurationError for a key that is no destination or a value that is no policy.
+        """
+        keys = [(Destination.parse(key), policy) for key, policy in (mapping or {}).items()]
+        self._init(
+            tuple((str(key), policy) for key, policy in keys),
+            ClassicPatterns([key for key, _ in keys]),
+            default,
+        )
+
+    def _init(self, entries: tuple[tuple[str, Policy], ...], finder: _Finder, default: Policy | None) -> None:
+        for pattern, policy in entries:
+            check_policy(policy, f"the policy for {pattern}")
+        self.has_default = default is not None
+        self._default: Policy = RedeliveryPolicy() if default is None else default
+        check_policy(self._default, "the default policy")
+        self._entries = entries
+        self._finder = finder
+        self._cache: dict[str, int | None] = {}
+
+    @classmethod
+    def from_artemis_settings(
+        cls,
+        settings: Mapping[str, Policy],
+        default: Policy | None = None,
+        wildcards: ArtemisWildcards = ARTEMIS,
+    ) -> RedeliveryPolicyMap:
+        """Build a map whose keys are Artemis' address-setting matches: `*` is one word, a last `#` any words.
+
+        A match serves queues and topics alike, as addresses do there. The most specific match wins whole: the
+        values of less specific ones are not merged in. `wildcards`: other characters for those and for the
+        delimiter `.`. Raises ConfigurationError as the constructor does.
+        """
+        made = cls.__new__(cls)
+        made._init(tuple(settings.items()), AddressMatches(tuple(settings), wildcards), default)
+        return made
+
+    @classmethod
+    def from_activemq_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Read ActiveMQ Classic's XML: `activemq.xml`, or a Spring or Camel file of a client.
+
+        Policies come from the first connection factory, or else from the broker's `redeliveryPlugin`. What
+        cannot be carried over is logged as a warning, line by line; `redelivery.importers.read` returns it.
+        Raises ConfigurationError for a file that cannot be read, with the line where that is known.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415  nobody else needs files, or a parser
+
+        return policies_of(path, "activemq.xml")
+
+    @classmethod
+    def from_artemis_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Read the address settings of Artemis' `broker.xml`, merged as the broker merges them.
+
+        What serves no address setting gets Artemis' defaults. Notes and errors: as `from_activemq_xml`.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "broker.xml")
+
+    @classmethod
+    def from_brokerj_json(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Read `maximumDeliveryAttempts` of the queues in Qpid Broker-J's JSON: its files, or its REST answers.
+
+        A redelivery is at once there, so delays are 0. Notes and errors: as `from_activemq_xml`.
+        """
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "Broker-J JSON")
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
+        """Read a map from TOML, as `redelivery policy convert --to toml` writes it. Errors: as `from_activemq_xml`."""
+        from redelivery.importers import policies_of  # noqa: PLC0415
+
+        return policies_of(path, "TOML")
+
+    @property
+    def default(self) -> Policy:
+        """The policy for destinations that no pattern matches."""
+        return self._default
+
+    @property
+    def entries(self) -> tuple[tuple[str, Policy], ...]:
+        """The patterns, qualified (`queue://FRED.>`), and their policies, in the order of registration."""
+        return self._entries
+
+    @property
+    def wildcards(self) -> ArtemisWildcards | None:
+        """Artemis' wildcards if the patterns are its address-setting matches; None: they are Classic's."""
+        return self._finder.wildcards if isinstance(self._finder, AddressMatches) else None
+
+    def policy_for(self, destination: str | Destination) -> Policy:
+        """Return the policy that serves `destination`; ConfigurationError if that is no destination."""
+        index = self._index(destination)
+        return self._default if index is None else self._entries[index][1]
+
+    def pattern_for(self, destination: str | Destination) -> str | None:
+        """Return the pattern whose policy serves `destination`, or None if the default does."""
+        index = self._index(destination)
+        return None if index is None else self._entries[index][0]
+
+    def _index(self, destination: str | Destination) -> int | None:
+        key = destination if isinstance(destination, str) else str(destination)
+        try:
+            return self._cache[key]
+        except KeyError:
+            index = self._finder.find(Destination.parse(destination))
+        if len(self._cache) >= _CACHED:
+            # Temporary queues have ever new names: start again rather than grow.
+            self._cache.clear()
+        self._cache[key] = index
+        return index
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both maps have equal entries in the same order, equal defaults and the same wildcards."""
+        if not isinstance(other, RedeliveryPolicyMap):
+            return NotImplemented
+        mine, theirs = (self._entries, self._default), (other._entries, other._default)
+        return mine == theirs and self.wildcards == other.wildcards
+
+    def __hash__(self) -> int:
+        """Return the hash of the patterns."""
+        return hash(tuple(pattern for pattern, _ in self._entries))
+
+    def __repr__(self) -> str:
+        """Show the entries and the default."""
+        return f"RedeliveryPolicyMap({dict(self._entries)!r}, default={self._default!r})"
+
+
+def check_policy(policy: object, name: str) -> None:
+    """Refuse what is no policy. Raises ConfigurationError."""
+    if isinstance(policy, type) or not isinstance(policy, Policy):
+        raise ConfigurationError(f"{name} must be a redelivery policy, not {shown(policy)}")

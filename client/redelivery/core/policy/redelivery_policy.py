@@ -1,0 +1,284 @@
+"""The redelivery policy of the ActiveMQ Classic client: how often, and after which delays, to redeliver.
+
+Delays are computed to the integer as `org.apache.activemq.RedeliveryPolicy` 6.1.7 computes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from redelivery.core import option_values
+from redelivery.core.policy import delay_chain
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import timedelta
+
+    from redelivery.core.policy.delay_list import DelayListPolicy
+    from redelivery.tenacity_policy import TenacityPolicy
+
+__all__ = ["Policy", "RandomSource", "RedeliveryPolicy"]
+
+_OPTIONS = (
+    "maximumRedeliveries",
+    "initialRedeliveryDelay",
+    "redeliveryDelay",
+    "maximumRedeliveryDelay",
+    "useExponentialBackOff",
+    "backOffMultiplier",
+    "useCollisionAvoidance",
+    "collisionAvoidancePercent",
+    "collisionAvoidanceFactor",
+    "preDispatchCheck",
+)
+
+
+class RandomSource(Protocol):
+    """Where jitter comes from; a `random.Random` is one."""
+
+    def random(self) -> float:
+        """Return a uniform number in [0, 1)."""
+        ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What every kind of redelivery policy offers to the engine."""
+
+    @property
+    def maximum_redeliveries(self) -> int:
+        """Redeliveries before a message is poison: N means N + 1 deliveries, -1 means no limit."""
+        ...
+
+    def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
+        """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1)."""
+        ...
+
+    def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
+        """Return the delays in milliseconds before redelivery 1 to `n`."""
+        ...
+
+    def worst_case_ms(self) -> int | None:
+        """Return an upper bound in milliseconds of all delays together, or None where there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class RedeliveryPolicy:
+    """The reference's policy: fixed delays, or exponential back-off, with or without collision avoidance.
+
+    Durations are seconds (read back as float). Every default is the reference's (`RedeliveryPolicy` 6.1.7).
+    As there, the cap bounds only exponential steps, at max(cap, redelivery delay); the first redelivery waits
+    for the initial delay as given; and jitter comes after the cap, so it can pass the cap by the factor.
+    """
+
+    maximum_redeliveries: int
+    initial_redelivery_delay: float
+    redelivery_delay: float
+    maximum_redelivery_delay: float | None
+    use_exponential_back_off: bool
+    back_off_multiplier: float
+    use_collision_avoidance: bool
+    collision_avoidance_factor: float
+    pre_dispatch_check: bool
+    _initial_ms: int = field(init=False, repr=False)
+    _steps: delay_chain.Steps = field(init=False, repr=False)
+    _chain: delay_chain.Chain = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        *,
+        maximum_redeliveries: int = 6,
+        initial_redelivery_delay: float | timedelta = 1.0,
+        redelivery_delay: float | timedelta = 1.0,
+        maximum_redelivery_delay: float | timedelta | None = None,
+        use_exponential_back_off: bool = False,
+        back_off_multiplier: float = 5.0,
+        use_collision_avoidance: bool = False,
+        collision_avoidance_factor: float = 0.15,
+        pre_dispatch_check: bool = True,
+    ) -> None:
+        """Build a policy.
+
+        `maximum_redeliveries`: 0 is one delivery, -1 no limit. `*_delay`: seconds or `timedelta`, rounded to
+        whole milliseconds; `maximum_redelivery_delay=None` is no cap. `back_off_multiplier`: has an effect
+        above 1 only. `collision_avoidance_factor`: 0 to 1, the delay varies by plus or minus that share.
+        `pre_dispatch_check`: in a transacted session, poison a message whose count from the broker is over
+        the limit without showing it. Raises ConfigurationError for a value that makes no sense.
+        """
+        cap_ms = None
+        if maximum_redelivery_delay is not None:
+            cap_ms = option_values.duration_ms(maximum_redelivery_delay, "maximum_redelivery_delay")
+        exponential = option_values.flag(use_exponential_back_off, "use_exponential_back_off")
+        multiplier = option_values.real(back_off_multiplier, "back_off_multiplier")
+        jitter = option_values.flag(use_collision_avoidance, "use_collision_avoidance")
+        factor = option_values.real(collision_avoidance_factor, "collision_avoidance_factor", 0, 1)
+        steps = delay_chain.Steps(
+            delay_ms=option_values.duration_ms(redelivery_delay, "redelivery_delay"),
+            multiplier=multiplier if exponential and multiplier > 1 else None,
+            cap_ms=cap_ms,
+            factor=factor if jitter else 0.0,
+        )
+        put = object.__setattr__
+        put(
+            self,
+            "maximum_redeliveries",
+            option_values.whole(maximum_redeliveries, "maximum_redeliveries", -1),
+        )
+        put(self, "use_exponential_back_off", exponential)
+        put(self, "back_off_multiplier", multiplier)
+        put(self, "use_collision_avoidance", jitter)
+        put(self, "collision_avoidance_factor", factor)
+        put(self, "pre_dispatch_check", option_values.flag(pre_dispatch_check, "pre_dispatch_check"))
+        self._put_delays(
+            option_values.duration_ms(initial_redelivery_delay, "initial_redelivery_delay"), steps
+        )
+
+    def _put_delays(self, initial_ms: int, steps: delay_chain.Steps) -> None:
+        put = object.__setattr__
+        put(self, "_initial_ms", initial_ms)
+        put(self, "_steps", steps)
+        put(self, "_chain", delay_chain.Chain(initial_ms, steps))
+        put(self, "initial_redelivery_delay", initial_ms / 1000)
+        put(self, "redelivery_delay", steps.delay_ms / 1000)
+        put(self, "maximum_redelivery_delay", None if steps.cap_ms is None else steps.cap_ms / 1000)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, object]) -> RedeliveryPolicy:
+        """Build a policy from the reference's option names: milliseconds, strings or numbers.
+
+        Names as in a connection URI after `jms.redeliveryPolicy.`; `maximumRedeliveryDelay=-1` is no cap;
+        `collisionAvoidancePercent` is a whole number from 0 to 100, `collisionAvoidanceFactor` 0 to 1, and
+        not both. Raises ConfigurationError for an unknown name or a value that cannot be honoured.
+        """
+        return cls.from_prefixed_options(options, "")
+
+    @classmethod
+    def from_prefixed_options(cls, options: Mapping[str, object], prefix: str) -> RedeliveryPolicy:
+        """Build a policy as `from_options` does; errors name each option with `prefix` before it."""
+        given = option_values.known_options(options, _OPTIONS, prefix)
+
+        def ms(name: str, default: int, low: int = 0) -> int:
+            return option_values.option_ms(given[name], prefix + name, low) if name in given else default
+
+        def flag(name: str, *, default: bool) -> bool:
+            return option_values.option_flag(given[name], prefix + name) if name in given else default
+
+        maximum, multiplier = 6, 5.0
+        if "maximumRedeliveries" in given:
+            name = "maximumRedeliveries"
+            maximum = option_values.option_whole(given[name], prefix + name, -1, option_values.MAX_INT)
+        if "backOffMultiplier" in given:
+            multiplier = option_values.option_real(given["backOffMultiplier"], prefix + "backOffMultiplier")
+        policy = cls(
+            maximum_redeliveries=maximum,
+            use_exponential_back_off=flag("useExponentialBackOff", default=False),
+            back_off_multiplier=multiplier,
+            use_collision_avoidance=flag("useCollisionAvoidance", default=False),
+            collision_avoidance_factor=_factor(given, prefix),
+            pre_dispatch_check=flag("preDispatchCheck", default=True),
+        )
+        cap_ms = ms("maximumRedeliveryDelay", -1, -1)
+        steps = replace(
+            policy._steps, delay_ms=ms("redeliveryDelay", 1000), cap_ms=None if cap_ms == -1 else cap_ms
+        )
+        # Set in whole milliseconds: seconds as a float are not exact beyond 2^53 milliseconds.
+        policy._put_delays(ms("initialRedeliveryDelay", 1000), steps)
+        return policy
+
+    @staticmethod
+    def from_delays(delays: Iterable[float | timedelta]) -> DelayListPolicy:
+        """Return a policy that waits for each of `delays` (seconds or `timedelta`) in turn, then gives up.
+
+        Its maximum is the number of delays. Raises ConfigurationError for a delay that makes no sense.
+        """
+        from redelivery.core.policy.delay_list import DelayListPolicy  # noqa: PLC0415  most programs need none
+
+        return DelayListPolicy(delays)
+
+    @staticmethod
+    def from_tenacity(*, wait: object, stop: object) -> TenacityPolicy:
+        """Return a policy that asks tenacity's own `wait` for each delay and `stop` for the maximum.
+
+        `stop_after_attempt(4)` is 4 deliveries, so 3 redeliveries. Where `stop` depends on the elapsed time,
+        that is the sum of the waits. Raises ConfigurationError where either cannot be evaluated beforehand.
+        """
+        from redelivery.tenacity_policy import TenacityPolicy  # noqa: PLC0415  tenacity is loaded at first use
+
+        return TenacityPolicy(wait=wait, stop=stop)
+
+    def next_redelivery_delay_ms(self, previous_ms: int, random: RandomSource | None = None) -> int:
+        """Return the delay in milliseconds that follows a delay of `previous_ms`.
+
+        `random` gives the jitter, if the policy avoids collisions; None is no jitter.
+        """
+        return self._steps.following(previous_ms, random)
+
+    def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
+        """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1).
+
+        Computed from the initial delay each time, as the reference does: with `random` every step of the
+        chain is drawn anew, so jitter compounds. Raises ValueError if `redelivery` is below 1.
+        """
+        if redelivery < 1:
+            raise ValueError(f"redelivery must be 1 or more, not {redelivery}")
+        if random is None or not self._steps.factor:
+            return self._chain.at(redelivery)
+        return delay_chain.drawn(self._initial_ms, self._steps, redelivery, random)
+
+    def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
+        """Return the delays in milliseconds before redelivery 1 to `n`, as one chain.
+
+        `random` (a `random.Random`) gives the jitter, if the policy avoids collisions; None is no jitter.
+        `n` may pass `maximum_redeliveries`.
+        """
+        delays: list[int] = []
+        delay = self._initial_ms
+        for _ in range(n):
+            delays.append(delay)
+            delay = self._steps.following(delay, random)
+        return delays
+
+    def worst_case_ms(self) -> int | None:
+        """Return an upper bound in milliseconds of all delays together, jitter included.
+
+        None where there is no bound: `maximum_redeliveries` is -1.
+        """
+        if self.maximum_redeliveries < 0:
+            return None
+        return delay_chain.worst_sum(self._initial_ms, self._steps, self.maximum_redeliveries)
+
+    def to_options(self) -> dict[str, str]:
+        """Return the policy in the reference's names, in milliseconds: `from_options` reads it back."""
+        steps, factor = self._steps, self.collision_avoidance_factor
+        percent = round(factor * 100)
+        options = {
+            "maximumRedeliveries": str(self.maximum_redeliveries),
+            "initialRedeliveryDelay": str(self._initial_ms),
+            "redeliveryDelay": str(steps.delay_ms),
+            "maximumRedeliveryDelay": str(-1 if steps.cap_ms is None else steps.cap_ms),
+            "useExponentialBackOff": str(self.use_exponential_back_off).lower(),
+            "backOffMultiplier": repr(self.back_off_multiplier),
+            "useCollisionAvoidance": str(self.use_collision_avoidance).lower(),
+        }
+        if percent * 0.01 == factor:
+            options["collisionAvoidancePercent"] = str(percent)
+        else:
+            options["collisionAvoidanceFactor"] = repr(factor)
+        return options | {"preDispatchCheck": str(self.pre_dispatch_check).lower()}
+
+
+def _factor(given: Mapping[str, object], prefix: str) -> float:
+    percent, factor = "collisionAvoidancePercent", "collisionAvoidanceFactor"
+    if percent in given and factor in given:
+        raise ConfigurationError(
+            f"{prefix}{percent} and {prefix}{factor} are the same setting: give one of them",
+            option=prefix + factor,
+        )
+    if factor in given:
+        return option_values.option_real(given[factor], prefix + factor, 0, 1)
+    if percent in given:
+        return option_values.option_whole(given[percent], prefix + percent, 0, 100) * 0.01
+    return 0.15

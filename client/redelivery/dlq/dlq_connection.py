@@ -1,0 +1,148 @@
+"""A connection that reads dead letters: shown where the broker can show them, else taken and given back."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redelivery.connection import Connection
+from redelivery.core.capabilities import cannot_browse
+from redelivery.core.commands import Subscribe
+from redelivery.core.dead_lettering.redrive import Redrive
+from redelivery.dlq.dlq_consumer import FIRST, HELD, Taker
+from redelivery.driver.arguments import single
+from redelivery.driver.connection.browser import Browser
+from redelivery.driver.consumer.plan import planned
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.delivery import Delivery
+    from redelivery.ledger import Ledger
+
+__all__ = ["Reading"]
+
+CREDIT = 200  # dead letters that may be on their way here: what a kill gives back is counted by some brokers
+WIDE = 1000  # messages that a first window in bytes is meant for: it is widened by what is held
+
+
+class Reading(Connection):
+    """A connection whose consumers look after dead letters. Its ledger only tells: none of them is an attempt."""
+
+    _counts = False
+    full: str | None = None
+    """Why what was taken last may not be all, or None."""
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What remembers why the broker was told to poison messages itself."""
+        return self._ledger
+
+    @property
+    def clock(self) -> Clock:
+        """What it waits by."""
+        return self._clock
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker can do. Raises ConfigurationError outside of `with`."""
+        self._check_open()
+        assert self._keeper.capabilities is not None, "checked by _check_open"
+        return self._keeper.capabilities
+
+    @property
+    def first(self) -> int:
+        """How many may be held at first: a window that counts messages, and is given once, has all of them sent."""
+        able = self.capabilities
+        return HELD if able.flow or able.window_in_bytes else FIRST
+
+    def shown(self, queue: str) -> Iterator[Delivery]:
+        """Go through what is on a queue, and leave it there.
+
+        Raises:
+            ConfigurationError: this broker takes what it shows.
+        """
+        if not self.capabilities.browse:
+            raise ConfigurationError(cannot_browse(self.capabilities), option="take")
+        number = next(self._numbers)
+        browser = Browser(
+            Subscribe(number, queue, window=CREDIT, browse=True, existing=True),
+            self._keeper.write,
+            self._clock,
+        )
+        self._keeper.browsers[number] = browser
+        try:
+            yield from browser
+        finally:
+            del self._keeper.browsers[number]
+
+    def taken(self, queue: str, idle: float) -> Iterator[Delivery]:
+        """Go through what is on a queue by taking it, until nothing comes any more; then give it back.
+
+        Its end: nothing for `idle` seconds, before the broker has answered for the queue, and after it.
+        """
+        asked, self.full = False, None
+        with self.taker(queue, Redrive("")) as taker:
+            while (full := taker.full) is None:
+                delivery = taker.take(None, idle)
+                if delivery is not None:
+                    asked = False
+                    yield delivery
+                    taker.keep(delivery)
+                elif asked:
+                    return
+                else:
+                    self.ask(queue)
+                    asked = True
+            self.full = full
+
+    def ask(self, queue: str) -> None:
+        """Have the broker answer for a queue: so it is not merely slow to hand out what is there.
+
+        What was settled before it has read then, too. A second consumer is begun and ended; what it is given goes back,
+        to the first.
+
+        Raises:
+            TransportError: it does not answer.
+        """
+        self._keeper.flush()  # settlements that wait for company
+        with self.taker(queue, Redrive(""), credit=1, held=0):
+            pass
+
+    @contextmanager
+    def taker(
+        self,
+        queue: str,
+        redrive: Redrive,
+        selector: str | None = None,
+        *,
+        credit: int = CREDIT,
+        held: int = HELD,
+        recalls: bool = True,
+    ) -> Generator[Taker]:
+        """Consume a dead-letter queue, holding so many at most; at the end what is held is given back.
+
+        `recalls`: what comes again over another connection is known, by its key; else whoever takes it knows more.
+        """
+        able = self.capabilities
+        # More than is held: copies on their way count as well, and the engine would warn of redelivery.maxParked.
+        settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
+        subscribe, engine = planned(
+            next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
+        )
+        if not recalls:
+            engine.recall_nothing()
+        window = credit + (WIDE if able.window_in_bytes else held)
+        subscribe = replace(subscribe, window=window, existing=True)
+        taker = Taker(subscribe, engine, self._keeper, self._clock, settings.policies)
+        taker.redrive, taker.most = redrive, held
+        self._keeper.totals.add(taker)
+        self._await_subscription(taker)
+        try:
+            yield taker
+        finally:
+            self._keeper.unsubscribe(taker)

@@ -1,0 +1,174 @@
+"""Dead letters as rows: for JSON, and for files."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    from redelivery.dlq.dead_letter import DeadLetter
+
+__all__ = ["FORMATS", "check", "published", "row_of", "write"]
+
+FORMATS = ("jsonl", "parquet")
+ROWS = 1000  # of a Parquet row group, at most
+BYTES = 8 * 1024 * 1024  # of the bodies in one, about: what is exported need not fit into memory
+
+# Columns of a Parquet file, each named as the field of a DeadLetter that it is made of.
+COLUMNS = {
+    "message_id": "string",
+    "original_id": "string",
+    "queue": "string",
+    "original_destination": "string",
+    "cause": "string",
+    "first_failure": "timestamp",
+    "died_at": "timestamp",
+    "redelivery_count": "int64",
+    "redrives": "int64",
+    "whole": "bool",
+    "content_type": "string",
+    "correlation_id": "string",
+    "message_type": "string",
+    "priority": "int64",
+    "persistent": "bool",
+    "headers": "map",
+    "body": "binary",
+}
+
+
+def row_of(letter: DeadLetter) -> dict[str, Any]:
+    """Return a dead letter as JSON has it: the body as `body` where it is text, else as `body_base64`."""
+    row: dict[str, Any] = {
+        "message_id": letter.message_id,
+        "original_id": letter.original_id,
+        "queue": letter.queue,
+        "original_destination": letter.original_destination,
+        "cause": letter.cause,
+        "first_failure": None if letter.first_failure is None else letter.first_failure.isoformat(),
+        "died_at": None if letter.died_at is None else letter.died_at.isoformat(),
+        "redelivery_count": letter.redelivery_count,
+        "redrives": letter.redrives,
+        "whole": letter.whole,
+        "content_type": letter.content_type,
+        "correlation_id": letter.correlation_id,
+        "type": letter.message_type,
+        "priority": letter.priority,
+        "persistent": letter.persistent,
+        "headers": dict(letter.headers),
+    }
+    try:
+        row["body"] = letter.body.decode()
+    except UnicodeDecodeError:
+        row["body_base64"] = base64.b64encode(letter.body).decode()
+    return row
+
+
+def check(form: str) -> None:
+    """Refuse what cannot be written. Raises ConfigurationError."""
+    if form not in FORMATS:
+        raise ConfigurationError(f"format must be jsonl or parquet, not {form!r}", option="format")
+    if form == "parquet":
+        try:
+            import_module("pyarrow.parquet")
+        except ModuleNotFoundError:
+            raise ConfigurationError(
+                "format=parquet needs pyarrow: pip install 'redelivery[parquet]'; or use jsonl",
+                option="format",
+            ) from None
+
+
+@contextmanager
+def published(target: str | os.PathLike[str]) -> Generator[IO[bytes]]:
+    """Write a file that gets its name only when it is whole; a half one is removed. Raises OSError."""
+    path = Path(target)
+    if path.exists() and not path.is_file():  # a pipe, or a terminal
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()  # not the link to it
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def write(
+    letters: Iterable[DeadLetter], target: IO[bytes], form: str, told: Callable[[int], None] | None = None
+) -> int:
+    """Write dead letters in the format `form`; return how many. Raises ConfigurationError."""
+    check(form)
+    if form == "parquet":
+        return _parquet(letters, target, told)
+    count = 0
+    for count, letter in enumerate(letters, 1):
+        line = json.dumps(row_of(letter), ensure_ascii=False, default=str)
+        target.write(line.encode("utf-8", "backslashreplace") + b"\n")
+        if told is not None:
+            told(count)
+    return count
+
+
+def _schema(arrow: Any) -> Any:
+    types = {
+        "string": arrow.string(),
+        "timestamp": arrow.timestamp("us", tz="UTC"),
+        "int64": arrow.int64(),
+        "bool": arrow.bool_(),
+        "map": arrow.map_(arrow.string(), arrow.string()),
+        "binary": arrow.binary(),
+    }
+    return arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+
+
+def _parquet(letters: Iterable[DeadLetter], target: IO[bytes], told: Callable[[int], None] | None) -> int:
+    arrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    schema, count, size = _schema(arrow), 0, 0
+    rows: list[dict[str, Any]] = []
+    with parquet.ParquetWriter(target, schema) as writer:
+        for letter in letters:
+            rows.append({name: _cell(getattr(letter, name)) for name in COLUMNS})
+            size += len(letter.body)
+            if len(rows) >= ROWS or size >= BYTES:
+                writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+                rows.clear()
+                size = 0
+            count += 1
+            if told is not None:
+                told(count)
+        writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+    return count
+
+
+def _cell(value: object) -> Any:
+    """Return a value that Parquet has room for."""
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return value if abs(value) < 2**63 else None
+    if isinstance(value, Mapping):
+        return [(_text(name), _text(each)) for name, each in cast("Mapping[str, object]", value).items()]
+    return value
+
+
+def _text(value: object) -> str:
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    return text.encode("utf-8", "backslashreplace").decode()

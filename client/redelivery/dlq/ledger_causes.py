@@ -1,0 +1,75 @@
+"""What is remembered elsewhere of messages that the broker poisoned itself: their copies carry no cause."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from redelivery.core.dead_lettering.redrive import origin_of
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.ledger_entry import Buried
+    from redelivery.ledger import Ledger
+
+__all__ = ["CauseOf", "Memories"]
+
+
+# What no two messages have: a JMS provider's id (as AMQP libraries write it, too), a UUID, or so many digits of one.
+_UNIQUE = re.compile(r"^(?i:ID:)|[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+
+
+class CauseOf(Protocol):
+    """Who remembers why a message was poisoned that carries no cause."""
+
+    def __call__(self, destination: str, message_id: str, /) -> str | None:
+        """Return the cause of the message `message_id` of `destination` (qualified), or None if it is not known."""
+        ...
+
+
+class Memories:
+    """A ledger's causes as they were when a look began, and a callable that is asked first."""
+
+    def __init__(self, ledger: Ledger | None = None, cause_of: CauseOf | None = None) -> None:
+        self._ledger = ledger
+        self._cause_of = cause_of
+        self._known: dict[str, dict[str, Buried]] = {}  # by id, then by destination
+
+    def refresh(self) -> None:
+        """Read the ledger again. Raises LedgerError."""
+        if self._ledger is None:
+            return
+        known: dict[str, dict[str, Buried]] = {}
+        for one in self._ledger.buried():
+            if one.message_id is not None:
+                known.setdefault(one.message_id, {})[one.destination] = one  # the last of them is the newest
+        self._known = known
+
+    def of(self, delivery: Delivery) -> Buried | None:
+        """Return what the ledger knows of a dead letter, if no other message can be meant."""
+        identity = delivery.message_id
+        if not self._known or identity is None or delivery.headers.get("redeliveryCause"):
+            return None
+        found = self._known.get(identity, {})
+        exact = found.get(origin_of(delivery) or "")
+        # Not every broker tells where it was, and Classic tells of a virtual topic where it was sent. But two queues'
+        # producers may both count "1", "2": such an id alone is nobody's.
+        if exact is not None or len(found) != 1 or not _UNIQUE.search(identity):
+            return exact
+        return next(iter(found.values()))
+
+    def origin(self, delivery: Delivery) -> str | None:
+        """Return where a dead letter came from, qualified: as it tells itself, else as the ledger does; or None."""
+        told = origin_of(delivery)
+        if told is None and (buried := self.of(delivery)) is not None:
+            return buried.destination
+        return told
+
+    def cause(self, delivery: Delivery) -> str | None:
+        """Return why a dead letter died that does not tell itself, or None."""
+        if self._cause_of is not None and delivery.message_id is not None:
+            told = self._cause_of(self.origin(delivery) or delivery.destination, delivery.message_id)
+            if told:
+                return told
+        buried = self.of(delivery)
+        return None if buried is None else buried.cause

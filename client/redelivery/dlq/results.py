@@ -1,0 +1,80 @@
+"""What the tools report."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from redelivery.dlq.dead_letter import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from redelivery.dlq.dead_letter import DeadLetter
+
+__all__ = ["Group", "Purged", "Redriven", "summarise"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """So many dead letters of one destination, one kind of cause and one day (UTC)."""
+
+    original_destination: str
+    cause: str
+    day: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a redrive has done, or, as a dry run, would do. What was left is still on the dead-letter queue."""
+
+    redriven: int = 0
+    """Dead letters that went back: their copies are confirmed."""
+    destinations: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many went where; the quarantine among them."""
+    quarantined: int = 0
+    """Of them, those that went to the quarantine."""
+    skipped: int = 0
+    """Left: no filter meant them. What the broker kept back by a selector is not counted."""
+    again: int = 0
+    """Left: redriven by this run, and dead again already."""
+    without_origin: int = 0
+    """Left: nobody knows where they came from."""
+    partial: int = 0
+    """Left: their bodies do not arrive whole over this protocol."""
+    topics: int = 0
+    """Left: they came from a topic, where every subscriber would get them."""
+    incomplete: str | None = None
+    """Why there may be more that are meant, or None."""
+    dry_run: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was meant went back."""
+        return not (self.without_origin or self.partial or self.topics or self.incomplete)
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a purge has dropped, or, as a dry run, would drop."""
+
+    purged: int = 0
+    skipped: int = 0
+    """Left: no filter meant them."""
+    incomplete: str | None = None
+    """Why there may be more that are meant, or None."""
+    dry_run: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was meant is gone."""
+        return self.incomplete is None
+
+
+def summarise(letters: Iterable[DeadLetter]) -> list[Group]:
+    """Count dead letters by original destination, kind of cause and day; the most first."""
+    counts = Counter((one.original_destination or UNKNOWN, one.cause_kind, one.day) for one in letters)
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [Group(*names, count) for names, count in ordered]

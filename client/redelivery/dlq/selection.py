@@ -1,0 +1,158 @@
+"""Which dead letters are meant: filters, and what of them a broker can evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, TypedDict
+
+from redelivery.core.destination import Destination
+from redelivery.core.option_values import seconds
+from redelivery.dlq.dead_letter import UNKNOWN
+from redelivery.driver.arguments import known
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from redelivery.dlq.dead_letter import DeadLetter
+
+__all__ = ["EVERYTHING", "Filters", "Selection"]
+
+_GLOB = frozenset("*?[")
+
+
+class Filters(TypedDict, total=False):
+    """Keyword arguments that say which dead letters are meant; all that are given must hold, None is none given.
+
+    Several values are any of them; so none of none, for an empty sequence.
+    """
+
+    cause: str | Iterable[str] | None
+    """An exception's type, a whole cause, or a pattern with `*`; several: any of them."""
+    destination: str | Iterable[str] | None
+    """Where it came from: a queue by default, `*` for any part; several: any of them."""
+    id: str | Iterable[str] | None
+    """Its id, on the dead-letter queue or before it was poisoned; several: any of them."""
+    older_than: float | timedelta | None
+    """Seconds, or a timedelta, since it died, at least."""
+    younger_than: float | timedelta | None
+    """Seconds, or a timedelta, since it died, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Filters, checked. Ages are in seconds."""
+
+    causes: tuple[str, ...] | None = None
+    destinations: tuple[str, ...] | None = None
+    ids: frozenset[str] | None = None
+    older_than: float | None = None
+    younger_than: float | None = None
+
+    @classmethod
+    def of(cls, filters: Filters) -> Selection:
+        """Read keyword arguments.
+
+        Raises:
+            ConfigurationError: a value makes no sense.
+            TypeError: there is no such filter.
+        """
+        known(filters, Filters)
+        older, younger = _age(filters, "older_than"), _age(filters, "younger_than")
+        if older is not None and younger is not None and older >= younger:
+            raise ConfigurationError(
+                f"older_than={older:g} and younger_than={younger:g} leave no dead letter", option="older_than"
+            )
+        destinations, ids = _texts(filters, "destination"), _texts(filters, "id")
+        return cls(
+            causes=_texts(filters, "cause"),
+            destinations=None if destinations is None else tuple(_address(text) for text in destinations),
+            ids=None if ids is None else frozenset(ids),
+            older_than=older,
+            younger_than=younger,
+        )
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return self == EVERYTHING
+
+    @property
+    def nothing(self) -> bool:
+        """Whether no dead letter can be meant."""
+        return any(values is not None and not values for values in (self.causes, self.destinations, self.ids))
+
+    def matches(self, letter: DeadLetter, now: float) -> bool:
+        """Whether a dead letter is meant; `now`: seconds since the Unix epoch."""
+        if self.nothing:
+            return False
+        if self.ids and letter.message_id not in self.ids and letter.original_id not in self.ids:
+            return False
+        if self.destinations and not _any(self.destinations, letter.original_destination or UNKNOWN):
+            return False
+        if self.causes and not (_any(self.causes, letter.cause) or letter.cause_kind in self.causes):
+            return False
+        return self._of_age(letter.died_at, now)
+
+    def _of_age(self, died_at: datetime | None, now: float) -> bool:
+        if self.older_than is None and self.younger_than is None:
+            return True
+        if died_at is None:
+            return False
+        age = (datetime.fromtimestamp(now, UTC) - died_at).total_seconds()
+        return (self.older_than is None or age >= self.older_than) and (
+            self.younger_than is None or age <= self.younger_than
+        )
+
+    def selector(self) -> str | None:
+        """Return a JMS selector that lets through all that is meant, and less of the rest, or None.
+
+        Of a message that the broker poisoned itself only the broker knows more: those without the property always pass.
+        """
+        parts: list[str] = []
+        if self.causes and not any(_GLOB & set(cause) for cause in self.causes):
+            parts.append(_either("redeliveryCause", self.causes, kinds=True))
+        if self.destinations and not any(_GLOB & set(name) for name in self.destinations):
+            parts.append(_either("redeliveryOriginalDestination", self.destinations))
+        return " AND ".join(f"({part})" for part in parts) or None
+
+
+EVERYTHING = Selection()
+
+
+def _either(name: str, values: Iterable[str], *, kinds: bool = False) -> str:
+    found = [f"{name} IS NULL"]
+    for value in values:
+        quoted = value.replace("'", "''")
+        found.append(f"{name} = '{quoted}'")
+        if kinds and "_" not in value and "%" not in value:
+            found.append(f"{name} LIKE '{quoted}:%'")
+        elif kinds:  # a wildcard of LIKE: more passes than is meant, and is sorted out here
+            found.append(f"{name} LIKE '{quoted.partition('_')[0].partition('%')[0]}%'")
+    return " OR ".join(found)
+
+
+def _any(patterns: Iterable[str], text: str) -> bool:
+    return any(text == pattern or fnmatchcase(text, pattern) for pattern in patterns)
+
+
+def _texts(filters: Mapping[str, object], name: str) -> tuple[str, ...] | None:
+    given = filters.get(name)
+    if given is None:
+        return None
+    values: tuple[object, ...] = (given,) if isinstance(given, str) else tuple(given)  # type: ignore[arg-type]
+    for value in values:
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigurationError(f"{name} must be text, not {value!r}", option=name)
+    return tuple(str(value) for value in values)
+
+
+def _age(filters: Filters, name: str) -> float | None:
+    given = filters.get(name)
+    return None if given is None else seconds(given, name)
+
+
+def _address(text: str) -> str:
+    return text if text == UNKNOWN or text.startswith("*") else str(Destination.parse(text))

@@ -1,0 +1,271 @@
+"""Arguments of connections, consumers and listeners, checked before any I/O."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
+
+from redelivery.classifier import checked_errors
+from redelivery.core.destination import Destination
+from redelivery.core.option_values import seconds
+from redelivery.core.policy.classic_wildcards import check_wildcards
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.errors import ConfigurationError, near_miss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from redelivery.classifier import Classifier
+    from redelivery.clock import Clock
+    from redelivery.core.commands import Command, Subscribe
+    from redelivery.core.schedule import Ordering
+    from redelivery.ledger import Ledger
+    from redelivery.settings import Settings
+
+__all__ = [
+    "ConnectOptions",
+    "ConsumerOptions",
+    "ListenOptions",
+    "check_drops",
+    "check_handler",
+    "checked_consumer",
+    "checked_ledger",
+    "checked_listener",
+    "checked_policies",
+    "known",
+    "patience",
+    "shows",
+    "single",
+]
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+class ConnectOptions(TypedDict, total=False):
+    """Keyword arguments of a connection; each is None by default."""
+
+    policies: RedeliveryPolicyMap | None
+    """Instead of policies in the URI."""
+    errors: Classifier | None
+    """What becomes of a message by the type of its exception; every one follows the policy by default."""
+    ledger: Ledger | str | None
+    """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
+    observer: Callable[[Subscribe, Command], None] | None
+    """Called with each command of each consumer."""
+    clock: Clock | None
+    """The machine's by default."""
+
+
+def shows(kind: type) -> Callable[[Function], Function]:
+    """Let `help` show the keyword arguments of a TypedDict, all None by default, in the place of `**options`."""
+
+    def decorate(function: Function) -> Function:
+        plain = inspect.signature(function)
+        named = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=getattr(annotation, "__forward_arg__", annotation),
+            )
+            for name, annotation in kind.__annotations__.items()
+        ]
+        first = [p for p in plain.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        cast("Any", function).__signature__ = plain.replace(parameters=[*first, *named])
+        return function
+
+    return decorate
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """Keyword arguments of a consumer."""
+
+    selector: str | None
+    """A JMS selector, evaluated by the broker."""
+    subscription: str | None
+    """Name of a durable topic subscription; needs `jms.clientID`."""
+    credit: int | None
+    """Messages that the application may have unsettled; the URI's by default (1000)."""
+    ordering: Ordering | None
+    """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
+    errors: Classifier | None
+    """Instead of the connection's."""
+
+
+class ListenOptions(ConsumerOptions, total=False):
+    """Keyword arguments of a listener."""
+
+    workers: int
+    """How many messages are handled at a time; 1 by default."""
+    timeout: float | None
+    """Seconds that a handler may take; no limit by default."""
+
+
+def known(options: Mapping[str, object], kind: type) -> None:
+    """Refuse keyword arguments that a TypedDict does not have, as Python does. Raises TypeError."""
+    names = kind.__annotations__
+    for name in options:
+        if name not in names:
+            hint = near_miss(name, names)
+            if name == "policy":
+                hint = "; did you mean connect(uri, policies=RedeliveryPolicyMap(default=policy))?"
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+
+
+def checked_policies(policies: object, settings: Settings) -> RedeliveryPolicyMap:
+    """Return the policies to use: the URI's, or the `policies=` that were given instead. Raises ConfigurationError."""
+    if policies is None:
+        return settings.policies
+    if settings.has_policies:
+        raise ConfigurationError(
+            "policies= and redelivery policies in the URI contradict each other; give one of them",
+            option="policies",
+        )
+    if not isinstance(policies, RedeliveryPolicyMap):
+        raise ConfigurationError(
+            f"policies= must be a RedeliveryPolicyMap, not {type(policies).__name__}; for one policy "
+            "everywhere: RedeliveryPolicyMap(default=policy)",
+            option="policies",
+        )
+    for pattern, _ in policies.entries:
+        if "://" in pattern:  # Artemis' matches have no kind
+            check_wildcards(Destination.parse(pattern))
+    return policies
+
+
+def check_drops(settings: Settings) -> None:
+    """Refuse what drops dead letters by policy where the policies make no sense of it. Raises ConfigurationError."""
+    policies = settings.policies
+    every = (policies.default, *(policy for _, policy in policies.entries))
+    if not settings.send_exhausted and all(policy.maximum_redeliveries < 0 for policy in every):
+        raise ConfigurationError(
+            "redelivery.sendToDlqIfMaxRetriesExceeded=false has no effect: no policy has a maximum of redeliveries",
+            option="redelivery.sendToDlqIfMaxRetriesExceeded",
+        )
+    if settings.fallback:
+        return
+    why = ""
+    if policies.has_default:
+        why = "has no effect: a default policy is given, which serves every destination"
+    elif not policies.entries:
+        why = "would drop all that fails, for no policy is given; if you mean that, say redelivery.deadLetter=discard"
+    if why:
+        raise ConfigurationError(
+            f"redelivery.fallbackToDeadLetter=false {why}", option="redelivery.fallbackToDeadLetter"
+        )
+
+
+def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
+    """Return the ledger to use, if any: the URI's, or the `ledger=` that was given. Raises ConfigurationError."""
+    from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have none
+
+    if ledger is None:
+        return None if settings.ledger is None else ledger_at(settings.ledger, "redelivery.ledger")
+    if settings.ledger is not None:
+        raise ConfigurationError(
+            "ledger= and redelivery.ledger in the URI: give one of them", option="ledger"
+        )
+    if isinstance(ledger, str):
+        return ledger_at(ledger, "ledger")
+    if not isinstance(ledger, Ledger):
+        raise ConfigurationError(
+            f"ledger= must be a ledger such as redelivery.SqliteLedger(path), not {type(ledger).__name__}",
+            option="ledger",
+        )
+    return ledger
+
+
+def single(destination: str) -> Destination:
+    """Return one destination. Raises ConfigurationError for several, and for `?options`, which nobody would read."""
+    parsed = Destination.parse(destination)
+    if parsed.options:
+        raise ConfigurationError(
+            f"{parsed.kind}://{parsed.name}: destination options are not supported: {parsed.options}"
+        )
+    if len(parsed.members) > 1:
+        raise ConfigurationError(
+            f"{parsed} names {len(parsed.members)} destinations; use one consumer for each"
+        )
+    return parsed
+
+
+def patience(timeout: object) -> float | None:
+    """Return how many seconds a `receive` may wait; None: for ever. Raises ConfigurationError."""
+    return None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
+
+
+def checked_consumer(settings: Settings, destination: str, options: ConsumerOptions) -> Destination:
+    """Return the destination if the arguments of a consumer make sense together."""
+    subscription = options.get("subscription")
+    credit = options.get("credit")
+    ordering = options.get("ordering")
+    parsed = single(destination)
+    if subscription is not None:
+        if parsed.kind != "topic":
+            raise ConfigurationError(
+                f"subscription= is for topics only, and {parsed} is none; did you mean topic://{parsed.name}?",
+                option="subscription",
+            )
+        if settings.client_id is None:
+            raise ConfigurationError(
+                "a durable subscription needs jms.clientID in the URI", option="jms.clientID"
+            )
+    if credit is not None:
+        _check_count(credit, "credit")
+    checked_errors(options.get("errors"))
+    if ordering not in (None, "blocking", "non_blocking", "per_group"):
+        raise ConfigurationError(
+            f"ordering must be 'blocking', 'non_blocking' or 'per_group', not {ordering!r}", option="ordering"
+        )
+    return parsed
+
+
+def checked_listener(
+    settings: Settings, destination: str, handler: object, options: ListenOptions
+) -> ConsumerOptions:
+    """Return the consumer's part of the options if the arguments of a listener make sense together."""
+    known(options, ListenOptions)
+    if not callable(handler):
+        raise ConfigurationError(
+            f"a handler must be callable, not {type(handler).__name__}", option="handler"
+        )
+    check_handler(handler, "handler")
+    _check_workers(options.get("workers", 1), options.get("ordering") or settings.ordering)
+    checked_consumer(settings, destination, options)
+    return {
+        "selector": options.get("selector"),
+        "subscription": options.get("subscription"),
+        "credit": options.get("credit"),
+        "ordering": options.get("ordering"),
+        "errors": checked_errors(options.get("errors")),
+    }
+
+
+def check_handler(handler: Callable[..., object], option: str) -> None:
+    """Refuse a handler that cannot be called with a message alone, where its signature tells."""
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):  # of some built-in functions nothing is known
+        return
+    try:
+        signature.bind(None)
+    except TypeError:
+        name = getattr(handler, "__qualname__", None) or repr(handler)
+        raise ConfigurationError(
+            f"handler {name} must accept one argument, the message", option=option
+        ) from None
+
+
+def _check_count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}", option=name)
+    return value
+
+
+def _check_workers(workers: object, ordering: Ordering) -> None:
+    if _check_count(workers, "workers") > 1 and ordering == "blocking":
+        raise ConfigurationError(
+            f"workers={workers} cannot keep the order that ordering='blocking' promises; use workers=1, or "
+            "ordering='per_group' or 'non_blocking'",
+            option="workers",
+        )

@@ -1,0 +1,124 @@
+"""Waiting on an asyncio loop: for a channel, for an answer, for a call that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from redelivery.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.clock import Clock
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event
+    from redelivery.driver.consumer.dispatcher import Channel
+
+__all__ = ["Waiter", "answer_on_loop", "call_later", "in_own_thread"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def in_own_thread(function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Await a call that blocks. The loop's executor has few threads, and others may have taken them all.
+
+    A waiter that is cancelled leaves the call to itself: it goes on to its end.
+    """
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # nobody can cancel it any more
+
+    def run() -> None:
+        try:
+            result = function(*args, **options)
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=run, name="redelivery-call", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) -> None:
+    """As `answer_by`, without blocking the loop, and without a thread that waits."""
+    if future.done():
+        return future.result()
+    answer = asyncio.wrap_future(future)
+    cancel = call_later(asyncio.get_running_loop(), clock, deadline - clock.monotonic(), answer.cancel)
+    try:
+        await asyncio.wait([answer])
+    finally:
+        cancel()
+        answer.cancel()  # no effect once it is there; else nobody waits for it any longer
+    if answer.cancelled():
+        raise TimeoutError
+    return answer.result()
+
+
+def call_later(
+    loop: asyncio.AbstractEventLoop, clock: Clock, delay: float, callback: Callable[[], object]
+) -> Callable[[], object]:
+    """Call `callback` on the loop after so many seconds of the clock; return what undoes it."""
+    if delay <= 0 or isinstance(clock, SystemClock):
+        return loop.call_later(delay, callback).cancel
+
+    def call() -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(callback)
+
+    return clock.call_later(delay, call)
+
+
+class Waiter:
+    """Wakes the tasks that wait for one channel; a burst of wake-ups costs the loop one call."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._scheduled = False
+
+    def wake(self) -> None:
+        """Wake all waiting tasks; from any thread."""
+        if not self._scheduled:
+            self._scheduled = True
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._scheduled = False
+        self._woken.set()
+
+    async def take(
+        self, channel: Channel, after: Event | None = None, *, timeout: float | None = None
+    ) -> Delivery | None:
+        """As `Channel.take`, without blocking the loop."""
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            self._woken.clear()  # before looking: what becomes ready after the look must wake
+            delivery, due = channel.poll(after)
+            after = None
+            if delivery is None and channel.closed:
+                channel.poll()  # it may have ended after the look: then this raises why
+            if delivery is not None or channel.closed:
+                return delivery
+            left = None if deadline is None else deadline - self._clock.monotonic()
+            if left is not None and left <= 0:
+                return None
+            waits = [wait for wait in (due, left) if wait is not None]
+            await self._sleep(min(waits) if waits else None)
+
+    async def _sleep(self, delay: float | None) -> None:
+        cancel: Callable[[], object] | None = None
+        if delay is not None:
+            cancel = call_later(self._loop, self._clock, delay, self._woken.set)
+        try:
+            await self._woken.wait()
+        finally:
+            if cancel is not None:
+                cancel()

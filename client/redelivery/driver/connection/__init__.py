@@ -1,0 +1,1 @@
+"""One connection over all its reconnects: its thread, consumers, sends, ledger."""

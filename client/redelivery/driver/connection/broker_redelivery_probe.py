@@ -1,0 +1,271 @@
+"""Redelivery by the broker: where it is refused, and how it is proved before a consumer starts.
+
+A broker that does not hold a message back delivers it at once, and says nothing. So one is sent to a queue of its own,
+and must not come before its time.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from redelivery.core.broker_redelivery import Rescheduling
+from redelivery.core.commands import Accept, Credit, Subscribe, Unsubscribe
+from redelivery.core.events import Arrived
+from redelivery.core.outgoing import Outgoing
+from redelivery.core.policy.classic_wildcards import is_pattern
+from redelivery.driver.connection.pending_sends import end
+from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError, another
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.adapter import Browsed
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.destination import Destination
+    from redelivery.driver.arguments import ConsumerOptions
+    from redelivery.driver.connection.manager import Keeper
+    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.settings import Settings
+
+__all__ = ["DELAY", "Proof", "Proofs", "rescheduling_for"]
+
+SCHEDULER = "redelivery.scheduler"
+DELAY = 1.0  # seconds that the broker must hold the message back
+INEXACT = 0.05  # seconds that it may come early: the broker's clock is another one
+LATEST = 20.0  # seconds after its time by which it must have come
+SETTLED = 0.5  # seconds after its confirmation within which what is not held has come
+LIVES = 60.0  # seconds after which what nobody has taken may go
+MARK = "redeliveryProbe"
+
+
+def rescheduling_for(
+    destination: Destination,
+    options: ConsumerOptions,
+    settings: Settings,
+    capabilities: Capabilities,
+    *,
+    transacted: bool,
+) -> Rescheduling:
+    """Return what makes a consumer's delayed copies. Raises ConfigurationError where there can be none."""
+    why = None
+    if capabilities.reschedule == "none":
+        needs = capabilities.reschedule_needs
+        why = f"{capabilities.broker} cannot hold a message back over this protocol{f': {needs}' if needs else ''}"
+    elif destination.kind != "queue":
+        why = f"{destination}: only what comes from a queue can be sent again; a topic has other subscribers"
+        if destination.is_temporary:
+            why = f"{destination}: a temporary queue may be gone before its message is due"
+        elif destination.kind == "native":
+            why = f"{destination}: nothing tells whether it is a queue; consume it as queue://"
+    elif is_pattern(destination):
+        why = f"{destination}: a copy may go to other queues of the wildcard too; make a consumer for each queue"
+    elif (options.get("ordering") or "non_blocking") != "non_blocking":
+        why = f"ordering={options.get('ordering')} cannot be kept, for a copy goes behind the others"
+    elif options.get("selector") is not None:
+        why = f"selector={options.get('selector')!r}: a copy need not match it, and would stay on the queue"
+    elif transacted:
+        why = "a transacted session rolls back what it has received, and a copy would have left it before"
+    if why is not None:
+        raise ConfigurationError(f"{SCHEDULER}=broker: {why}", option=SCHEDULER)
+    return Rescheduling(
+        str(destination),
+        uuid.uuid4().hex,
+        maximum_deferrals=settings.maximum_deferrals,
+        empty_is_whole=settings.empty_body == "forward",
+    )
+
+
+class Proof:
+    """One message that the broker must hold back, on a queue beside the one that is to be consumed."""
+
+    def __init__(self, link: Keeper, number: int, destination: str, able: Capabilities, clock: Clock) -> None:
+        self._link = link
+        self._able = able
+        self._clock = clock
+        self._name = uuid.uuid4().hex
+        alone = "" if able.selectors else f".{self._name}"  # nobody else's message may come here
+        self._queue = f"{destination}.redelivery-probe{alone}"
+        self._number = number
+        self._changed = threading.Condition()
+        self._begun = False  # whether what arrives would be seen
+        self._taken: float | None = None  # when the broker had confirmed the message
+        self._arrived: tuple[Delivery, float] | None = None
+        self._error: RedeliveryError | None = None
+
+    # From the adapter's thread, as a browser.
+
+    def feed(self, event: Arrived | Browsed) -> None:
+        """Take what came."""
+        if isinstance(event, Arrived):
+            with self._changed:
+                self._arrived = event.deliveries[0], self._clock.monotonic()
+                self._clock.notify(self._changed)
+
+    def begun(self) -> None:
+        """Hear that the broker has confirmed the subscription."""
+        with self._changed:
+            self._begun = True
+            self._clock.notify(self._changed)
+
+    def fail(self, error: RedeliveryError) -> None:
+        """Hear that no more will come."""
+        with self._changed:
+            self._error = self._error or error
+            self._clock.notify(self._changed)
+
+    # From a thread of its own.
+
+    def carry_out(self) -> None:
+        """Prove it.
+
+        Raises:
+            AdapterError: the broker does not hold messages back, or refuses what is needed to find out.
+            TransportError: the connection was lost.
+        """
+        self._link.browsers[self._number] = self
+        if not self._link.up:  # of a loss before, nothing is heard
+            del self._link.browsers[self._number]
+            raise TransportError("not connected: the connection was lost")
+        selector = f"{MARK} = '{self._name}'" if self._able.selectors else None
+        subscribe = Subscribe(self._number, self._queue, window=1, selector=selector, private=True)
+        try:
+            self._link.write((subscribe, Credit(self._number, 1)))
+            # What comes while nobody is subscribed, or has not been taken yet, would seem to be held.
+            if not self._wait(self._clock.monotonic() + LATEST, lambda: self._begun):
+                raise self._slow("did not confirm a consumer of")
+            began = self._clock.monotonic()
+            self._link.send(self._message()).add_done_callback(self._answered)
+            arrived = self._arrival(began + DELAY - INEXACT)
+            if arrived is None and self._able.reschedule_proof == "arrival":
+                arrived = self._arrival(began + DELAY + LATEST)
+            elif arrived is None:
+                if not self._wait(began + DELAY + LATEST, lambda: self._taken is not None):
+                    raise self._slow("did not confirm a message to")
+                arrived = self._arrival((self._taken or began) + SETTLED)
+            self._judge(arrived, began)
+        finally:
+            if self._arrived is not None:
+                self._link.write((Accept((self._arrived[0],)),))
+            self._link.write((Unsubscribe(self._number),))
+            del self._link.browsers[self._number]
+
+    def _message(self) -> Outgoing:
+        return Outgoing(
+            self._queue,
+            b"",
+            headers={MARK: self._name},
+            delay=DELAY,
+            expires_at=self._clock.time() + LIVES,
+            persistent=False,
+            private=True,
+        )
+
+    def _answered(self, answer: Future[None]) -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if isinstance(error, (AdapterError, TransportError)):
+            self.fail(error)
+        else:
+            with self._changed:
+                self._taken = self._clock.monotonic()
+                self._clock.notify(self._changed)
+
+    def _arrival(self, until: float) -> float | None:
+        """Return when the message came, or None if it has not at that time. Raises what went wrong."""
+        self._wait(until, lambda: self._arrived is not None)
+        return None if self._arrived is None else self._arrived[1]
+
+    def _wait(self, until: float, happened: Callable[[], bool]) -> bool:
+        """Wait for it; return whether it has happened at that time. Raises what went wrong."""
+        with self._changed:
+            while not happened():
+                if self._error is not None:
+                    raise self._failed(self._error)
+                left = until - self._clock.monotonic()
+                if left <= 0:
+                    return False
+                self._clock.wait(self._changed, left)
+            return True
+
+    def _judge(self, arrived: float | None, began: float) -> None:
+        needs = f": it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
+        if arrived is not None and arrived - began < DELAY - INEXACT:
+            raise AdapterError(
+                f"{SCHEDULER}=broker: {self._able.broker} did not hold a message back for {DELAY:g} s, but delivered "
+                f"it to {self._queue} after {arrived - began:.2f} s{needs}"
+            )
+        if arrived is None and self._able.reschedule_proof == "arrival":
+            raise AdapterError(
+                f"{SCHEDULER}=broker: {self._able.broker} did not deliver a message to {self._queue} that it was to "
+                f"hold back for {DELAY:g} s, within {LATEST:g} s after{needs}"
+            )
+
+    def _slow(self, what: str) -> AdapterError:
+        broker = self._able.broker
+        return AdapterError(f"{SCHEDULER}=broker: {broker} {what} {self._queue} within {LATEST:g} s")
+
+    def _failed(self, error: RedeliveryError) -> RedeliveryError:
+        if isinstance(error, TransportError):
+            return another(error)
+        needs = f"; it needs {self._able.reschedule_needs}" if self._able.reschedule_needs else ""
+        return AdapterError(f"{SCHEDULER}=broker cannot be proved with {self._queue}: {error}{needs}")
+
+
+class Proofs:
+    """What has been proved over one connection, so that it is proved once."""
+
+    def __init__(self, link: Keeper, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._proved: set[str] = set()
+
+    def before(self, channel: Channel, subscribe: Callable[[Channel], Future[None]]) -> Future[None]:
+        """Start a consumer once the broker is known to hold messages back; the future ends with its subscription."""
+        able, destination = self._link.capabilities, channel.subscribe.destination
+        if able is None or not channel.engine.reschedules or able.reschedule_proof == "certain":
+            return subscribe(channel)
+        # Broker-J is told so queue by queue.
+        what = destination if able.reschedule_proof == "held" else ""
+        if what in self._proved:
+            return subscribe(channel)
+        future: Future[None] = Future()
+
+        def prove() -> None:
+            try:
+                Proof(self._link, -channel.subscribe.consumer, destination, able, self._clock).carry_out()
+                self._proved.add(what)
+                if not (future.done() or channel.closed):  # nobody waits any longer
+                    subscribe(channel).add_done_callback(lambda done: end(future, _error_of(done)))
+            except TransportError:
+                # As a subscription does, it waits for the next connection.
+                self._link.standing().add_done_callback(again)
+            except Exception as error:  # noqa: BLE001 - raised to who waits for the consumer
+                fault = AdapterError(f"internal error: {error!r}")
+                end(future, error if isinstance(error, RedeliveryError) else fault)
+            finally:
+                self._clock.detach()
+
+        def begin() -> None:
+            self._clock.attach()
+            # A thread of its own: both front ends wait for a future, and a proof takes a second.
+            threading.Thread(target=prove, name="redelivery-proof", daemon=True).start()
+
+        def again(standing: Future[None]) -> None:
+            error = _error_of(standing)
+            if error is not None:
+                end(future, error)
+            elif not (future.done() or channel.closed):
+                begin()
+
+        begin()
+        return future
+
+
+def _error_of(done: Future[None]) -> RedeliveryError | None:
+    error = None if done.cancelled() else done.exception()
+    assert error is None or isinstance(error, RedeliveryError), "subscribing ends with no other"
+    return error

@@ -1,0 +1,254 @@
+"""What both connections are made of: settings, adapter, keeper, and a channel for each consumer."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import logging
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+
+from redelivery.classifier import Classifier, checked_errors
+from redelivery.clock import Clock, SystemClock
+from redelivery.core.option_values import seconds
+from redelivery.driver.arguments import (
+    ConnectOptions,
+    ConsumerOptions,
+    check_drops,
+    checked_consumer,
+    checked_ledger,
+    checked_listener,
+    checked_policies,
+    known,
+)
+from redelivery.driver.connection.connection_ledger import Counting
+from redelivery.driver.connection.idle_watch import IdleWatch
+from redelivery.driver.connection.manager import Keeper
+from redelivery.driver.consumer import message_log
+from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.handler_timeout import overdue_for
+from redelivery.driver.consumer.ledger_dispatcher import CountedChannel
+from redelivery.driver.consumer.plan import planned
+from redelivery.errors import ConfigurationError, TransportError
+from redelivery.registry import adapter_for
+from redelivery.uri.parser import parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.adapter import Adapter
+    from redelivery.core.report import Report
+    from redelivery.driver.arguments import ListenOptions
+    from redelivery.driver.consumer.handler_timeout import Overdue
+    from redelivery.driver.session.session_base import SessionBase
+    from redelivery.driver.session.session_state import Holdings
+    from redelivery.message import Message
+    from redelivery.settings import Endpoint, Settings
+
+__all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "Listener", "not_subscribed"]
+
+logger = logging.getLogger("redelivery")
+
+SUBSCRIBE_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a subscription
+
+
+RunnerT = TypeVar("RunnerT")
+
+
+@dataclass(slots=True)
+class Listener(Generic[RunnerT]):
+    """A handler that is registered; once it is started, its channel and the threads or tasks that run it."""
+
+    destination: str
+    handler: Callable[[Message], Any]
+    workers: int
+    options: ConsumerOptions
+    overdue: Overdue | None = None
+    holdings: Holdings | None = None
+    """Of the session that it belongs to."""
+    ended: bool = False
+    """Its session was closed."""
+    channel: Channel | None = None
+    runners: list[RunnerT] = field(default_factory=list[RunnerT])
+
+
+class ConnectionBase(Generic[RunnerT]):
+    """The part of a connection that does not wait."""
+
+    _maker = "connect"
+    _awaits = False  # handlers
+    _counts = True  # by the ledger that it is given
+
+    def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
+        known(options, ConnectOptions)
+        self._errors = checked_errors(options.get("errors")) or Classifier()
+        parsed = parse_uri(uri)
+        policies = checked_policies(options.get("policies"), parsed)
+        self.settings: Settings = replace(parsed, policies=policies)
+        check_drops(self.settings)
+        adapter = adapter_for(self.settings.scheme)
+        self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
+        self._observer = message_log.guarded(options.get("observer"))
+        self._ledger = checked_ledger(options.get("ledger"), self.settings)
+        self._counting = Counting(self._ledger) if self._ledger is not None and self._counts else None
+        self._keeper = Keeper(self.settings, adapter, self._clock, self._counting)
+        self._channels = self._keeper.totals.channels  # of the consumers that are open
+        self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
+        self._listeners: list[Listener[RunnerT]] = []
+        self._sessions: list[SessionBase] = []
+        self._failure: BaseException | None = None  # what ends a run
+        self._warned = False  # that a classifier has no effect in transactions
+        self._entered = False
+        self._closed = False
+        self._drained = False
+
+    def __repr__(self) -> str:
+        where = ", ".join(str(endpoint) for endpoint in self.settings.endpoints)
+        return f"<{type(self).__name__} {where}>"
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands at the moment."""
+        return self._keeper.up
+
+    def report(self) -> Report:
+        """Return what has become of all dispatches so far."""
+        return self._keeper.totals.report()
+
+    def _patience(self, timeout: float) -> float:
+        """Return how long a send may wait for a lost connection: `failover`'s own `timeout` may cut it short."""
+        limit = self.settings.failover.timeout
+        return timeout if limit is None else min(timeout, limit)
+
+    def _check_open(self) -> None:
+        if not self._entered or self._closed:
+            state = "closed" if self._closed else "not open yet"
+            raise ConfigurationError(
+                f"the connection is {state}; use it inside `with redelivery.connect(...)`"
+            )
+
+    def _check_fresh(self) -> None:
+        """Refuse to run what has been drained: nothing would be handled any more. Raises ConfigurationError."""
+        if self._drained:
+            raise ConfigurationError(
+                f"this connection has been drained; make a new one with redelivery.{self._maker}(...)"
+            )
+
+    def _stuck(self) -> bool:
+        """Whether a handler has not ended within twice its timeout: then the run ends, with an error."""
+        for listener in self._listeners:
+            if listener.overdue is not None and listener.channel is not None:
+                error = listener.overdue.stuck(listener.channel)
+                if error is not None:
+                    self._failure = self._failure or error
+                    return True
+        return False
+
+    def _interval(self, idle: IdleWatch | None) -> float | None:
+        """Return the seconds of real time after which a run must look at itself; None: it need not."""
+        looks = [listener.overdue.interval for listener in self._listeners if listener.overdue is not None]
+        if idle is not None:
+            looks.append(idle.interval)
+        return min(looks, default=None)
+
+    def _to_run(self, drain_timeout: float, until_idle: float | None) -> IdleWatch | None:
+        """Check the arguments of `run`, and that there is something to run; return what watches for idleness."""
+        seconds(drain_timeout, "drain_timeout")
+        if until_idle is not None:
+            seconds(until_idle, "until_idle", none="to run until it is stopped")
+        self._check_fresh()
+        if not self._listeners:
+            raise ConfigurationError("nothing to run: register a handler with listen() first")
+        if until_idle is None:
+            return None
+        return IdleWatch(self._channels, until_idle, lambda: self.connected, self._clock)
+
+    def _listening(
+        self,
+        destination: str,
+        handler: Callable[[Message], Any],
+        options: ListenOptions,
+        holdings: Holdings | None = None,
+    ) -> Listener[RunnerT]:
+        """Register a handler."""
+        self._check_fresh()
+        consumer = checked_listener(self.settings, destination, handler, options)
+        if inspect.iscoroutinefunction(handler) and not self._awaits:
+            raise ConfigurationError(
+                f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
+                option="handler",
+            )
+        overdue = overdue_for(options.get("timeout"), self._clock)
+        listener = Listener[RunnerT](
+            destination, handler, options.get("workers", 1), consumer, overdue, holdings
+        )
+        self._listeners.append(listener)
+        return listener
+
+    def _began(self, session: SessionBase) -> None:
+        """Keep a new session, and no longer those that are closed."""
+        self._sessions = [each for each in self._sessions if not each.closed]
+        self._sessions.append(session)
+        if session.mode == "transacted" and self._errors.rules and not self._warned:
+            self._warned = True
+            logger.warning(
+                "errors=: a transacted session settles by commit() and rollback() alone; "
+                "the connection's classifier has no effect there"
+            )
+
+    def _roll_back_sessions(self) -> None:
+        """Roll back what sessions have not committed, as their closing does."""
+        for session in self._sessions:
+            session.abandon()
+
+    def _close_keeper(self, timeout: float) -> None:
+        """Close within `timeout` seconds, after commits on their way: cut off, nobody knows what became of them."""
+        deadline = time.monotonic() + timeout
+        for session in self._sessions:
+            session.await_commits(deadline)
+        self._keeper.close(max(0.0, deadline - time.monotonic()))
+
+    def _channel(
+        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
+    ) -> Channel:
+        """Make the channel of a new consumer, of a session perhaps."""
+        known(options, ConsumerOptions)
+        parsed = checked_consumer(self.settings, destination, options)
+        capabilities = self._keeper.capabilities
+        assert capabilities is not None, "checked by _check_open"
+        number = next(self._numbers)
+        errors = checked_errors(options.get("errors")) or self._errors
+        counting = self._counting
+        transacted = holdings is not None and holdings.mode == "transacted"
+        if transacted and options.get("errors") is not None:
+            raise ConfigurationError(
+                "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
+                option="errors",
+            )
+        subscribe, engine = planned(
+            number, parsed, {**options, "errors": errors}, self.settings, capabilities,
+            transacted=transacted, counted=counting is not None,
+        )  # fmt: skip
+        common = subscribe, engine, self._keeper, self._clock, self.settings.policies, self._observer
+        channel = Channel(*common) if counting is None else CountedChannel(*common, counting)
+        channel.holdings = holdings
+        channel.errors = errors
+        channel.inherit()
+        self._keeper.totals.add(channel)
+        return channel
+
+
+def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
+    """Return the clock that a broker inside this process has been given, if it has: time must be one."""
+    clock_at: Callable[[Endpoint], Clock | None] | None = getattr(adapter, "clock_at", None)
+    found = None if clock_at is None else (clock_at(endpoint) for endpoint in settings.endpoints)
+    return None if found is None else next((clock for clock in found if clock is not None), None)
+
+
+def not_subscribed(channel: Channel) -> TransportError:
+    """Return the error for a consumer that the broker did not confirm in time."""
+    return TransportError(
+        f"the broker did not confirm the subscription to {channel.subscribe.destination} within "
+        f"{SUBSCRIBE_TIMEOUT:g} s"
+    )

@@ -1,0 +1,146 @@
+"""A connection's ledger, and who may begin beside whom in this process."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from redelivery.core.exclusive_run import Solitude
+from redelivery.core.ledger_entry import fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from redelivery.core.commands import Bury, Clear, Mark
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.ledger_entry import Entry
+    from redelivery.errors import LedgerError
+    from redelivery.ledger import Ledger
+
+__all__ = ["Counting"]
+
+
+class _House:
+    """The solitude of one ledger in this process, its lock, and who is to be told when somebody may go on."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.solitude = Solitude()
+        self.told: list[Callable[[], None]] = []
+        self.turns = 0  # how often somebody was told
+
+
+_HOUSES: WeakKeyDictionary[Ledger, _House] = WeakKeyDictionary()
+
+
+class Counting:
+    """The ledger as one connection uses it. Its methods may be called with a channel's lock."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._house = _HOUSES.setdefault(ledger, _House())
+        self._tell: Callable[[], None] = lambda: None
+
+    @property
+    def error(self) -> LedgerError | None:
+        """What keeps the ledger from counting, or None."""
+        return self.ledger.error
+
+    @property
+    def turns(self) -> int:
+        """Changes whenever those that wait for a turn are to look again."""
+        return self._house.turns
+
+    def open(self, tell: Callable[[], None]) -> None:
+        """Begin. `tell`: called when those that wait are to look again; from any thread, with locks held."""
+        self._tell = tell
+        self.ledger.open(self._changed)
+        with self._house.lock:
+            self._house.told.append(tell)
+
+    def close(self) -> None:
+        """End."""
+        with self._house.lock:
+            if self._tell in self._house.told:
+                self._house.told.remove(self._tell)
+        self.ledger.close(self._changed)
+
+    def _changed(self) -> None:
+        """Have those that wait look again."""
+        with self._house.lock:
+            self._house.turns += 1
+            told = list(self._house.told)
+        for tell in told:
+            tell()
+
+    # Beside whom.
+
+    def enter(self, now: float) -> bool:
+        """Begin to look for a delivery, unless somebody is alone or is about to be."""
+        house = self._house
+        with house.lock:
+            return house.solitude.enter(now)
+
+    def leave(self) -> None:
+        """End that, or the attempt that it led to."""
+        house = self._house
+        with house.lock:
+            wake = house.solitude.leave()
+        if wake:
+            self._changed()
+
+    def turn(self, who: Hashable, now: float) -> bool:
+        """Begin a turn alone, or ask for one."""
+        with self._house.lock:
+            self._house.solitude.claim(who, now)
+            return self._house.solitude.turn(who)
+
+    def end_turn(self, now: float) -> None:
+        """End a turn, or the attempt that it led to."""
+        with self._house.lock:
+            self._house.solitude.end_turn(now)
+        self._changed()
+
+    def withdraw(self, who: Hashable) -> None:
+        """Claim no turn any more."""
+        with self._house.lock:
+            withdrawn = self._house.solitude.withdraw(who)
+        if withdrawn:
+            self._changed()
+
+    def until(self, now: float) -> float | None:
+        """Return the seconds until `enter` may answer otherwise by itself, or None."""
+        with self._house.lock:
+            return self._house.solitude.until(now)
+
+    # Attempts.
+
+    def look_up(self, delivery: Delivery, *, fresh: bool = False) -> Entry | None:
+        """Return what is known of a message. Raises Behind, LedgerError."""
+        key = fingerprint(delivery)
+        delivery.attempt = key, None
+        return self.ledger.look_up(key, fresh=fresh)
+
+    def mark(self, command: Mark) -> None:
+        """Mark an attempt. Raises LedgerError."""
+        delivery = command.delivery
+        key, _ = delivery.attempt
+        delivery.attempt = key, self.ledger.begin(key, command.count)
+
+    def clear(self, command: Clear) -> None:
+        """Clear it. Raises LedgerError."""
+        delivery = command.delivery
+        key, mark = delivery.attempt
+        delivery.attempt = key, None
+        self.ledger.end(mark, key, command.entry, failed=command.failed, keep=command.keep)
+
+    def bury(self, command: Bury) -> None:
+        """Forget a message whose dead letter is safe. Raises LedgerError."""
+        self.ledger.bury(command.key, command.buried)
+
+    def hang(self, delivery: Delivery) -> None:
+        """Learn that an attempt will not end. Raises LedgerError."""
+        mark = delivery.attempt[1]
+        if mark is not None:
+            self.ledger.hang(mark)

@@ -1,0 +1,167 @@
+"""A producer's message, checked before it is sent."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, cast
+
+from redelivery.core.destination import Destination
+from redelivery.core.option_values import MAX_LONG, flag, refuse, seconds, shown, whole
+from redelivery.core.outgoing import Outgoing
+from redelivery.driver.arguments import known, single
+from redelivery.errors import ConfigurationError, TransportError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from redelivery.clock import Clock
+
+__all__ = ["SendOptions", "outgoing", "time_limit", "unconfirmed", "unsent"]
+
+SEND_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a message
+
+
+class SendOptions(TypedDict, total=False):
+    """Keyword arguments of `send`."""
+
+    headers: Mapping[str, Any] | None
+    """Application properties."""
+    content_type: str | None
+    """MIME type."""
+    correlation_id: str | None
+    reply_to: str | None
+    """Where an answer is expected; a queue by default."""
+    priority: int | None
+    """0 to 9; 4 by default (JMS)."""
+    ttl: float | timedelta | None
+    """Seconds until the message expires; never by default."""
+    group: str | None
+    """Message group (JMSXGroupID)."""
+    delay: float | timedelta | None
+    """Seconds that the broker holds the message back."""
+    persistent: bool
+    """Whether the broker keeps it over a restart; true by default."""
+    timeout: float
+    """Seconds for the connection to stand and the broker to confirm, together; 30 by default."""
+
+
+def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: Clock) -> tuple[str, Outgoing]:
+    """Return a new id and the message that carries it."""
+    known(options, SendOptions)
+    if not isinstance(body, bytes | bytearray | memoryview | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"body must be bytes or str, not {type(body).__name__}", option="body")
+    text = {
+        name: _text(options.get(name), name)
+        for name in ("content_type", "correlation_id", "group", "reply_to")
+    }
+    content_type = text["content_type"]
+    if content_type is not None and not (content_type.isascii() and content_type.isprintable()):
+        raise refuse("content_type", content_type, "a MIME type, in ASCII")
+    priority = options.get("priority")
+    if priority is not None:
+        whole(priority, "priority", 0, 9)  # Artemis confirms a message with another priority, and drops it
+    persistent = flag(options.get("persistent", True), "persistent")
+    identity = str(uuid.uuid4())
+    ttl, delay = options.get("ttl"), options.get("delay")
+    return identity, Outgoing(
+        destination=str(single(destination)),
+        body=_encoded(body) if isinstance(body, str) else bytes(body),
+        body_kind="text" if isinstance(body, str) else "bytes",
+        headers={**_headers(options.get("headers")), "redeliveryId": identity},
+        content_type=content_type,
+        correlation_id=text["correlation_id"],
+        reply_to=None if text["reply_to"] is None else str(Destination.parse(text["reply_to"])),
+        priority=4 if priority is None else priority,
+        group=text["group"],
+        expires_at=None if ttl is None else clock.time() + seconds(ttl, "ttl"),
+        delay=None if delay is None else seconds(delay, "delay"),
+        persistent=persistent,
+    )
+
+
+def time_limit(options: SendOptions) -> float:
+    """Return the seconds that a send may take."""
+    timeout = options.get("timeout", SEND_TIMEOUT)
+    if timeout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise ConfigurationError(
+            "timeout must be a number of seconds: a send never waits for ever", option="timeout"
+        )
+    return seconds(timeout, "timeout")
+
+
+def _headers(headers: object) -> dict[str, str | int | float]:
+    """Return application properties as every protocol can carry them. Raises ConfigurationError."""
+    if headers is None:
+        return {}
+    if not isinstance(headers, Mapping):
+        raise refuse("headers", headers, "a mapping of names to values")
+    found: dict[str, str | int | float] = {}
+    for name, value in cast("Mapping[object, object]", headers).items():
+        if not isinstance(name, str) or not name or not name.isprintable() or ":" in name or "\\" in name:
+            raise ConfigurationError(
+                f"header name {shown(name)} has characters that no broker can carry", option="headers"
+            )
+        found[_plain(name)] = _value(value, f"header {shown(name)}")
+    return found
+
+
+def _value(value: object, what: str) -> str | int | float:
+    """Return a header's value, plain: AMQP has no room for a subclass, nor for more than 64 bits."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _writable(value, what, "headers")
+    if isinstance(value, int) and -MAX_LONG - 1 <= value <= MAX_LONG:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    kind = shown(value) if isinstance(value, int | float) else type(value).__name__
+    raise ConfigurationError(
+        f"{what} must be text, a boolean, a whole number of 64 bits or a finite float, not {kind}",
+        option="headers",
+    )
+
+
+def _text(value: object, option: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise refuse(option, value, "text, or None")
+    return _writable(value, option, option)
+
+
+def _writable(value: str, what: str, option: str) -> str:
+    """Refuse text that has no place in a header: a NUL, or half of a character."""
+    if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise ConfigurationError(
+            f"{what} has a NUL or a lone surrogate, which no broker can carry", option=option
+        )
+    return _plain(value)
+
+
+def _plain(text: str) -> str:
+    """Return the text itself for one that is of a subclass, an enumeration's for example."""
+    return str.__str__(text)
+
+
+def _encoded(body: str) -> bytes:
+    try:
+        return body.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(
+            "body has a lone surrogate, which is no text; send bytes", option="body"
+        ) from None
+
+
+def unsent(destination: str, timeout: float) -> TransportError:
+    """Return the error for a message that found no connection in time."""
+    return TransportError(f"not connected after {timeout:g} s: nothing was sent to {destination}")
+
+
+def unconfirmed(destination: str, timeout: float) -> TransportError:
+    """Return the error for a message that the broker did not confirm in time."""
+    return TransportError(
+        f"the broker did not confirm a message to {destination} within {timeout:g} s; it may have been sent"
+    )

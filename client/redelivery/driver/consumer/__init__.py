@@ -1,0 +1,1 @@
+"""One consumer: its engine made safe for threads, its workers, its settlements."""

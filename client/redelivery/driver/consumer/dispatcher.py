@@ -1,0 +1,248 @@
+"""One consumer's engine, made safe for threads, with its settlements collected and its waiters woken.
+
+Whoever ran the handler feeds its result, writes the settlements that are due, and takes the next delivery: there is
+no hand-over on the way. Commands are carried out outside of the lock.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Inherited, Succeeded, Tick
+from redelivery.driver.consumer import message_log
+from redelivery.driver.consumer.dispatcher_base import Locked
+from redelivery.driver.consumer.settlement_batch import LINGER
+from redelivery.errors import AlreadySettled, another
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery, Outcome
+    from redelivery.core.events import Connected, Event
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["Channel"]
+
+TICK = Tick()
+
+
+class Channel(Locked):
+    """One consumer of a connection. All methods may be called from any thread."""
+
+    # From the keeper's and the adapter's threads.
+
+    def feed(self, event: Event) -> None:
+        """Feed an event; what must be written is left to the keeper, for this thread may own the socket."""
+        with self._lock:
+            now = self._now()
+            if self._keeper.legacy.sources and isinstance(event, Arrived):
+                self._claim(event, now)
+            commands = self.engine.feed(event, now)
+            self._route(commands, now)
+            if self._keeper.suspects.convicted and isinstance(event, Arrived):
+                self._judge(event, now)
+            if isinstance(event, ConnectionLost):
+                self._leave_behind()
+            # Settlements are left to those that collect them, unless the adapter takes them at once.
+            writes = self._leave(self._outbox.urgent())
+            self._wake(everyone=self.closed)
+            if not self.engine.in_doubt:
+                self._quiet.notify_all()
+            pause = self._outbox.batch and self._gate.closes(self.engine.ready())
+            if isinstance(event, Confirmed):
+                if event.error is not None:
+                    self._keeper.expect_alarm()  # it is tried again sooner than a missing answer
+                self._notice_end()
+        self._write(writes)
+        message_log.say_waits(commands)
+        if pause:
+            self._gate.wait(self._lock)
+
+    def inherit(self) -> None:
+        """Take over what is left to a consumer for no other reason than that it is made later."""
+        with self._lock:
+            if self._heirs == "later":
+                now = self._now()
+                records = self._keeper.legacy.claim(self._source)
+                self._route(self.engine.feed(Inherited(records), now), now)
+
+    def connected(self, event: Connected) -> Sequence[AdapterCommand]:
+        """Begin a connection; return what must follow the subscription."""
+        with self._lock:
+            self._outbox.batch = event.capabilities.batch
+            self._tell_holds = event.capabilities.window_in_bytes
+            now = self._now()
+            self._route(self.engine.feed(event, now), now)
+            return self._outbox.all()
+
+    def _write(self, writes: Sequence[AdapterCommand]) -> None:
+        """Write what was taken in hand."""
+        if writes:
+            try:
+                self._keeper.write(writes)
+            finally:
+                with self._lock:
+                    self._in_hand -= 1
+                    if not self._in_hand:
+                        self._quiet.notify_all()
+
+    def tick(self) -> None:
+        """Let the engine look at the time, if it asked for it."""
+        alarm = self.next_alarm()
+        if alarm is not None and alarm <= self._clock.monotonic():
+            self.feed(TICK)
+
+    def stop(self, error: RedeliveryError | None = None) -> None:
+        """Dispatch nothing more; waiters return, or raise `error`."""
+        with self._lock:
+            self.closed = True
+            self.error = self.error or error
+            self._wake(everyone=True)
+            self._notice_end()
+
+    def forsake(self, error: RedeliveryError) -> None:
+        """Let go of all deliveries: the broker takes them back, and what is still reported of them is stale."""
+        self.feed(ConnectionLost(self.engine.epoch, error, closed=True))
+
+    @property
+    def collecting(self) -> bool:
+        """Whether there are settlements that wait for company."""
+        return self._outbox.collecting
+
+    def pending(self, now: float) -> Sequence[AdapterCommand]:
+        """Return the settlements that have waited long enough for company."""
+        with self._lock:
+            return self._outbox.aged(now)
+
+    def next_alarm(self) -> float | None:
+        """When `tick` has something to do."""
+        with self._lock:
+            return self.engine.next_alarm()
+
+    def wall_time(self, at: float) -> datetime:
+        """Return a time of the connection's clock as a date, in UTC."""
+        return datetime.fromtimestamp(at + self._clock.time() - self._clock.monotonic(), UTC)
+
+    def hang(self, delivery: Delivery) -> None:
+        """Learn that a handler will not end. Without a ledger nobody can be told."""
+
+    # From the application's threads.
+
+    def wait_confirmed(self, deadline: float) -> None:
+        """Wait until no poison acknowledgement is in doubt any longer, or until `deadline`."""
+        with self._lock:
+            while self.engine.unconfirmed and (left := deadline - self._clock.monotonic()) > 0:
+                self._wait(left)
+
+    def wait_answered(self, deadline: float) -> None:
+        """Wait until the broker has answered all poison acknowledgements, or until `deadline`.
+
+        In real time: it is about the wire, not about a schedule.
+        """
+        with self._lock:
+            while self.engine.in_doubt and (left := deadline - time.monotonic()) > 0:
+                self._quiet.wait(left)
+
+    def wait_written(self, deadline: float) -> None:
+        """Wait until no thread is about to write what it has taken; in real time, as above."""
+        with self._lock:
+            while self._in_hand and (left := deadline - time.monotonic()) > 0:
+                self._quiet.wait(left)
+
+    def settle(self, delivery: Delivery, event: Event) -> Outcome:
+        """Feed the result of a dispatch, and return what became of it.
+
+        Raises:
+            AlreadySettled: it has a result already.
+        """
+        with self._lock:
+            if delivery.state != "running":
+                raise AlreadySettled("this message has been settled before: once is all that it can be")
+            now = self._now()
+            line = self._result(event, now)
+            outcome = delivery.outcome
+            if self.closed:
+                self._notice_end()
+            writes = self._outbox.due(now)
+            # An asyncio loop has better to do than to write.
+            writes = self._take(writes) if self.on_ready is None else self._leave(writes)
+            self._wake()
+        self._write(writes)
+        message_log.say(line)
+        assert outcome is not None, "the engine sets an outcome for each result"
+        return outcome
+
+    def poll(self, after: Event | None = None) -> tuple[Delivery | None, float | None]:
+        """Feed the result of the last dispatch and take the next delivery, if there is one; never wait.
+
+        Return the delivery, or None and the time until one that is parked is due (None: none is parked).
+        """
+        line: message_log.Line | None = None
+        with self._lock:
+            now = self._now()
+            if after is not None:
+                line = self._result(after, now)
+                if self.engine.counts.stale:
+                    self._once.stale()
+            delivery = self._next(now)
+            writes = self._leave(self._outbox.due(now) if delivery is not None else self._outbox.all())
+            due = None if delivery is not None else self._until(None, now)
+        self._write(writes)
+        message_log.say(line)
+        if delivery is None and self.error is not None:
+            raise another(self.error)
+        return delivery, due
+
+    def _told(self, event: Event | None) -> Event | None:
+        """Feed a result that the log tells of, in a turn of the lock of its own; return one that it does not."""
+        if event is None or event.__class__ is Succeeded:
+            return event
+        with self._lock:
+            line = self._result(event, self._now())
+            if self._waiting:
+                self._wake()
+        message_log.say(line)
+        return None
+
+    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
+        """As `poll`, but wait for a delivery; None after `timeout` seconds, or when the consumer has ended.
+
+        Raises:
+            RedeliveryError: what stopped the consumer.
+        """
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        after = self._told(after)
+        lingered = False
+        while True:
+            with self._lock:
+                now = self._now()
+                if after is not None:
+                    self._route(self.engine.feed(after, now), now)
+                    after = None
+                    if self._waiting:
+                        self._wake()
+                delivery = self._next(now)
+                if delivery is not None:
+                    writes = self._take(self._outbox.due(now))
+                    if self._waiting:
+                        self._pass_on()
+                elif self._outbox.collecting and self._outbox.batch and not lingered and not self.closed:
+                    lingered = True
+                    self._wait(LINGER, linger=True)
+                    continue
+                else:
+                    writes = self._take(self._outbox.all())
+                    if not writes:
+                        if self.closed or (deadline is not None and deadline <= now):
+                            self._pass_on()
+                            if self.error is not None:
+                                raise another(self.error)
+                            return None
+                        self._wait(self._until(deadline, now))
+                        continue
+            self._write(writes)
+            if delivery is not None:
+                return delivery

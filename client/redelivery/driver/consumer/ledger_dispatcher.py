@@ -1,0 +1,274 @@
+"""A channel whose attempts a ledger counts: each is looked up and marked before its handler begins.
+
+What is known is in memory, and so is the mark. Only where another process has written, or has died, must the ledger be
+asked: then the delivery waits in `_unknown`, and the thread that wanted it asks with no lock held.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Bury, Clear, LookUp, Mark, Stop
+from redelivery.core.events import Alone, Known, Released, Wanted
+from redelivery.driver.consumer import message_log
+from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.errors import LedgerError
+from redelivery.ledger import Behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.commands import Command, Subscribe
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.engine import Engine
+    from redelivery.core.events import Event
+    from redelivery.core.ledger_entry import Entry
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.driver.connection.connection_ledger import Counting
+    from redelivery.driver.connection.manager import Keeper
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["CountedChannel"]
+
+logger = logging.getLogger("redelivery")
+
+ALONE = Alone()
+WANTED = Wanted()
+
+
+class CountedChannel(Channel):
+    """One consumer of a connection with a ledger."""
+
+    def __init__(
+        self,
+        subscribe: Subscribe,
+        engine: Engine,
+        keeper: Keeper,
+        clock: Clock,
+        policies: RedeliveryPolicyMap,
+        observer: Callable[[Subscribe, Command], None] | None,
+        counting: Counting,
+    ) -> None:
+        super().__init__(subscribe, engine, keeper, clock, policies, observer)
+        self._counting = counting
+        self._turns = counting.turns
+        self._unknown: deque[Delivery] = deque()  # the ledger must be asked about them first
+        self._decided: deque[Delivery] = deque()  # dispatches for whoever comes next
+        self._inside = 0  # attempts, and looks for one
+        self._claims = False  # whether a turn alone may have been asked for
+        self._alone = False  # whether that one runs alone in this process
+        self._shut_out = False  # whether somebody else is alone, or is about to be
+
+    def poll(self, after: Event | None = None) -> tuple[Delivery | None, float | None]:
+        """As `Channel.poll`; the ledger is asked where it must be."""
+        found = super().poll(after)
+        while found[0] is None and self._learn_one():
+            found = super().poll()
+        return found
+
+    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
+        """As `Channel.take`; the ledger is asked where it must be."""
+        found = super().take(after, timeout)
+        while found is None and self._learn_one():
+            found = super().take(None, 0.0)
+        return found
+
+    def tick(self) -> None:
+        """Look at the time; wake those that wait for their turn, or that must hear of the ledger's error."""
+        super().tick()
+        if self._turns != self._counting.turns:
+            with self._lock:
+                self._turns = self._counting.turns
+                self._fail()
+                self._wake(everyone=True)
+
+    def stop(self, error: RedeliveryError | None = None) -> None:
+        """Dispatch nothing more, and claim no turn."""
+        super().stop(error)
+        self._counting.withdraw(self)
+
+    def forsake(self, error: RedeliveryError) -> None:
+        """Let go of all deliveries. What the application has pulled and not settled is no attempt any more."""
+        super().forsake(error)
+        with self._lock:
+            if self.pulled:
+                for delivery in self.engine.attempts():
+                    self._counting.clear(Clear(delivery, None, keep=True))
+            while self._inside or self._alone:
+                self._leave_house()
+
+    def hang(self, delivery: Delivery) -> None:
+        """Learn that a handler will not end: its message is charged when this process does."""
+        with self._lock:
+            if delivery.state == "running":
+                self._counting.hang(delivery)
+
+    # With the lock held.
+
+    def _fail(self, error: LedgerError | None = None) -> bool:
+        """Stop, if the ledger cannot count; return whether it is so."""
+        error = error or self._counting.error
+        if error is None:
+            return False
+        if not self.closed:
+            self._route((Stop(error),), self._clock.monotonic())
+        return True
+
+    def _next(self, now: float) -> Delivery | None:
+        if self._decided and not self.closed:
+            return self._decided.popleft()
+        if self.closed or (self._counting.ledger.error is not None and self._fail()):
+            while self._decided:
+                self._route(self.engine.feed(Released(self._decided.popleft()), now), now)
+            self._notice_end()
+            return None
+        self._shut_out = False
+        if not self.engine.suspects:  # nearly always
+            if self._claims:  # they went with their connection
+                self._claims = False
+                self._counting.withdraw(self)
+            if not self._entered(now):
+                return None
+            found = self._beside(now)
+            if found is not None or self._unknown or not self.engine.suspects:
+                return found
+        self._claims = True
+        if not self._counting.turn(self, now):
+            return self._beside(now) if self._entered(now) else None
+        return self._by_itself(now)
+
+    def _entered(self, now: float) -> bool:
+        if not self._counting.enter(now):
+            self._shut_out = True
+            return False
+        self._inside += 1
+        return True
+
+    def _beside(self, now: float) -> Delivery | None:
+        """Take the next delivery, beside what runs; the counting has been entered."""
+        while commands := self.engine.feed(WANTED, now):
+            first = commands[0]
+            if isinstance(first, LookUp):
+                if len(commands) > 1:
+                    self._route(commands[1:], now)
+                delivery = first.delivery
+                try:
+                    entry = self._counting.look_up(delivery)
+                except Behind:
+                    self._unknown.append(delivery)
+                    return None
+                except LedgerError as error:
+                    self._give_up(delivery, error, now)
+                    return None
+                commands = self.engine.feed(Known(delivery, entry), now)
+            found = self._begun(commands, now)
+            if found is not None:
+                return found
+            if self.closed or self.engine.suspects:
+                break
+        self._leave_house()
+        return None
+
+    def _by_itself(self, now: float) -> Delivery | None:
+        """Take a suspect: it is this consumer's turn to run alone."""
+        self._alone = True
+        found = self._begun(self.engine.feed(ALONE, now), now)
+        if found is None:
+            self._leave_house()
+        return found
+
+    def _begun(self, commands: Sequence[Command], now: float) -> Delivery | None:
+        """Carry commands out; return the delivery of a dispatch among them, once it is marked."""
+        first = commands[0] if commands else None
+        if not isinstance(first, Mark):
+            self._route(commands, now)
+            message_log.say_waits(commands)
+            return None
+        try:
+            self._counting.mark(first)
+        except LedgerError as error:
+            self._give_up(first.delivery, error, now)
+            return None
+        if self._gate.paused:
+            self._gate.opens(self.engine.ready())
+        if len(commands) > 2 or self._observer is not None:
+            self._route(commands, now)
+        return first.delivery
+
+    def _give_up(self, delivery: Delivery, error: LedgerError | None, now: float) -> None:
+        """Do not begin what cannot be counted."""
+        self._fail(error)
+        self._route(self.engine.feed(Released(delivery), now), now)
+
+    def _leave_house(self) -> None:
+        """End what was entered, or a turn alone."""
+        if self._alone:
+            self._alone = False
+            self._inside = 0
+            self._counting.end_turn(self._clock.monotonic())
+        elif self._inside:
+            self._inside -= 1
+            self._counting.leave()
+
+    def _until(self, deadline: float | None, now: float) -> float | None:
+        if not self._shut_out:
+            return super()._until(deadline, now)
+        waits = (self._counting.until(now), None if deadline is None else deadline - now)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
+        if not self._unknown:
+            super()._wait(timeout, linger=linger)
+            return
+        self._lock.release()
+        try:
+            self._learn_one()
+        finally:
+            self._lock.acquire()
+
+    def _count(self, command: Clear | Bury) -> None:
+        try:
+            if isinstance(command, Clear):
+                self._counting.clear(command)
+            else:
+                self._counting.bury(command)
+        except LedgerError as error:
+            self._fail(error)
+        if isinstance(command, Clear):
+            self._leave_house()
+
+    # Without the lock.
+
+    def _learn_one(self) -> bool:
+        """Ask the ledger about a delivery, if there is one that it must be asked about."""
+        try:
+            delivery = self._unknown.popleft()
+        except IndexError:
+            return False
+        self._learn(delivery)
+        return True
+
+    def _learn(self, delivery: Delivery) -> None:
+        entry: Entry | None = None
+        error: LedgerError | None = None
+        try:
+            self._counting.ledger.refresh(delivery.attempt[0])
+        except LedgerError as caught:
+            error = caught
+        with self._lock:
+            now = self._now()
+            try:
+                entry = None if error else self._counting.look_up(delivery, fresh=True)
+            except LedgerError as caught:
+                error = caught
+            if self.closed or error is not None:
+                self._give_up(delivery, error, now)
+                return
+            found = self._begun(self.engine.feed(Known(delivery, entry), now), now)
+            if found is not None:
+                self._decided.append(found)
+            elif not self.closed:
+                self._leave_house()

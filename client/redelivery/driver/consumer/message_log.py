@@ -1,0 +1,219 @@
+"""What the log says about messages: what became of each, and what comes next; never what is in them.
+
+A line on a message is `destination: id: what happened; what comes next`, with the message's own destination; a line on
+a consumer begins with what it consumes. Tracebacks of handlers are logged at DEBUG only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Accept, Dropped, Forward, Hold, Poison, Stop, Unanswered
+from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.core.commands import Command, Subscribe
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.errors import RedeliveryError
+
+    Observer = Callable[[Subscribe, Command], None]
+
+__all__ = ["Drops", "Once", "brief", "guarded", "named", "said", "say", "say_waits"]
+
+logger = logging.getLogger("redelivery")
+
+Line = tuple[int, str]
+"""A level, and what is to be said at it."""
+
+
+def brief(error: RedeliveryError) -> RedeliveryError:
+    """Return an error to be raised `from None` at a public call: its traceback begins there, not deep inside.
+
+    The sentence says it all; the way to it is logged at DEBUG.
+    """
+    logger.debug("%s", error, exc_info=error)
+    return error.with_traceback(None)
+
+
+def guarded(observer: Observer | None) -> Observer | None:
+    """Return an observer whose exceptions are logged: raised inside a channel, they would lose what was decided."""
+    if observer is None:
+        return None
+
+    def observe(consumer: Subscribe, command: Command) -> None:
+        try:
+            observer(consumer, command)
+        except Exception:
+            logger.exception("%s: the observer failed; what was decided is carried out", consumer.destination)
+
+    return observe
+
+
+def named(delivery: Delivery) -> str:
+    """Return a message's own destination and its id, with the id that `send` returned where that is another one."""
+    sent = delivery.headers.get("redeliveryId")
+    own = delivery.message_id
+    also = f" (sent as {sent})" if sent is not None and sent != own and own is not None else ""
+    return f"{delivery.destination}: {sent if own is None else own}{also}"
+
+
+def say(line: Line | None) -> None:
+    """Write a line. Not to be called with a lock held: whoever reads the log may be slow."""
+    if line is not None:
+        logger.log(line[0], "%s", line[1])
+
+
+def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMap) -> Line | None:
+    """Return what is to be said about the result of a dispatch; nothing about one that is accepted or given back.
+
+    `commands` are what follows from the result.
+    """
+    match event:
+        case Failed() | Poisoned():
+            level, what = logging.WARNING, _failed(event, policies)
+        case Deferred():
+            record = event.delivery.record
+            charged = event.delivery.outcome in (
+                "redelivered",
+                "poisoned",
+            )  # past redelivery.maximumDeferrals
+            level = logging.WARNING if charged else logging.INFO
+            many = f" {record.deferrals} times, and charged" if charged and record is not None else ""
+            what = f"deferred{many} ({event.cause.text.removeprefix('Defer: ')})"
+        case Discarded():
+            level, what = logging.INFO, f"discarded ({event.cause.text.removeprefix('Discard: ')})"
+        case _:
+            return None
+    if not logger.isEnabledFor(level):
+        return None
+    return level, f"{named(event.delivery)}: {what}; {_next(event.delivery, commands)}"
+
+
+def say_waits(commands: Sequence[Command]) -> None:
+    """Tell of messages whose fate follows from no result: they came again, have expired, or are tried again."""
+    for command in commands:
+        match command:
+            case Hold():
+                what = "deferred before" if command.deferred else f"failed before ({_cause(command)})"
+                line = logging.INFO, what, _redelivery(command)
+            case Forward() if command.delayed:
+                line = logging.INFO, f"failed before ({command.cause.text})", _copied(command)
+            case Poison() | Forward():
+                line = logging.WARNING, f"given up ({command.cause.text})", _copied(command)
+            case Dropped():
+                line = logging.INFO, f"given up ({command.cause.text})", "dropped without a dead letter"
+            case Unanswered():
+                record = command.delivery.record
+                delayed = record is not None and not record.poisoned
+                what = "delayed copy" if delayed else "poison acknowledgement"
+                what = f"no answer to its {what} for {command.seconds:g} s"
+                line = logging.WARNING, what, "waited for as long as the connection stands"
+            case _:
+                continue
+        if logger.isEnabledFor(line[0]):
+            logger.log(line[0], "%s: %s; %s", named(command.delivery), *line[1:])
+
+
+def _failed(event: Failed | Poisoned, policies: RedeliveryPolicyMap) -> str:
+    record = event.delivery.record
+    count = 1 if record is None else record.count
+    if isinstance(event, Poisoned):
+        return f"delivery {count} poisoned ({event.cause.text.removeprefix('Poison: ')})"
+    maximum = (event.policy or policies.policy_for(event.delivery.destination)).maximum_redeliveries
+    of = "" if maximum < 0 else f" of {maximum + 1}"
+    return f"delivery {count}{of} failed ({event.cause.text})"
+
+
+def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
+    for command in commands:
+        match command:
+            case Hold():
+                return _redelivery(command)
+            case Poison() | Forward():
+                return _copied(command)
+            case Accept():
+                return "accepted and dropped"
+            case Stop():
+                return "its consumer stops"
+            case _:
+                pass
+    if delivery.outcome == "stale":
+        return "its connection was lost, and the broker sends it again"
+    return "given back to the broker, for the consumer ends"
+
+
+def _redelivery(command: Hold) -> str:
+    return f"redelivery in {_seconds(command.delay)}"
+
+
+def _seconds(delay: float) -> str:
+    return f"{f'{delay:.3f}'.rstrip('0').rstrip('.')} s"
+
+
+def _cause(command: Hold) -> str:
+    return command.cause.text if command.cause else "unknown"
+
+
+def _copied(command: Poison | Forward) -> str:
+    if isinstance(command, Forward):
+        if command.copy.delay is not None:
+            return f"redelivery in {_seconds(command.copy.delay)}, for which the broker holds a copy"
+        return f"poison, a copy goes to {command.copy.destination}"
+    return "poison, the broker dead-letters it"
+
+
+class Drops:
+    """Says in the log how many dead letters a connection has dropped, each time it was `interval` more; 0: never."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> None:
+        """Take note of one more."""
+        with self._lock:
+            self._dropped += 1
+            dropped = self._dropped
+        if self._interval and dropped % self._interval == 0:
+            logger.info(
+                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)", dropped
+            )
+
+
+class Once:
+    """Warnings that a consumer gives once, because what they are about stays."""
+
+    def __init__(self, consumer: Subscribe) -> None:
+        self._consumer = consumer
+        self._said: set[str] = set()
+
+    def spent(self, running: int) -> None:
+        """Say that nothing comes because nothing is settled."""
+        self._say(
+            "the application holds its whole credit (%d messages) unsettled; nothing more comes until it settles one",
+            running,
+        )
+
+    def full(self, parked: int) -> None:
+        """Say that nothing fresh is dispatched, because too much is held back."""
+        self._say(
+            "%d messages wait here for a redelivery, a dead letter or the end of the consumer; nothing fresh is "
+            "dispatched until one of them is done (redelivery.maxParked)",
+            parked,
+        )
+
+    def stale(self) -> None:
+        """Say that a result came too late."""
+        self._say("a result came too late, for its connection was lost; the broker sends the message again")
+
+    def _say(self, text: str, *values: object) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            logger.warning(f"%s: {text}", self._consumer.destination, *values)

@@ -1,0 +1,246 @@
+"""From settings and a broker's capabilities to one consumer: what cannot be honoured is refused here."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from redelivery.core.capabilities import HOLDABLE
+from redelivery.core.commands import Subscribe
+from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.destination import Destination
+from redelivery.core.engine import Engine
+from redelivery.core.ledger_engine import CountedEngine
+from redelivery.core.policy.classic_wildcards import covers, is_pattern
+from redelivery.driver.connection.broker_redelivery_probe import rescheduling_for
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redelivery.classifier import Classifier
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.dead_lettering.redrive import Redrive, Ways
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.core.schedule import Ordering
+    from redelivery.driver.arguments import ConsumerOptions
+    from redelivery.settings import Settings
+
+__all__ = ["dead_letters_of", "planned"]
+
+DEFAULT_MAX_PARKED = 1000
+
+
+def planned(
+    number: int,
+    destination: Destination,
+    options: ConsumerOptions,
+    settings: Settings,
+    capabilities: Capabilities,
+    *,
+    transacted: bool = False,
+    redrive: Ways | None = None,
+    counted: bool = False,
+) -> tuple[Subscribe, Engine]:
+    """Return the subscription and the engine of a new consumer.
+
+    `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger.
+
+    Raises:
+        ConfigurationError: this broker, over this protocol, cannot do what is asked for.
+    """
+    dead_letters = redrive or dead_letters_of(settings, destination, options.get("subscription"))
+    ordering = options.get("ordering") or settings.ordering
+    _refuse(destination, ordering, dead_letters, capabilities)
+    _refuse_features(destination, options, capabilities)
+    rescheduling = None
+    if settings.scheduler == "client":
+        _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
+    elif redrive is None:
+        rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
+    max_parked = _max_parked(settings, capabilities)
+    credit = _credit(destination, options, settings)
+    engine = (CountedEngine if counted else Engine)(
+        number,
+        policies=settings.policies,
+        dead_letters=dead_letters,
+        credit=credit,
+        max_parked=max_parked,
+        ordering=ordering,
+        maximum_deferrals=settings.maximum_deferrals,
+        transacted=transacted,
+        random=Random(),  # noqa: S311 - collision avoidance, not a secret
+        rescheduling=rescheduling,
+    )
+    subscribe = Subscribe(
+        consumer=number,
+        destination=str(destination),
+        window=credit + max_parked,
+        selector=options.get("selector"),
+        subscription=options.get("subscription"),
+        dead_letter=_checked_beforehand(destination, dead_letters, capabilities),
+    )
+    return subscribe, engine
+
+
+def _checked_beforehand(
+    destination: Destination, dead_letters: DeadLetters | Redrive, capabilities: Capabilities
+) -> str | None:
+    """Return where copies may have to go, if that can be found out to be impossible before the first."""
+    if not dead_letters.may_forward(capabilities):
+        return None
+    if isinstance(dead_letters, DeadLetters) and dead_letters.individual and destination.is_temporary:
+        return None  # checking makes the queue on most brokers: each reply queue would leave one behind
+    return dead_letters.destination_on(capabilities)
+
+
+def _credit(destination: Destination, options: ConsumerOptions, settings: Settings) -> int:
+    credit = options.get("credit")
+    if credit is not None:
+        return credit
+    if not destination.is_topic:
+        return settings.credit
+    return settings.topic_credit if options.get("subscription") is None else settings.durable_topic_credit
+
+
+def dead_letters_of(settings: Settings, destination: Destination, subscription: str | None) -> DeadLetters:
+    """Return what is done with dead letters, as the settings say."""
+    return DeadLetters(
+        individual=settings.individual,
+        discarding=settings.discarding,
+        send_exhausted=settings.send_exhausted,
+        policies=None if settings.fallback else settings.policies,
+        source=destination,
+        subscriber=None if subscription is None else f"{settings.client_id}:{subscription}",
+        route=settings.dead_letter,
+        destination=settings.dead_letter_destination,
+        process_expired=settings.process_expired,
+        process_non_persistent=settings.process_non_persistent,
+        expiration=settings.dead_letter_expiration,
+        empty_is_whole=settings.empty_body == "forward",
+        scheduled=settings.scheduler == "broker",
+    )
+
+
+def _refuse(
+    destination: Destination,
+    ordering: Ordering,
+    dead_letters: DeadLetters | Redrive,
+    capabilities: Capabilities,
+) -> None:
+    if ordering == "per_group" and not capabilities.groups:
+        raise ConfigurationError(
+            f"ordering=per_group: {capabilities.broker} does not tell the group of a message over this protocol",
+            option="redelivery.ordering",
+        )
+    native = capabilities.poison_persistent or capabilities.poison_on_request
+    if dead_letters.route == "ack" and not native:
+        raise ConfigurationError(
+            f"redelivery.deadLetter=ack: {capabilities.broker} has no poison acknowledgement over this protocol "
+            "that keeps the message; use auto or forward",
+            option="redelivery.deadLetter",
+        )
+    if isinstance(dead_letters, DeadLetters):
+        _refuse_own_dead_letters(destination, dead_letters, capabilities)
+
+
+def _refuse_own_dead_letters(
+    destination: Destination, dead_letters: DeadLetters, capabilities: Capabilities
+) -> None:
+    """Refuse a consumer that gets its own dead letters: they would go round for ever."""
+    if dead_letters.route == "discard" or (
+        dead_letters.discarding is not None and dead_letters.discarding.everything
+    ):
+        return
+    individual = dead_letters.individual
+    if individual is not None and destination.kind == "native":
+        raise ConfigurationError(
+            f"redelivery.deadLetterStrategy=individual: {destination} is neither a queue nor a topic that a "
+            "dead-letter queue could be named after; consume it as queue:// or topic://",
+            option="redelivery.deadLetterStrategy",
+        )
+    if individual is not None:
+        found = individual.returns_to(destination, capabilities, dead_letters.subscriber)
+        if found is not None:
+            raise ConfigurationError(
+                f"{destination} takes in its own dead-letter destinations, {found} among them, so what fails would go "
+                "round for ever: name them with another redelivery.queuePrefix or topicPrefix, or consume less",
+                option="redelivery.deadLetterStrategy",
+            )
+        return
+    own = str(dead_letters.destination_on(capabilities))
+    if covers(destination, Destination.parse(own)):
+        among = "is" if own == str(destination) else f"takes in {own}, which is"
+        raise ConfigurationError(
+            f"{destination} {among} the dead-letter destination of this connection: to read the dead letters, add "
+            "redelivery.deadLetterDestination=<another queue> to the URI: what fails again goes there",
+            option="redelivery.deadLetterDestination",
+        )
+
+
+def _refuse_features(destination: Destination, options: ConsumerOptions, capabilities: Capabilities) -> None:
+    many = destination.kind == "queue" and is_pattern(destination)
+    if many and not capabilities.queue_wildcards:
+        raise ConfigurationError(
+            f"{destination}: {capabilities.broker} has no wildcards for queues; make a consumer for each queue",
+            option="destination",
+        )
+    if options.get("selector") is not None and not capabilities.selectors:
+        raise ConfigurationError(
+            f"selector=: {capabilities.broker} ignores selectors over this protocol, so the consumer would get every "
+            "message; filter in the handler, or bind a queue to what you want",
+            option="selector",
+        )
+    if options.get("subscription") is not None and not capabilities.subscriptions:
+        raise ConfigurationError(
+            f"subscription={options.get('subscription')}: {capabilities.broker} has no durable topic subscriptions "
+            "over this protocol; bind a durable queue to the topic and consume that",
+            option="subscription",
+        )
+
+
+def _refuse_long_holds(
+    destination: Destination,
+    policies: RedeliveryPolicyMap,
+    errors: Classifier | None,
+    capabilities: Capabilities,
+) -> None:
+    """Refuse a policy whose delays together pass what the broker lets a consumer hold.
+
+    Past the limit the broker would take the message back, or close the connection, in the middle of a delay.
+    """
+    most = capabilities.most_delay
+    if most is None:
+        return
+    chosen = () if errors is None else ((f"for {name}", policy) for name, policy in errors.policies)
+    for name, policy in (*_serving(destination, policies), *chosen):
+        worst = policy.worst_case_ms()
+        if worst is None or worst > most * 1000:
+            lasts = (
+                "holds a message without end"
+                if worst is None
+                else f"holds a message for {worst / 1000:.0f} s"
+            )
+            raise ConfigurationError(
+                f"the redelivery policy {name} {lasts}, but {capabilities.broker} lets a consumer hold one for "
+                f"{capabilities.max_hold:.0f} s, prefetch and handlers included: at most {most:.0f} s may be delays",
+                option="jms.redeliveryPolicy",
+            )
+
+
+def _serving(destination: Destination, policies: RedeliveryPolicyMap) -> Iterable[tuple[str, Policy]]:
+    """Return the policies that may serve a consumer's messages: each is served by its own destination's."""
+    if destination.kind != "native" and not is_pattern(destination):
+        name = policies.pattern_for(destination)
+        return [(f"for {name or destination}", policies.policy_for(destination))]
+    return [*((f"for {name}", policy) for name, policy in policies.entries), ("by default", policies.default)]
+
+
+def _max_parked(settings: Settings, capabilities: Capabilities) -> int:
+    if settings.max_parked is not None:
+        return settings.max_parked
+    if capabilities.max_unacknowledged is None:
+        return DEFAULT_MAX_PARKED
+    # Past its limit the broker sends nothing more, so what is parked would starve the others.
+    return min(DEFAULT_MAX_PARKED, int(capabilities.max_unacknowledged * HOLDABLE))

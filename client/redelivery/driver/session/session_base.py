@@ -1,0 +1,252 @@
+"""What both kinds of session share: everything but the waiting."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Failed
+from redelivery.core.option_values import seconds
+from redelivery.driver.connection.pending_sends import end
+from redelivery.driver.connection.send_request import outgoing, time_limit
+from redelivery.driver.session.session_state import KEPT, Holdings, checked_mode, in_doubt
+from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from datetime import timedelta
+
+    from redelivery.clock import Clock
+    from redelivery.driver.arguments import ListenOptions
+    from redelivery.driver.connection.connection_base import Listener
+    from redelivery.driver.connection.manager import Keeper
+    from redelivery.driver.connection.send_request import SendOptions
+    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.session.session_message import SessionMessage
+    from redelivery.driver.session.session_state import Mode
+    from redelivery.message import Message
+
+__all__ = ["Attempt", "Seat", "SessionBase"]
+
+logger = logging.getLogger("redelivery")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One commit on its way. `future` ends with the broker's answer, and may be cancelled."""
+
+    messages: list[SessionMessage]
+    answer: Future[None]
+    future: Future[None]
+    deadline: float
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What a session needs of its connection; the callables are those of its kind, threaded or asyncio."""
+
+    keeper: Keeper
+    clock: Clock
+    check_open: Callable[[], None]
+    subscribed: Callable[..., Any]
+    listening: Callable[..., Listener[Any]]
+    send: Callable[..., Any]
+    patience: Callable[[float], float]
+
+
+class SessionBase:
+    """The part of a session that does not wait."""
+
+    def __init__(self, seat: Seat, mode: str) -> None:
+        self._holdings = Holdings(checked_mode(mode, seat.keeper.capabilities))
+        self._seat = seat
+        self._channels: list[Channel] = []
+        self._listeners: list[Listener[Any]] = []
+        self._closing = False  # close() has been called
+        self._closed = False
+
+    @property
+    def mode(self) -> Mode:
+        """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
+        return self._holdings.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._closed
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.mode}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise _is_closed()
+        self._seat.check_open()
+
+    def _only(self, modes: tuple[Mode, ...], call: str) -> None:
+        self._check_open()
+        if self.mode not in modes:
+            raise ConfigurationError(
+                f"{call}() is for sessions of the mode {' or '.join(modes)}, and this one is {self.mode}",
+                option="mode",
+            )
+
+    def _check_listener(self, options: ListenOptions) -> None:
+        self._check_open()
+        if options.get("workers", 1) != 1:
+            raise ConfigurationError(
+                f"workers={options.get('workers')}: a session delivers one message at a time; make a session for each",
+                option="workers",
+            )
+        if self._closing:
+            raise _is_closed()
+        if self._listeners and self.mode in KEPT:  # a commit of one would accept what the other has in hand
+            raise ConfigurationError(
+                f"a {self.mode} session has one listener: what it settles covers all that its session has in hand; "
+                "make a session for each",
+                option="mode",
+            )
+
+    def _check_consumer(self) -> None:
+        self._check_open()
+        if self._closing:
+            raise _is_closed()
+        self._holdings.at_work.check_pull("consumer")
+
+    def _listening(self, destination: str, handler: Callable[[Message], Any], options: ListenOptions) -> None:
+        """Register a handler."""
+        listener = self._seat.listening(destination, handler, options, self._holdings)
+        self._holdings.at_work.listens = True
+        self._listeners.append(listener)
+
+    def _consuming(self, channel: Channel) -> None:
+        """Keep a new consumer's channel, and no longer those of consumers that are closed."""
+        open_channels = self._seat.keeper.channels
+        self._channels = [c for c in self._channels if open_channels.get(c.subscribe.consumer) is c]
+        self._channels.append(channel)
+
+    def _acknowledge(self) -> None:
+        self._only(("client",), "acknowledge")
+        self._holdings.acknowledge("acknowledge")
+
+    def _recover(self) -> None:
+        self._only(("client", "individual", "auto", "dups_ok"), "recover")
+        for message in self._holdings.take_settled_alone():
+            message.conclude(Failed(message.delivery, Cause("recovered")))
+
+    def _roll_back(self, charge: Collection[Message] | None = None) -> None:
+        self._only(("transacted",), "rollback")
+        self._holdings.roll_back(Cause("rolled back"), charge)
+
+    def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
+        time_limit(options)  # the commit's counts; but what is no time is refused
+        identity, message = outgoing(destination, body, options, self._seat.clock)
+        self._holdings.send(message)
+        return identity
+
+    def _commits(self, timeout: float | timedelta) -> tuple[float, float]:
+        """Check that there can be a commit; return when it must be over, and until when the connection may come."""
+        self._only(("transacted",), "commit")
+        limit, now = seconds(timeout, "timeout"), self._seat.clock.monotonic()
+        patience = self._seat.patience(limit)
+        return now + limit, now if self._seat.keeper.up or not self._holdings.anything else now + patience
+
+    def _begin_commit(self, deadline: float, timeout: float | timedelta) -> Attempt | None:
+        self._only(("transacted",), "commit")  # it may have been closed while the connection was waited for
+        messages, sends = self._holdings.take_to_commit()
+        if not messages and not sends:
+            return None
+        try:
+            answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
+        except (
+            BaseException
+        ):  # an interrupt: nobody knows what was written; what was received stays in flight
+            self._holdings.at_work.answered()
+            raise
+        future: Future[None] = Future()
+        answer.add_done_callback(lambda done: end(future, _error(done)))
+        return Attempt(messages, answer, future, deadline, seconds(timeout, "timeout"))
+
+    def _conclude(self, attempt: Attempt, error: RedeliveryError | None) -> None:
+        """Settle by the broker's answer. Raises it, if it is an error."""
+        self._settled(attempt, error)
+        if error is not None:
+            raise in_doubt(error) from None
+
+    def _settled(self, attempt: Attempt, error: RedeliveryError | None) -> None:
+        try:
+            self._holdings.conclude(attempt.messages, error)
+        finally:
+            self._holdings.at_work.answered()
+
+    def _late(self, attempt: Attempt) -> TransportError:
+        """Have the messages settled by an answer that comes late; return the error for `commit`."""
+
+        def conclude(done: Future[None]) -> None:
+            # Not on the thread that reads: what follows from an answer may have to be written.
+            threading.Thread(
+                target=self._settled, args=(attempt, _error(done)), name="redelivery-commit", daemon=True
+            ).start()
+
+        self._seat.keeper.give_up(attempt.answer)
+        self._holdings.late(attempt.messages)
+        attempt.answer.add_done_callback(conclude)
+        return TransportError(
+            f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
+            "its messages are settled when the answer comes, and come again if the connection is lost before"
+        )
+
+    def _begin_end(self) -> bool:
+        """Begin no handler any more; return whether there is still an end to come."""
+        with self._holdings.at_work.lock:
+            first, self._closing = not self._closing, True
+        for listener in self._listeners if first else ():
+            listener.ended = True
+            if listener.channel is not None:
+                listener.channel.stop()
+        return first
+
+    def _finish(self, own: object, timeout: float) -> None:
+        """End it, and its consumers, after handlers and commits, which have `timeout` seconds together.
+
+        `own`: what the caller's own handler has in hand, which is not waited for.
+        """
+        deadline = time.monotonic() + timeout
+        try:
+            busy = self._holdings.at_work.wait_quiet(deadline, own)
+            if busy is not None:
+                within = "after" if busy.endswith("runs") else "within"
+                logger.warning("%r closes all the same: %s %s %g s", self, busy, within, timeout)
+        finally:
+            self.abandon(own)
+            self._closed = True
+            channels, self._channels = self._channels, []
+            channels += [each.channel for each in self._listeners if each.channel is not None]
+            for channel in channels:
+                self._seat.keeper.unsubscribe(channel, max(0.0, deadline - time.monotonic()))
+
+    def await_commits(self, deadline: float) -> None:
+        """Wait until the broker has answered all commits, or until `deadline`."""
+        self._holdings.at_work.wait_answered(deadline)
+
+    def abandon(self, own: object = None) -> None:
+        """Roll back what is not committed, as closing does; what another handler works on is left to the broker."""
+        if self.mode == "transacted" and not self._closed:
+            cause = self._holdings.cause or Cause("the session was closed before its commit")
+            self._holdings.abandon(cause, own)
+
+
+def _is_closed() -> ConfigurationError:
+    return ConfigurationError("the session is closed; make a new one with connection.session(...)")
+
+
+def _error(done: Future[None]) -> RedeliveryError | None:
+    error = done.exception()
+    assert error is None or isinstance(error, RedeliveryError), "adapters answer with no other"
+    return error

@@ -1,0 +1,253 @@
+"""Sessions, but for the waiting: what the application has been given and not settled, and what is to be sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Literal, cast
+
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Committed, Deferred, Failed, Succeeded
+from redelivery.core.pending_confirms import FIRST_RETRY, LAST_RETRY
+from redelivery.driver.session.activity import AtWork
+from redelivery.driver.session.session_message import SessionMessage
+from redelivery.errors import (
+    AdapterError,
+    AlreadySettled,
+    ConfigurationError,
+    TransactionRolledBack,
+    TransportError,
+    near_miss,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.events import Event
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.errors import RedeliveryError
+    from redelivery.message import Message
+
+__all__ = ["COMMIT_TIMEOUT", "KEPT", "Holdings", "Mode", "checked_mode", "in_doubt"]
+
+Mode = Literal["auto", "client", "individual", "transacted", "dups_ok"]
+MODES: tuple[Mode, ...] = ("auto", "client", "individual", "transacted", "dups_ok")
+COMMIT_TIMEOUT = 30.0  # seconds for the broker to answer a commit
+KEPT: tuple[Mode, ...] = ("client", "transacted")  # a handler's end settles nothing there
+
+
+def checked_mode(mode: object, capabilities: Capabilities | None) -> Mode:
+    """Return the mode if there is such a one, and the broker can do it. Raises ConfigurationError."""
+    for known in MODES:
+        if mode == known:
+            break
+    else:
+        hint = near_miss(mode, MODES) if isinstance(mode, str) else ""
+        raise ConfigurationError(
+            f"session mode must be one of {', '.join(MODES)}, not {mode!r}{hint}", option="mode"
+        )
+    if known == "transacted" and capabilities is not None and not capabilities.transactions:
+        raise ConfigurationError(
+            f"session('transacted'): {capabilities.broker} has no transactions over this protocol that cover what is "
+            "received; use 'individual' or 'client', or another protocol",
+            option="mode",
+        )
+    return known
+
+
+class Holdings:
+    """The messages that one session has given out and not settled, oldest first; a transaction's sends."""
+
+    def __init__(self, mode: Mode) -> None:
+        self.mode: Mode = mode
+        self.cause: Cause | None = None  # why the last handler failed
+        self.at_work = AtWork()
+        self._lock = self.at_work.lock
+        self._given: dict[Delivery, SessionMessage] = {}
+        self._sends: list[Outgoing] = []
+        self._late: set[SessionMessage] = set()  # of commits whose answer nobody waits for
+        self._abandoned = False  # rolled back, and the application has not been told
+        self._unsent = 0  # commits in a row that were rolled back before anything of them was sent
+
+    def message(self, delivery: Delivery, channel: Channel, *, handled: bool) -> SessionMessage:
+        """Return the message for a delivery, and hold it; `handled`: for a handler that begins now, here."""
+        message = SessionMessage(delivery, channel, self)
+        with self._lock:
+            self._given[delivery] = message
+            if handled:
+                self.at_work.begins(message)
+        return message
+
+    def pulled(self, message: Message) -> None:
+        """Take note that a `receive` returns it: in the modes of the reference that acknowledge by themselves, now."""
+        if self.mode in ("auto", "dups_ok"):
+            message.accept()
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Hold it no longer: it is being settled by itself. False if a commit that has no answer has it."""
+        with self._lock:
+            return self._given.pop(delivery, None) is not None
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is something to commit."""
+        return bool(self._given or self._sends)
+
+    def idle(self, channel: object) -> int:
+        """How many messages of a channel are held, and in no handler's hands, nor is any answer waited for."""
+        with self._lock:
+            busy = self.at_work.others(self)
+            held = [*self._late, *(message for message in self._given.values() if message not in busy)]
+        return sum(message.channel is channel for message in held)
+
+    def late(self, messages: Sequence[SessionMessage]) -> None:
+        """Take note that nobody waits any longer for the answer to their commit."""
+        with self._lock:
+            self._late.update(messages)
+
+    def send(self, message: Outgoing) -> None:
+        """Keep a message until the commit. Raises ConfigurationError elsewhere than where its handler is at work."""
+        with self._lock:
+            self.at_work.only_here("send")
+            self._sends.append(message)
+
+    def take(self, call: str) -> tuple[list[SessionMessage], list[Outgoing]]:
+        """Take everything: what comes from now on belongs to the next transaction.
+
+        Raises ConfigurationError if `call` comes from elsewhere than the handler that is at work.
+        """
+        with self._lock:
+            self.at_work.only_here(call)
+            return self._take()
+
+    def _take(self, leave: Collection[SessionMessage] = ()) -> tuple[list[SessionMessage], list[Outgoing]]:
+        held = self._given
+        self._given = {delivery: one for delivery, one in held.items() if one in leave}
+        sends, self._sends = self._sends, []
+        self.cause = None
+        self._abandoned = False
+        return [one for one in held.values() if one not in leave], sends
+
+    def take_to_commit(self) -> tuple[list[SessionMessage], list[Outgoing]]:
+        """As `take`. Raises TransactionRolledBack, and rolls back, if a part of the transaction is so already."""
+        with self._lock:
+            self.at_work.only_here("commit")
+            abandoned, (messages, sends) = self._abandoned, self._take()
+            gone = [message for message in messages if not message.live]
+            error: TransactionRolledBack | None = None
+            if abandoned:
+                error = TransactionRolledBack(
+                    "the transaction was rolled back when its connection was drained"
+                )
+            elif gone:
+                error = TransactionRolledBack(
+                    f"the transaction is rolled back: {len(gone)} of its {len(messages)} messages came over a "
+                    "connection that is lost, or to a consumer that is closed; what was received comes again, and "
+                    "nothing was sent"
+                )
+            elif messages or sends:
+                self.at_work.commits()
+        if error is not None:
+            self.conclude(messages, error)
+            raise error
+        return messages, sends
+
+    def take_settled_alone(self) -> list[SessionMessage]:
+        """Take all for `recover`: what handlers have in hand stays theirs, where their end settles it."""
+        with self._lock:
+            if self.mode in KEPT:
+                self.at_work.only_here("recover")
+            return self._take(self.at_work.others())[0]
+
+    def abandon(self, cause: Cause, own: object = None) -> None:
+        """Roll back for the application, whose next commit hears of it: it must not take it for done.
+
+        What a handler still works on is not given to anybody else; `own`: but what the caller's own has.
+        """
+        with self._lock:
+            anything = self._abandoned or bool(self._given or self._sends)
+            messages = self._take(self.at_work.others(own))[0]
+            self._abandoned = anything
+        for message in messages:
+            _conclude(message, _failed(message, cause))
+
+    def acknowledge(self, call: str) -> None:
+        """Accept everything that has been given out so far."""
+        for message in self.take(call)[0]:
+            _conclude(message, Succeeded(message.delivery))
+
+    def roll_back(self, cause: Cause, charge: Collection[Message] | None = None) -> None:
+        """Have everything come again: charged a redelivery, or only what `charge` names. Raises ConfigurationError."""
+        if charge is not None:
+            self._check_held(charge := _listed(charge))
+        cause = self.cause or cause
+        for message in self.take("rollback")[0]:
+            charged = charge is None or any(message is one for one in charge)
+            _conclude(message, _failed(message, cause) if charged else _again(message, cause))
+
+    def _check_held(self, messages: Iterable[Message]) -> None:
+        with self._lock:
+            held = list(self._given.values())
+        for message in messages:
+            if not any(message is one for one in held):
+                raise ConfigurationError(
+                    f"charge=: {message!r} is none of this transaction's messages", option="charge"
+                )
+
+    def conclude(self, messages: Sequence[SessionMessage], error: RedeliveryError | None) -> None:
+        """Settle what a commit was about, by its answer.
+
+        Committed, it is settled at the broker. Refused, it is a failure like a rollback, as in the reference. Lost with
+        the connection, it is deferred: if it was not committed, it comes again, and is charged in the end:
+        a transaction that breaks its connection each time must end. Rolled back before anything was sent, because the
+        broker answers nothing, it is deferred for longer each time, uncharged: the transaction has no part in that.
+        """
+        with self._lock:
+            self._late.difference_update(messages)
+        unsent = isinstance(error, TransactionRolledBack) and all(message.live for message in messages)
+        delay = min(FIRST_RETRY * 2 ** min(self._unsent, 10), LAST_RETRY) if unsent else 0.0
+        self._unsent = self._unsent + 1 if unsent else 0
+        for message in messages:
+            if error is None:
+                _conclude(message, Committed(message.delivery))
+            elif isinstance(error, AdapterError):
+                _conclude(message, _failed(message, Cause.of(error)))
+            else:
+                _conclude(message, _again(message, Cause.of(error), delay=delay, counted=not unsent))
+
+
+def _listed(charge: object) -> list[Message]:
+    """Return what `charge=` names, read once: it may be an iterator. Raises ConfigurationError."""
+    if not isinstance(charge, Iterable):
+        raise ConfigurationError(
+            f"charge= must be a list of messages, not {type(charge).__name__}", option="charge"
+        )
+    return list(cast("Iterable[Message]", charge))
+
+
+def _conclude(message: SessionMessage, event: Event) -> None:
+    """Settle one of many: should it be settled already, the others are settled all the same."""
+    with suppress(AlreadySettled):
+        message.conclude(event)
+
+
+def _failed(message: SessionMessage, cause: Cause) -> Event:
+    return Failed(message.delivery, cause)
+
+
+def _again(message: SessionMessage, cause: Cause, *, delay: float = 0.0, counted: bool = False) -> Event:
+    return Deferred(message.delivery, delay, cause, counted=counted)
+
+
+def in_doubt(error: RedeliveryError) -> RedeliveryError:
+    """Return the error that `commit` raises."""
+    if isinstance(error, AdapterError):
+        return AdapterError(f"the broker refused the transaction, and rolled it back: {error}")
+    if isinstance(error, TransactionRolledBack):
+        return error
+    return TransportError(
+        f"{error}; the transaction has been committed as a whole or not at all: what was not committed comes again"
+    )

@@ -1,0 +1,198 @@
+"""Qpid Broker-J's JSON: its configuration files, a virtual host's, or what its REST interface answers.
+
+`maximumDeliveryAttempts` counts deliveries, 0 is no limit; a redelivery is at once. What is over the limit goes to
+the queue's `alternateBinding`, and is discarded without one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from redelivery.core import option_values
+from redelivery.core.destination import Destination
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.errors import ConfigurationError
+from redelivery.importers.dead_letter_uri import Strategy, one_for_all
+from redelivery.importers.imported import Value
+from redelivery.importers.json_positions import JsonArray, JsonObject, parse_json
+from redelivery.importers.setting_values import settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.importers.imported import Notes
+
+__all__ = ["read_brokerj"]
+
+_MAXIMUM, _ALTERNATE = "maximumDeliveryAttempts", "alternateBinding"
+_CONTEXT = f"queue.{_MAXIMUM}"
+_QUEUE_TYPES = ("standard", "lvq", "priority", "sorted")
+_BELOW = ("virtualhostnodes", "virtualhosts", "virtualhost", "virtualHostInitialConfiguration", "queues")
+_OURS = frozenset({*_BELOW, "nodeAutoCreationPolicies", "exchanges", "modelVersion", _MAXIMUM, _ALTERNATE})
+_LITERAL = re.compile(r"(?:[\w-]|\\\.)+")
+
+
+class _Reader:
+    """Collects the queues of a document, wherever they are in it."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.policies: dict[str, RedeliveryPolicy] = {}
+        self.default: RedeliveryPolicy | None = None
+        self.strategies: list[Strategy] = []
+        self.found = 0
+
+    def read(self, value: object, context: dict[str, Any]) -> None:
+        """Read a virtual host, something that holds one, a queue, or a list of any."""
+        if isinstance(value, JsonArray):
+            for item in value:
+                self.read(item, context)
+        elif isinstance(value, JsonObject):
+            own = value.get("context")
+            context = {**context, **own} if isinstance(own, JsonObject) else context
+            if _is_queue(value):
+                self._queue(value, context)
+            for key in _BELOW:
+                self._below(value, key, context)
+            policies = value.get("nodeAutoCreationPolicies")
+            for policy in self._auto_created(
+                policies, value.lines.get("nodeAutoCreationPolicies", value.line)
+            ):
+                self._policy(policy, context)
+
+    def _below(self, value: JsonObject, key: str, context: dict[str, Any]) -> None:
+        held = value.get(key)
+        if key == "virtualHostInitialConfiguration" and isinstance(held, str):
+            if not held.lstrip().startswith("{"):
+                if held.strip():
+                    self.notes.add(value.lines[key], f"{key}={held[:60]}", "other files are not read")
+                return
+            held = parse_json(held, self.notes.file, value.lines[key])
+        self.read(held, context)
+
+    def _auto_created(self, held: object, line: int) -> Iterator[JsonObject]:
+        if isinstance(held, str):  # so it is in a context, and in answers of the REST interface
+            held = parse_json(held, self.notes.file, line)
+        if isinstance(held, JsonArray):
+            yield from (item for item in held if isinstance(item, JsonObject))
+
+    def _queue(self, queue: JsonObject, context: dict[str, Any]) -> None:
+        self.found += 1
+        name = str(queue.get("name", ""))
+        policy = self._limit(queue, context, name)
+        if "," in name or "?" in name or any(word in ("*", ">") for word in name.split(".")):
+            self.notes.add(queue.line, f"queue {name}", "its name would be a pattern here; left out")
+            return
+        try:
+            place = Destination("queue", name)
+        except ConfigurationError as error:
+            self.notes.add(queue.line, f"queue {name}", f"{error}; left out")
+            return
+        if policy is not None:
+            self.policies[str(place)] = policy
+        self._dead_letters(queue, name, policy, everything=False)
+
+    def _policy(self, node: JsonObject, context: dict[str, Any]) -> None:
+        attributes = node.get("attributes")
+        pattern = str(node.get("pattern", ""))
+        if node.get("nodeType", "queue") != "queue":
+            return
+        self.found += 1
+        held = attributes if isinstance(attributes, JsonObject) else JsonObject(node.line)
+        if pattern == ".*":
+            self.default = self._limit(held, context, "every other queue")
+            self._dead_letters(held, "every other queue", self.default, everything=True)
+        elif _LITERAL.fullmatch(pattern):
+            named = JsonObject(held.line)
+            named.update(held)
+            named.lines.update(held.lines)
+            named["name"] = pattern.replace("\\.", ".")
+            self._queue(named, context)
+        elif _MAXIMUM in held or _ALTERNATE in held:
+            self.notes.add(
+                node.lines.get("pattern", node.line), f"pattern {pattern}",
+                "a regular expression is no pattern of destinations; left out",
+            )  # fmt: skip
+
+    def _limit(self, held: JsonObject, context: dict[str, Any], name: str) -> RedeliveryPolicy | None:
+        given = held.get(_MAXIMUM, context.get(_CONTEXT))
+        line = held.lines.get(_MAXIMUM, held.line)
+        if isinstance(given, str):
+            value = settled(_MAXIMUM, Value(given, line), self.notes)
+            given = None if value is None else value.text
+        if given is None:
+            self.notes.add(
+                line, f"{name}: no {_MAXIMUM}",
+                "without limit at Broker-J unless its context has one; the default policy stands here",
+            )  # fmt: skip
+            return None
+        try:
+            attempts = option_values.option_whole(given, _MAXIMUM, 0, option_values.MAX_INT)
+        except ConfigurationError as error:
+            raise self.notes.error(line, error) from None
+        if not attempts:
+            self.notes.add(
+                line,
+                f"{name}: {_MAXIMUM}=0",
+                "no limit: a message that fails is redelivered for ever, at once",
+            )
+        return RedeliveryPolicy(
+            maximum_redeliveries=attempts - 1, initial_redelivery_delay=0, redelivery_delay=0
+        )
+
+    def _dead_letters(
+        self, held: JsonObject, name: str, policy: RedeliveryPolicy | None, *, everything: bool
+    ) -> None:
+        line = held.lines.get(_ALTERNATE, held.line)
+        binding = held.get(_ALTERNATE)
+        target = binding.get("destination") if isinstance(binding, JsonObject) else binding
+        if isinstance(target, str) and target:
+            value = settled(_ALTERNATE, Value(target, line), self.notes)
+            if value is not None:
+                options = {"deadLetterDestination": Value(f"queue://{value.text}", line)}
+                self.strategies.append(Strategy(name, everything, line, options))
+        elif policy is not None and policy.maximum_redeliveries >= 0:
+            self.notes.add(
+                line, f"{name}: no {_ALTERNATE}",
+                "Broker-J discards what is over the limit; here it is dead-lettered",
+            )  # fmt: skip
+
+
+def _is_queue(value: JsonObject) -> bool:
+    if not isinstance(value.get("name"), str) or any(key in value for key in _BELOW):
+        return False
+    kind = value.get("type")
+    return _MAXIMUM in value or (isinstance(kind, str) and kind.lower() in _QUEUE_TYPES)
+
+
+def read_brokerj(text: str, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
+    """Return the policies of a document, and its dead-letter options. Raises ConfigurationError, with the line."""
+    document = parse_json(text, notes.file)
+    objects = document if isinstance(document, JsonArray) else JsonArray([document])
+    known = any(isinstance(item, JsonObject) and _OURS & item.keys() for item in objects)
+    foreign = isinstance(document, JsonObject) and "rabbit_version" in document
+    if foreign or not known:
+        raise ConfigurationError(
+            f"{notes.file}: the JSON is not Broker-J's: neither a configuration, nor its queues"
+        )
+    reader = _Reader(notes)
+    try:
+        reader.read(document, {})
+    except RecursionError:
+        raise ConfigurationError(f"{notes.file}: the JSON is too deep") from None
+    if not reader.found:
+        notes.add(1, "queues", "there is none in the file; the Java client's default policy stands")
+    strategies = _shared(reader.strategies)
+    policies = RedeliveryPolicyMap(reader.policies, default=reader.default)
+    return policies, one_for_all(strategies, notes)
+
+
+def _shared(strategies: list[Strategy]) -> list[Strategy]:
+    """Let the one dead-letter queue of all queues that have one be that of the connection."""
+    targets = {value.text for strategy in strategies for value in strategy.options.values()}
+    if len(targets) != 1 or any(strategy.everything for strategy in strategies):
+        return strategies
+    first = strategies[0]
+    return [Strategy(first.pattern, True, first.line, first.options), *strategies[1:]]  # noqa: FBT003

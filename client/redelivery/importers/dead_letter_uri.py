@@ -1,0 +1,106 @@
+"""Dead-letter settings of a broker as options of a connection URI, of which there is one set for a connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from redelivery.errors import ConfigurationError
+from redelivery.uri.option_table import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redelivery.importers.imported import Notes, Value
+
+__all__ = ["Strategy", "carried", "one_for_all", "option_text", "refusal"]
+
+_PREFIX = "redelivery."
+_STRATEGY = "redelivery.deadLetterStrategy"
+_PLAIN = "/:*>,-_.~"  # these need no escape in our URIs
+
+
+def option_text(options: Mapping[str, str]) -> str:
+    """Return options as they are written behind the `?` of a connection URI."""
+    return "&".join(
+        f"{quote(name, safe=_PLAIN)}={quote(value, safe=_PLAIN)}" for name, value in options.items()
+    )
+
+
+def refusal(options: Mapping[str, str]) -> str | None:
+    """Return why a connection URI cannot have these options together, or None."""
+    from redelivery.uri.parser import parse_uri  # noqa: PLC0415 - it is the judge of what is supported
+
+    try:
+        parse_uri(f"memory://x?{option_text(options)}" if options else "memory://x")
+    except ConfigurationError as error:
+        return str(error)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What a broker does with the dead letters of the destinations of one pattern."""
+
+    pattern: str
+    """As the file has it; for notes."""
+    everything: bool
+    """Whether the pattern covers all destinations."""
+    line: int
+    options: Mapping[str, Value]
+    """Short names of `redelivery.` options, in an order in which each may be added to those before it."""
+
+
+def one_for_all(strategies: Sequence[Strategy], notes: Notes) -> dict[str, str]:
+    """Return the URI options of the strategy for all destinations; note those that differ from it.
+
+    Where no pattern covers everything nothing is carried over: a connection has one strategy, and that of a
+    few destinations is wrong for the others.
+    """
+    chosen = next((strategy for strategy in strategies if strategy.everything), None)
+    wanted = _plain(chosen) if chosen is not None else {}
+    for strategy in strategies:
+        options = _plain(strategy)
+        if strategy is not chosen and options != wanted:
+            said = " ".join(f"{_PREFIX}{name}={value}" for name, value in options.items()) or "defaults"
+            notes.add(
+                strategy.line,
+                f"dead letters of {strategy.pattern}",
+                f"a connection has one strategy for all its destinations; this one is {said}",
+            )
+    return carried(chosen.options, notes) if chosen is not None else {}
+
+
+def _plain(strategy: Strategy) -> dict[str, str]:
+    return {name: value.text for name, value in strategy.options.items()}
+
+
+def carried(
+    options: Mapping[str, Value], notes: Notes, besides: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return `besides` and those of the options that a connection URI supports; note the others, with the reason.
+
+    A value that is refused for what it is, and not because the option is not built yet, raises
+    ConfigurationError with its line.
+    """
+    kept = dict(besides or {})
+    group: dict[str, str] = {}
+    for short, value in options.items():
+        name = _PREFIX + short
+        group[name] = value.text
+        if name == _STRATEGY and "discard" in options:
+            continue  # discarding without its patterns would discard everything
+        known = all(given in OPTIONS for given in group)
+        why = refusal({**kept, **group}) if known else "there is no such option here"
+        if why is None:
+            kept |= group
+        elif group.get(_STRATEGY) == "discarding" and len(group) == 1:
+            kept["redelivery.deadLetter"] = "discard"  # the same, for all destinations
+        elif known and "not supported yet" not in why and refusal({name: value.text}) == why:
+            raise notes.error(value.line, ConfigurationError(why, option=name))
+        else:
+            said = " ".join(f"{given}={text}" for given, text in group.items())
+            notes.add(value.line, said, why)
+        group = {}
+    return kept

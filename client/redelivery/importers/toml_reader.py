@@ -1,0 +1,163 @@
+"""Reading policies from TOML. Errors name the line, which Python's parser does not tell: it is looked up."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from typing import TYPE_CHECKING, Any, cast
+
+from redelivery.core import option_values
+from redelivery.core.destination import Destination
+from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
+from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
+from redelivery.core.policy.classic_wildcards import check_wildcards
+from redelivery.core.policy.delay_list import DelayListPolicy
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.errors import ConfigurationError, near_miss
+from redelivery.importers.dead_letter_uri import refusal
+from redelivery.importers.imported import at_line
+from redelivery.importers.toml_writer import WILDCARDS
+
+if TYPE_CHECKING:
+    from redelivery.core.policy.redelivery_policy import Policy
+
+__all__ = ["read_toml"]
+
+_PLACE = re.compile(r"(.*) \((?:at line (\d+), column (\d+)|at end of document)\)", re.DOTALL)
+_KEYS = ("wildcards", "default", "policies", "deadLetters")
+
+
+def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
+    """Return the policies of a document, and its dead-letter options. Raises ConfigurationError, with the line."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = _PLACE.fullmatch(str(error))
+        why, line, column = found.groups() if found else (str(error), None, None)
+        place = f"{line}:{column}" if line else str(len(text.splitlines()))
+        raise ConfigurationError(f"{file}:{place}: the TOML is not well-formed: {why}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{file}: the TOML is too deep") from None
+    return _Reader(text, file).read(document)
+
+
+class _Reader:
+    """Reads one document."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self._file = file
+        self._text = text
+        self._lines: dict[tuple[str, ...], int] | None = None
+
+    def read(self, document: dict[str, Any]) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
+        for key in document:
+            if key not in _KEYS:
+                hint = near_miss(key, _KEYS) or f"; allowed: {', '.join(_KEYS)}"
+                raise self._error((key,), f"unknown key {key}{hint}")
+        wildcards = self._wildcards(document.get("wildcards", "activemq"))
+        default = self._policy(document["default"], ("default",)) if "default" in document else None
+        policies = {
+            self._pattern(pattern, wildcards): self._policy(options, ("policies", pattern))
+            for pattern, options in self._table(document.get("policies", {}), ("policies",)).items()
+        }
+        dead_letters = self._dead_letters(document.get("deadLetters", {}))
+        if wildcards is None:
+            return RedeliveryPolicyMap(policies, default=default), dead_letters
+        return RedeliveryPolicyMap.from_artemis_settings(policies, default, wildcards), dead_letters
+
+    def _error(self, place: tuple[str, ...], why: object) -> ConfigurationError:
+        if self._lines is None:
+            self._lines = _lines(self._text)
+        while place and place not in self._lines:
+            place = place[:-1]
+        return at_line(self._file, self._lines.get(place, 0), why)
+
+    def _table(self, value: object, place: tuple[str, ...]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise self._error(place, f"{'.'.join(place)} must be a table")
+        return cast("dict[str, Any]", value)
+
+    def _wildcards(self, value: object) -> ArtemisWildcards | None:
+        if value in ("activemq", "artemis"):
+            return ArtemisWildcards() if value == "artemis" else None
+        place, shown = ("wildcards",), option_values.shown(value)
+        given = cast("dict[str, object]", value) if isinstance(value, dict) else {"": value}
+        if not given.keys() <= WILDCARDS.keys():
+            allowed = f"activemq, artemis, or a table of {', '.join(WILDCARDS)}"
+            raise self._error(place, f"wildcards must be {allowed}, not {shown}")
+        wildcards = ArtemisWildcards(**{WILDCARDS[key]: str(text) for key, text in given.items()})
+        try:
+            wildcards.check()
+        except ConfigurationError as error:
+            raise self._error(place, error) from None
+        return wildcards
+
+    def _pattern(self, pattern: str, wildcards: ArtemisWildcards | None) -> str:
+        try:
+            if wildcards is None:
+                check_wildcards(Destination.parse(pattern))
+            else:
+                AddressMatch(pattern, wildcards=wildcards)
+        except ConfigurationError as error:
+            raise self._error(("policies", pattern), error) from None
+        return pattern
+
+    def _policy(self, value: object, place: tuple[str, ...]) -> Policy:
+        options = self._table(value, place)
+        try:
+            if "delays" in options:
+                return _delays(options)
+            if any("-" in name for name in options):
+                return ArtemisRedeliveryPolicy.from_options(options)
+            return RedeliveryPolicy.from_options(options)
+        except ConfigurationError as error:
+            raise self._error((*place, (error.option or "").partition("[")[0]), error) from None
+
+    def _dead_letters(self, value: object) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for name, given in self._table(value, ("deadLetters",)).items():
+            option = f"redelivery.{name}"
+            found[option] = str(given).lower() if isinstance(given, bool) else str(given)
+            why = refusal(found)
+            if why is not None:
+                raise self._error(("deadLetters", name), ConfigurationError(why, option=option))
+        return found
+
+
+def _delays(options: dict[str, Any]) -> DelayListPolicy:
+    others = [name for name in options if name != "delays"]
+    delays = options["delays"]
+    if others:
+        raise ConfigurationError(f"delays stand alone, without {others[0]}", option=others[0])
+    if not isinstance(delays, list):
+        raise ConfigurationError("delays must be a list of milliseconds", option="delays")
+    return DelayListPolicy.from_ms(cast("list[int]", delays))
+
+
+def _lines(text: str) -> dict[tuple[str, ...], int]:
+    """Return where each table and key of a document stands, as far as it is written on a line of its own."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.strip()
+        header = stripped.startswith("[")
+        key = stripped if header else f"{stripped.partition('=')[0]} = 0"
+        if not stripped or stripped.startswith("#"):
+            continue
+        try:
+            path = _path(tomllib.loads(key))
+        except tomllib.TOMLDecodeError:
+            continue  # within a value of several lines
+        table = path if header else table
+        found.setdefault(path if header else (*table, *path), number)
+    return found
+
+
+def _path(document: dict[str, Any]) -> tuple[str, ...]:
+    path: list[str] = []
+    while len(document) == 1:
+        name, value = next(iter(document.items()))
+        path.append(name)
+        document = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return tuple(path)

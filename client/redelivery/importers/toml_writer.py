@@ -1,0 +1,81 @@
+"""Policies as TOML, written so that `from_toml` reads the same map back."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
+from redelivery.core.policy.artemis_wildcards import ArtemisWildcards
+from redelivery.core.policy.delay_list import DelayListPolicy
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.redelivery_policy import Policy
+
+__all__ = ["WILDCARDS", "to_toml"]
+
+WILDCARDS = {"delimiter": "delimiter", "singleWord": "single_word", "anyWords": "any_words"}
+"""Keys of the inline table of Artemis' wildcards, and the fields that they set."""
+_ALWAYS = ("maximumRedeliveries", "max-delivery-attempts")
+
+
+def to_toml(policies: RedeliveryPolicyMap, dead_letters: Mapping[str, str] | None = None) -> str:
+    """Return a map, and dead-letter options of a URI, as a TOML document. Raises ConfigurationError.
+
+    Of a policy the maximum is written, and what is not its default; durations are milliseconds. A policy that
+    is made of code (`from_tenacity`, or one of your own) cannot be written.
+    """
+    lines: list[str] = []
+    if policies.wildcards is not None:
+        lines += [f"wildcards = {_wildcards(policies.wildcards)}", ""]
+    lines += ["[default]", *_options(policies.default, "the default policy")]
+    for pattern, policy in dict(policies.entries).items():
+        lines += ["", f"[policies.{_quoted(pattern)}]", *_options(policy, f"the policy for {pattern}")]
+    if dead_letters:
+        lines += ["", "[deadLetters]"]
+        lines += [
+            f"{name.removeprefix('redelivery.')} = {_value(text)}" for name, text in dead_letters.items()
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _wildcards(wildcards: ArtemisWildcards) -> str:
+    if wildcards == ArtemisWildcards():
+        return '"artemis"'
+    pairs = [f"{key} = {_quoted(getattr(wildcards, name))}" for key, name in WILDCARDS.items()]
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _options(policy: Policy, name: str) -> list[str]:
+    if isinstance(policy, DelayListPolicy):
+        return [f"delays = {list(policy.delays)}"]
+    if not isinstance(policy, RedeliveryPolicy | ArtemisRedeliveryPolicy):
+        raise ConfigurationError(f"{name} is made of code, and cannot be written: {policy!r}")
+    options, defaults = policy.to_options(), type(policy)().to_options()
+    return [
+        f"{key} = {_value(text)}"
+        for key, text in options.items()
+        if key in _ALWAYS or defaults.get(key) != text
+    ]
+
+
+def _value(text: str) -> str:
+    """Return an option's text as TOML: numbers and booleans as such."""
+    if text in ("true", "false"):
+        return text
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0")):
+        return text
+    try:
+        return repr(float(text)) if digits[:1].isdigit() else _quoted(text)
+    except ValueError:
+        return _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,164 @@
+"""Policies as the options of a connection URI, which has the Java client's policy only, and Classic's wildcards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery.core.destination import Destination
+from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
+from redelivery.core.policy.artemis_wildcards import AddressMatch
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.importers.dead_letter_uri import option_text
+from redelivery.importers.overlaps import with_overlaps
+from redelivery.uri.option_table import MAP_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.redelivery_policy import Policy
+
+__all__ = ["UriOptions", "to_uri_options"]
+
+_PREFIX = "jms.redeliveryPolicy."
+_KINDS = ("queue", "topic", "temp-queue", "temp-topic")
+_NATIVE = "native:// addresses: the patterns of a URI do not match them; they get its default"
+_LONGEST = 1000
+"""Redeliveries whose delays are compared; the delays of brokers have reached their cap long before."""
+
+
+class UriOptions(NamedTuple):
+    """The text behind the `?` of a connection URI, and what it does not say as the policies do."""
+
+    text: str
+    differences: tuple[str, ...]
+    """Destinations whose messages would be redelivered on another schedule: a line for each policy."""
+    notes: tuple[str, ...] = ()
+    """What holds for every URI."""
+
+
+def to_uri_options(
+    policies: RedeliveryPolicyMap, dead_letters: Mapping[str, str] | None = None
+) -> UriOptions:
+    """Return a map, and dead-letter options, as the options of a connection URI: `parse_uri` reads them back.
+
+    A policy that the URI cannot express is written as the nearest fixed or exponential one with the same
+    maximum; each of these is a line in `differences`.
+    """
+    differences: list[str] = []
+    written: dict[str, str] = {}
+    mapped = _by_kind(policies, differences)
+    default, entries = mapped
+    for name, value in _options(_classic(default, "other destinations", differences)).items():
+        written[_PREFIX + name] = value
+    for pattern, policy in entries.items():
+        parsed = Destination.parse(pattern)
+        plain = parsed.name if Destination.parse(parsed.name) == parsed else pattern
+        for name, value in _options(_classic(policy, pattern, differences)).items():
+            written[f"{MAP_PREFIX}{plain}.{name}"] = value
+    wild = policies.wildcards is not None and any("*" in pattern or ">" in pattern for pattern in entries)
+    return UriOptions(
+        option_text({**written, **(dead_letters or {})}),
+        tuple(dict.fromkeys(differences)),
+        (_NATIVE,) if wild else (),
+    )
+
+
+def _options(policy: RedeliveryPolicy) -> dict[str, str]:
+    """Return the maximum, and the options that are not at their default."""
+    defaults = RedeliveryPolicy().to_options()
+    return {
+        name: value
+        for name, value in policy.to_options().items()
+        if name == "maximumRedeliveries" or defaults.get(name) != value
+    }
+
+
+def _classic(policy: Policy, name: str, differences: list[str]) -> RedeliveryPolicy:
+    """Return the policy of the Java client with the delays of `policy`, or the nearest."""
+    if isinstance(policy, RedeliveryPolicy):
+        return policy
+    maximum = policy.maximum_redeliveries
+    count = _LONGEST if maximum < 0 else min(maximum, _LONGEST)
+    delays = policy.delays_ms(max(count, 1))
+    nearest = _nearest(policy, maximum, delays)
+    theirs, ours = delays[:count], nearest.delays_ms(count)
+    if theirs != ours:
+        place = next(i for i in range(count) if theirs[i] != ours[i])
+        differences.append(
+            f"{name}: a URI cannot say these delays: redelivery {place + 1} comes after {ours[place]} ms, "
+            f"not after {theirs[place]} ms"
+        )
+    elif (
+        isinstance(policy, ArtemisRedeliveryPolicy) and policy.redelivery_collision_avoidance_factor and count
+    ):
+        differences.append(
+            f"{name}: Artemis varies the first delay too, each by its own, and cuts it at the maximum; "
+            "the Java client's collision avoidance does not"
+        )
+    return nearest
+
+
+def _nearest(policy: Policy, maximum: int, delays: list[int]) -> RedeliveryPolicy:
+    options: dict[str, object] = {"maximumRedeliveries": maximum, "initialRedeliveryDelay": delays[0]}
+    options["redeliveryDelay"] = max(delays[1:], default=delays[0])
+    if isinstance(policy, ArtemisRedeliveryPolicy):
+        given = policy.to_options()
+        if policy.redelivery_delay_multiplier > 1 and len(set(delays)) > 1:
+            options |= {
+                "redeliveryDelay": delays[0],
+                "useExponentialBackOff": "true",
+                "backOffMultiplier": given["redelivery-delay-multiplier"],
+                "maximumRedeliveryDelay": given.get("max-redelivery-delay", str(policy.cap_ms)),
+            }
+        if policy.redelivery_collision_avoidance_factor:
+            options["useCollisionAvoidance"] = "true"
+            options["collisionAvoidanceFactor"] = given["redelivery-collision-avoidance-factor"]
+    return RedeliveryPolicy.from_options(options)
+
+
+def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Policy, Mapping[str, Policy]]:
+    """Return the default and the entries of a map with Classic's patterns, a kind of destination each."""
+    wildcards = policies.wildcards
+    entries = dict(policies.entries)
+    if wildcards is None:
+        return policies.default, entries
+    matches, _ = with_overlaps(list(entries), wildcards)
+    ranked = [AddressMatch(text, place, wildcards) for place, text in enumerate(entries)]
+    ranked = [match for match in ranked if match.wildcard]
+    default = policies.default
+    found: dict[str, Policy] = {}
+    served: list[tuple[AddressMatch, Policy]] = []
+    for match in matches:
+        if match.wildcard or match.text not in entries:
+            best = max((one for one in ranked if one.includes(match)), key=lambda one: one.rank)
+            policy = entries[best.text]
+        else:
+            policy = entries[match.text]
+        around = [held for other, held in served if other.includes(match)]
+        if match.wildcard:
+            served.append((match, policy))
+        if match.tail and not match.words:
+            default = policy
+            continue
+        # Where all matches around this one have the same policy, it is in force without being written.
+        changes = any(held != policy for held in around or [default])
+        kinds = [*(_KINDS if changes else ()), *([] if match.wildcard or policy == default else ["native"])]
+        _add(match, policy, kinds, found, differences)
+    return default, found
+
+
+def _add(
+    match: AddressMatch, policy: Policy, kinds: list[str], found: dict[str, Policy], differences: list[str]
+) -> None:
+    delimiter, one, many = match.wildcards
+    words = match.text.split(delimiter)
+    if not kinds:
+        return
+    if match.wildcard and delimiter != ".":
+        differences.append(f"{match.text}: a URI's patterns have . between words; left out")
+    elif any(c in word for word in words if word not in (one, many) for c in "*>?,") or "" in words:
+        differences.append(f"{match.text}: a URI's patterns cannot say this name; left out")
+    else:
+        name = delimiter.join({one: "*", many: ">"}.get(word, word) for word in words)
+        found.update({f"{kind}://{name}": policy for kind in kinds})

@@ -1,0 +1,102 @@
+"""Group commit: one thread writes what has collected while it wrote before."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redelivery.core.ledger_entry import Buried, Entry
+    from redelivery.ledger.ledger_files import Files
+
+__all__ = ["Writer"]
+
+logger = logging.getLogger("redelivery")
+
+COMPANY = 0.002  # seconds that the first entry waits for others
+PRUNE = 300.0  # seconds between two prunings, while anything is written
+
+
+class Writer:
+    """What is to be written, and the thread that does it: it lives as long as something comes."""
+
+    def __init__(self, ledger: Files) -> None:
+        self._ledger = ledger
+        self._lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._entries: dict[bytes, Entry | None] = {}
+        self._in_hand: dict[bytes, Entry | None] = {}
+        self._marks: list[int] = []
+        self._buried: list[Buried] = []
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._pruned = time.monotonic()
+
+    def put(self, key: bytes, entry: Entry | None, mark: int | None, buried: Buried | None = None) -> None:
+        """Have an entry written; the mark is cleared after that."""
+        with self._lock:
+            self._entries[key] = entry
+            if mark is not None:
+                self._marks.append(mark)
+            if buried is not None:
+                self._buried.append(buried)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="redelivery-ledger", daemon=True)
+                self._thread.start()
+            else:
+                self._turn.notify()
+
+    def writes(self, key: bytes) -> bool:
+        """Whether something about this message has yet to be written."""
+        return key in self._entries or key in self._in_hand
+
+    def begin(self) -> None:
+        """Have the thread wait for more, once it has begun."""
+        with self._lock:
+            self._stopping = False
+
+    def stop(self) -> None:
+        """Write all that is left; what comes later, from a handler that still runs, is written at once."""
+        with self._lock:
+            thread, self._stopping = self._thread, True
+            self._turn.notify()
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                while not self._entries and not self._stopping:
+                    self._turn.wait()
+                if not self._entries:
+                    self._thread = None
+                    return
+                if not self._stopping:
+                    self._turn.wait(COMPANY)
+                entries, self._entries = self._entries, {}
+                marks, self._marks = self._marks, []
+                buried, self._buried = self._buried, []
+                self._in_hand = entries
+            try:
+                self._write(entries, buried)
+            except Exception as error:  # noqa: BLE001 - told to all consumers
+                # The marks of what has failed stay: they are charged when this process ends.
+                self._ledger.fail(error)
+                with self._lock:
+                    self._thread = None
+                return
+            self._in_hand = {}
+            self._ledger.written(marks)
+
+    def _write(self, entries: dict[bytes, Entry | None], buried: list[Buried]) -> None:
+        prune = time.monotonic() - self._pruned > PRUNE
+        lost = self._ledger.write(entries, buried, prune=prune)
+        if prune:
+            self._pruned = time.monotonic()
+        if lost:
+            logger.warning(
+                "%s: it knows of more than %d messages; the counts of the %d oldest are forgotten",
+                self._ledger, self._ledger.limit, lost,
+            )  # fmt: skip

@@ -1,0 +1,107 @@
+"""One program on every pair, and the log of what it saw: the same everywhere."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import redelivery
+from redelivery.testing.conformance.bench import MARK, Suite
+
+if TYPE_CHECKING:
+    from redelivery import Message
+    from redelivery.testing.conformance.broker_under_test import BrokerUnderTest
+
+__all__ = ["EXPECTED_LOG", "Attempt", "AttemptLog", "attempt_log"]
+
+Step = Literal["accept", "fail", "poison", "discard", "defer"]
+
+PROGRAM: dict[str, tuple[Step, ...]] = {
+    "fine": ("accept",),
+    "once": ("fail", "accept"),
+    "bad": ("fail", "fail", "fail"),
+    "poison": ("poison",),
+    "discard": ("discard",),
+    "later": ("defer", "accept"),
+    "last": ("accept",),
+}
+OPTIONS = {
+    "jms__redeliveryPolicy__maximumRedeliveries": 2,
+    "jms__redeliveryPolicy__initialRedeliveryDelay": 300,
+    "jms__redeliveryPolicy__redeliveryDelay": 600,
+}
+DEFERRED = 0.6  # seconds
+TOLERANCE = 0.3  # seconds
+
+
+class Attempt(NamedTuple):
+    """One delivery: of what, the which, what became of it, and when: seconds after the first."""
+
+    body: str
+    delivery_count: int
+    outcome: str
+    at: float
+
+
+EXPECTED_LOG = [
+    Attempt("fine", 1, "accepted", 0.0),
+    Attempt("once", 1, "redelivered", 0.0),
+    Attempt("bad", 1, "redelivered", 0.0),
+    Attempt("poison", 1, "poisoned", 0.0),
+    Attempt("discard", 1, "discarded", 0.0),
+    Attempt("later", 1, "deferred", 0.0),
+    Attempt("last", 1, "accepted", 0.0),
+    Attempt("once", 2, "accepted", 0.3),
+    Attempt("bad", 2, "redelivered", 0.3),
+    Attempt("later", 1, "accepted", 0.6),
+    Attempt("bad", 3, "poisoned", 0.9),
+]
+
+
+def attempt_log(broker: BrokerUnderTest) -> list[Attempt]:
+    """Run the program on a queue of its own; return each delivery, in order."""
+    run = uuid.uuid4().hex[:8]
+    queue = f"conformance.log.{run}"
+    for body in PROGRAM:
+        broker.send(queue, body, headers={MARK: run})
+    left = {body: list(steps) for body, steps in PROGRAM.items()}
+    log: list[Attempt] = []
+    with redelivery.connect(broker.uri(**OPTIONS), clock=broker.clock) as connection:
+        consumer = connection.consumer(queue)
+        began = None
+        while (message := consumer.receive(timeout=2.0 if any(left.values()) else 0.2)) is not None:
+            now = broker.clock.monotonic()
+            began = now if began is None else began
+            steps = left[message.text]
+            with message:
+                _take(message, steps.pop(0) if steps else "accept")
+            log.append(
+                Attempt(message.text, message.delivery_count, str(message.outcome), round(now - began, 3))
+            )
+    return log
+
+
+def _take(message: Message, step: Step) -> None:
+    """Do with a message what its program says."""
+    match step:
+        case "accept":
+            return
+        case "fail":
+            raise ValueError(f"{message.text} fails")
+        case "poison":
+            raise redelivery.Poison("at once")
+        case "discard":
+            raise redelivery.Discard("at once")
+        case "defer":
+            raise redelivery.Defer(DEFERRED)
+
+
+class AttemptLog(Suite):
+    """All pairs show one log."""
+
+    def test_the_attempt_log_is_the_same_everywhere(self, broker_under_test: BrokerUnderTest) -> None:
+        """Same deliveries, in the same order, with the same outcomes; times within 0.3 s."""
+        log = attempt_log(broker_under_test)
+        assert [attempt[:3] for attempt in log] == [attempt[:3] for attempt in EXPECTED_LOG]
+        for attempt, expected in zip(log, EXPECTED_LOG, strict=True):
+            assert abs(attempt.at - expected.at) <= TOLERANCE, attempt

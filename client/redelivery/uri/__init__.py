@@ -1,0 +1,1 @@
+"""Connection URIs: the parser, the table of options, and how each option is read."""

@@ -1,0 +1,202 @@
+"""Reading the values of connection URI options, group by group, with the rules that tie options together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, cast
+
+from redelivery.core import option_values
+from redelivery.errors import ConfigurationError
+from redelivery.ledger import check_url
+from redelivery.settings import (
+    QUEUE_ARGUMENTS,
+    FailoverSettings,
+    Ordering,
+    QueueArguments,
+    Secret,
+    TlsSettings,
+)
+from redelivery.uri.option_table import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Masked",
+    "Reader",
+    "failover",
+    "ledger",
+    "ordering",
+    "queue_arguments",
+    "scheduler",
+    "tls",
+]
+
+
+class Masked(str):
+    """A value that errors must not repeat: the URI holds secrets, and this may be a part of one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show three stars, as errors do."""
+        return "***"
+
+
+class Reader:
+    """Converts the options that were given, by the table; an option that was not given is its default."""
+
+    __slots__ = ("given",)
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """Read from `given`: values by canonical option name."""
+        self.given = given
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Return a boolean option."""
+        return option_values.option_flag(self.given[name], name) if name in self.given else default
+
+    def whole(self, name: str, default: int) -> int:
+        """Return a whole number, bounded by the table's lower bound and Java's int."""
+        found = self.whole_or_none(name)
+        return default if found is None else found
+
+    def whole_or_none(self, name: str) -> int | None:
+        """Return a whole number, or None where it was not given."""
+        if name not in self.given:
+            return None
+        return option_values.option_whole(self.given[name], name, OPTIONS[name].low, option_values.MAX_INT)
+
+    def seconds(self, name: str, default: float) -> float:
+        """Return a duration given in milliseconds as seconds."""
+        if name not in self.given:
+            return default
+        return option_values.option_ms(self.given[name], name, OPTIONS[name].low) / 1000
+
+    def real(self, name: str, default: float, low: float = 0.0) -> float:
+        """Return a finite number."""
+        return option_values.option_real(self.given[name], name, low) if name in self.given else default
+
+    def text(self, name: str) -> str | None:
+        """Return a text that is not empty, or None where it was not given."""
+        value = self.given.get(name)
+        if value is not None and not value.strip():
+            raise ConfigurationError(f"{name} must not be empty", option=name)
+        return None if value is None else str(value)
+
+    def choice(self, name: str, default: str) -> str:
+        """Return one of the words that the table allows."""
+        value = self.given.get(name)
+        return default if value is None else option_values.option_choice(value, name, OPTIONS[name].choices)
+
+    def one_of(self, *names: str) -> str:
+        """Return which of several names for one setting was given, the first if none; two are refused."""
+        present = [name for name in names if name in self.given]
+        if len(present) > 1:
+            raise ConfigurationError(
+                f"{present[0]} and {present[1]} are the same setting: give one of them", option=present[1]
+            )
+        return present[0] if present else names[0]
+
+
+def ordering(read: Reader, *, java: bool) -> Ordering:
+    """Return the order in force: as given, else blocking for a Java URI (the reference's default)."""
+    name, java_name = "redelivery.ordering", "jms.nonBlockingRedelivery"
+    non_blocking = read.flag(java_name, not java)
+    implied = "non_blocking" if non_blocking else "blocking"
+    chosen = read.choice(name, implied)
+    if java_name in read.given and name in read.given and (chosen == "blocking") is non_blocking:
+        raise ConfigurationError(
+            f"{name}={chosen} contradicts {java_name}={str(non_blocking).lower()}", option=name
+        )
+    return cast("Ordering", chosen)
+
+
+def scheduler(read: Reader, *, java: bool) -> Literal["client", "broker"]:
+    """Return who holds a waiting message: the broker cannot where an order is kept."""
+    name = "redelivery.scheduler"
+    chosen = cast("Literal['client', 'broker']", read.choice(name, "client"))
+    order = ordering(read, java=java)
+    if chosen == "broker" and order != "non_blocking":
+        raise ConfigurationError(
+            f"{name}=broker cannot keep an order, for a copy goes behind the others: use "
+            f"redelivery.ordering=non_blocking, not {order}",
+            option=name,
+        )
+    return chosen
+
+
+def failover(read: Reader, *, enabled: bool) -> FailoverSettings:
+    """Return how to reconnect. `enabled`: the URI is a `failover:` one, which shuffles its addresses."""
+    first = read.one_of("initialReconnectDelay", "failover.initialReconnectDelay", "failover.reconnectDelay")
+    longest = read.one_of("maxReconnectDelay", "failover.maxReconnectDelay")
+    grow = read.one_of("useExponentialBackOff", "failover.useReconnectBackOff")
+    growth = read.one_of("backOffMultiplier", "failover.reconnectBackOffMultiplier")
+    attempts = read.one_of("maxReconnectAttempts", "failover.maxReconnectAttempts")
+    startup = read.one_of("startupMaxReconnectAttempts", "failover.startupMaxReconnectAttempts")
+    order = read.one_of("randomize", "failover.randomize")
+    warn = read.one_of("warnAfterReconnectAttempts", "failover.warnAfterReconnectAttempts")
+    timeout = read.seconds("timeout", -0.001)
+    made = FailoverSettings(
+        initial_reconnect_delay=read.seconds(first, 0.01),
+        max_reconnect_delay=read.seconds(longest, 30.0),
+        use_exponential_back_off=read.flag(grow, True),  # noqa: FBT003
+        back_off_multiplier=read.real(growth, 2.0, 1.0),
+        max_reconnect_attempts=read.whole(attempts, -1),
+        startup_max_reconnect_attempts=read.whole_or_none(startup),
+        randomize=read.flag(order, enabled),
+        warn_after_reconnect_attempts=read.whole(warn, 10),
+        timeout=None if timeout < 0 else timeout,
+    )
+    both = first in read.given and longest in read.given
+    if both and made.initial_reconnect_delay > made.max_reconnect_delay:
+        raise ConfigurationError(f"{first} must not be longer than {longest}", option=first)
+    return made
+
+
+def tls(read: Reader) -> TlsSettings:
+    """Return the certificates."""
+    made = TlsSettings(
+        ca_file=read.text("redelivery.tlsCaFile"),
+        cert_file=read.text("redelivery.tlsCertFile"),
+        key_file=read.text("redelivery.tlsKeyFile"),
+        key_password=_secret(read, "redelivery.tlsKeyPassword"),
+        verify=read.flag("redelivery.tlsVerify", True),  # noqa: FBT003
+    )
+    if made.cert_file is None and (made.key_file is not None or made.key_password is not None):
+        name = "redelivery.tlsKeyFile" if made.key_file is not None else "redelivery.tlsKeyPassword"
+        raise ConfigurationError(f"{name} needs redelivery.tlsCertFile", option=name)
+    if not made.verify and made.ca_file is not None:
+        raise ConfigurationError(
+            "redelivery.tlsCaFile contradicts redelivery.tlsVerify=false", option="redelivery.tlsVerify"
+        )
+    return made
+
+
+def queue_arguments(read: Reader, name: str) -> QueueArguments:
+    """Return what a queue is declared with: `name:value,name:value`."""
+    text = read.text(name)
+    pairs = [part.partition(":") for part in text.split(",")] if text is not None else []
+    found = {argument.strip(): value.strip() for argument, _, value in pairs}
+    for argument, colon, _ in pairs:
+        if not colon or argument.strip() not in QUEUE_ARGUMENTS:
+            raise option_values.refuse(
+                name,
+                read.given[name],
+                f"name:value,name:value with names out of {', '.join(sorted(QUEUE_ARGUMENTS))}",
+            )
+    if len(found) < len(pairs):
+        raise ConfigurationError(f"{name} gives one argument twice", option=name)
+    return tuple(found.items())
+
+
+def _secret(read: Reader, name: str) -> Secret | None:
+    text = read.text(name)
+    return None if text is None else Secret(text)
+
+
+def ledger(read: Reader) -> str | None:
+    """Return the URL of the ledger."""
+    url = read.text("redelivery.ledger")
+    if url is not None:
+        check_url(url, "redelivery.ledger")
+    return url

@@ -1,0 +1,235 @@
+"""Taking a connection URI apart, without looking at what its options mean; and showing one without secrets.
+
+No error of this module repeats any part of the URI that could belong to a password: a misplaced `@`, `&` or
+`,` moves such a part anywhere. Where there is a doubt, nothing is repeated.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from redelivery.errors import ConfigurationError, near_miss
+from redelivery.registry import schemes
+from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, SCHEMES
+
+__all__ = ["JAVA_PORTS", "Address", "Parts", "redact_uri", "split_uri"]
+
+JAVA_PORTS = {
+    "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
+    "auto+nio": 61616, "auto+nio+ssl": 61617, "http": 80, "https": 443, "udp": 61616, "vm": 0,
+}  # fmt: skip
+"""The schemes of the Java client, parsed so that their policies can be explained."""
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://(.*)", re.DOTALL)
+_HOST = re.compile(
+    r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?))(?::([0-9]{1,5}))?"
+)
+_ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+PLAIN = re.compile(r"[A-Za-z0-9 ._+>*:/-]{0,200}")
+"""Names and values that cannot be the rest of a secret cut off by a `&` or `=` in it."""
+_TELLING = re.compile(r"@|pass|user|secret|pwd|token|key|cred", re.IGNORECASE)
+
+
+class Address(NamedTuple):
+    """One `scheme://user:password@host:port`, with the options behind its own `?`."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str | None
+    password: str | None
+    options: tuple[tuple[str, str], ...]
+
+
+class Parts(NamedTuple):
+    """A connection URI taken apart and decoded."""
+
+    failover: bool
+    addresses: tuple[Address, ...]
+    options: tuple[tuple[str, str], ...]
+    quiet: bool
+    """Whether the URI may hold a secret, so that errors must not repeat parts of it."""
+
+
+def split_uri(text: str) -> Parts:
+    """Take a connection URI apart. Raises ConfigurationError, never showing a secret."""
+    if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]  callers are users
+        raise ConfigurationError("a connection URI must be text such as stomp://host:61613, and not empty")
+    if any(c.isspace() for c in text) or _CONTROL.search(text):
+        raise ConfigurationError(
+            "a connection URI must have no blanks or control characters; write %20 for a blank"
+        )
+    quiet = _may_hold_secret(text)
+    if "#" in text:
+        raise ConfigurationError("a connection URI has no fragment; write %23 for a # in a value")
+    failover = text[: len("failover:")].lower() == "failover:"
+    members, query = _members(text[len("failover:") :]) if failover else _one(text)
+    addresses = tuple(_address(member, quiet=quiet) for member in members)
+    java = any(address.scheme in JAVA_PORTS for address in addresses)
+    return Parts(failover, addresses, _options(query, once=not java), quiet)
+
+
+def _may_hold_secret(text: str) -> bool:
+    try:
+        return bool(_TELLING.search(text) or _TELLING.search(decode(text, plus=False)))
+    except ConfigurationError:
+        return True
+
+
+def _one(text: str) -> tuple[list[str], str]:
+    head, _, query = text.partition("?")
+    if head.lower().startswith("failover"):
+        raise ConfigurationError("failover is written failover:(uri1,uri2)?options")
+    return [head], query
+
+
+def _members(rest: str) -> tuple[list[str], str]:
+    form = "failover is written failover:(uri1,uri2)?options, with the options behind the closing parenthesis"
+    rest = rest.removeprefix("//") if rest.startswith("//(") else rest
+    if not rest.startswith("("):
+        if "?" in rest or "(" in rest or "&" in rest:
+            raise ConfigurationError(f"{form}: without parentheses it can have no options")
+        return rest.split(","), ""
+    inner, closed, tail = rest[1:].partition(")")
+    if not closed or "(" in inner or not (tail == "" or tail.startswith("?")):
+        raise ConfigurationError(form)
+    return inner.split(","), tail[1:]
+
+
+def _address(text: str, *, quiet: bool) -> Address:
+    head, _, query = text.partition("?")
+    found = _SCHEME.fullmatch(head)
+    if found is None:
+        raise ConfigurationError("each address of a connection URI is written scheme://host:port")
+    scheme, rest = found[1].lower(), found[2]  # schemes are case-insensitive (RFC 3986)
+    known = (*SCHEMES, *JAVA_PORTS)
+    if scheme not in known and scheme not in schemes():  # an adapter of somebody else's may serve it
+        named = "the URI's scheme" if quiet else f"the URI's scheme {scheme!r}"
+        raise ConfigurationError(
+            f"{named} is unknown; those that can connect: {', '.join(schemes())}{near_miss(scheme, known)}"
+        )
+    authority, slash, path = rest.partition("/")
+    userinfo, at, place = authority.rpartition("@")
+    if "@" in userinfo or "@" in path or "@" in query:
+        raise ConfigurationError(
+            "an @ inside a user name, a password or an option is written %40, a / is written %2F"
+        )
+    if slash and path and scheme not in ("http", "https"):
+        raise ConfigurationError(
+            f"{scheme}:// takes a name and no path: {scheme}://name"
+            if scheme in ("memory", "vm")
+            else f"{scheme}:// takes no path after the address; a virtual host is redelivery.virtualHost"
+        )
+    host, port = _place(scheme, place)
+    user, password = _userinfo(scheme, userinfo) if at else (None, None)
+    return Address(scheme, host, port, user, password, _options(query))
+
+
+def _place(scheme: str, place: str) -> tuple[str, int]:
+    found = _HOST.fullmatch(place)
+    if found is None:
+        raise ConfigurationError(
+            f"{scheme}:// needs a host name or address, and a port in digits if any: {scheme}://host:port"
+        )
+    bracketed, plain, digits = found.groups()
+    default = (SCHEMES | JAVA_PORTS).get(scheme, 0)
+    if digits is None:
+        return bracketed or plain, default
+    if scheme in ("memory", "vm"):
+        raise ConfigurationError(f"{scheme}:// takes a name and no port: {scheme}://name")
+    port = int(digits)
+    if not 1 <= port <= 65535:
+        raise ConfigurationError(f"the port of a {scheme}:// address must be from 1 to 65535")
+    return bracketed or plain, port
+
+
+def _userinfo(scheme: str, userinfo: str) -> tuple[str, str | None]:
+    if scheme in ("memory", "vm"):
+        raise ConfigurationError(f"{scheme}:// takes no user name or password")
+    user, colon, password = userinfo.partition(":")
+    if not user or ":" in password:
+        raise ConfigurationError(
+            "credentials are written user:password@ before the host; a : inside them is written %3A"
+        )
+    return decode(user, plus=False), decode(password, plus=False) if colon else None
+
+
+def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the decoded options; of a name given twice the last one counts, as in the reference.
+
+    `once`: a name that is given twice is refused, for one of the values is meant to be in force.
+    """
+    if not query:
+        return ()
+    if "?" in query:
+        raise ConfigurationError(
+            "a connection URI has one ? before its options; write %3F for one in a value"
+        )
+    found: dict[str, str] = {}
+    for item in query.split("&"):
+        raw, equals, value = item.partition("=")
+        if not raw or not equals:
+            named = f"; {raw} has no value" if raw in OPTIONS else ""
+            raise ConfigurationError(
+                f"each option is written name=value, with one & between options (%26 in a value){named}",
+                option=raw if raw in OPTIONS else None,
+            )
+        name = decode(raw)
+        if once and name in found:
+            known = name if name in OPTIONS else None
+            raise ConfigurationError(f"{known or 'an option'} is given twice in the URI", option=known)
+        found[name] = decode(value)
+    return tuple(found.items())
+
+
+def decode(text: str, *, plus: bool = True) -> str:
+    """Decode %XX escapes as UTF-8, and + as a blank in options. ConfigurationError if malformed."""
+    if plus:
+        text = text.replace("+", " ")
+    if "%" not in text:
+        return text
+    try:
+        plain = _ESCAPES.sub(lambda run: bytes.fromhex(run[0].replace("%", "")).decode(), text)
+    except UnicodeDecodeError:
+        raise ConfigurationError("a %XX escape in the connection URI is not UTF-8") from None
+    if "%" in _ESCAPES.sub("", text):
+        raise ConfigurationError(
+            "a % in the connection URI is not followed by two hexadecimal digits; write %25 for a %"
+        )
+    if _CONTROL.search(plain):
+        raise ConfigurationError(
+            "an option or the credentials of the connection URI contain a control character"
+        )
+    return plain
+
+
+def redact_uri(text: str) -> str:
+    """Return a connection URI to show: no credentials, and values of known options that are no secrets.
+
+    What does not read cleanly as a URI comes back as `***`, because any part of it could be a secret.
+    """
+    try:
+        parts = split_uri(text)
+    except ConfigurationError:
+        return "***"
+    if "@" in text.partition("?")[2]:
+        return "***"  # what stands before the ? may be the first half of a password
+    places = ",".join(_shown_address(address) for address in parts.addresses)
+    options = "&".join(_shown_option(name, value) for name, value in parts.options)
+    return (f"failover:({places})" if parts.failover else places) + (f"?{options}" if options else "")
+
+
+def _shown_address(address: Address) -> str:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    return f"{address.scheme}://{host}" + (f":{address.port}" if address.port else "")
+
+
+def _shown_option(name: str, value: str) -> str:
+    option = OPTIONS.get(name)
+    mapped = name.startswith(MAP_PREFIX) and PLAIN.fullmatch(name) is not None
+    if option is None and not mapped:
+        return "***"
+    open_to_see = mapped or (option is not None and option.kind != "secret")
+    return f"{name}={value}" if open_to_see and PLAIN.fullmatch(value) else f"{name}=***"
