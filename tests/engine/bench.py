@@ -10,7 +10,7 @@ from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.delivery import Cause
 from redelivery.core.engine import Engine
 from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Succeeded, Wanted
-from redelivery.core.ledger_engine import CountedEngine
+from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import TransportError
@@ -37,7 +37,7 @@ class Bench:
             maximum_redeliveries=3, initial_redelivery_delay=60.0, redelivery_delay=60.0
         )
         options.setdefault("dead_letters", DeadLetters())
-        kind = CountedEngine if options.pop("counted", False) else Engine
+        kind = LedgerEngine if options.pop("counted", False) else Engine
         self.engine = kind(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
         self.engine.wall_offset = WALL_OFFSET
         self.able = able

@@ -16,7 +16,7 @@ from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed, Known, Succeeded, Wanted
 from redelivery.core.exclusive_run import Solitude
-from redelivery.core.ledger_engine import CountedEngine
+from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import Attempt, Entry, after_death, counted, fingerprint
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
@@ -46,7 +46,7 @@ class Mail(Letter):
 class Process:
     """One process: its engine, its marks, and who runs beside whom."""
 
-    engine: CountedEngine
+    engine: LedgerEngine
     solitude: Solitude = field(default_factory=Solitude)
     marks: dict[Arrival, Attempt] = field(default_factory=dict[Arrival, Attempt])
     unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
@@ -80,7 +80,7 @@ class Processes(RuleBasedStateMachine):
         policy = RedeliveryPolicy(
             maximum_redeliveries=self.maximum, initial_redelivery_delay=0.0, redelivery_delay=0.0
         )
-        engine = CountedEngine(
+        engine = LedgerEngine(
             1, policies=RedeliveryPolicyMap({}, default=policy), dead_letters=DeadLetters(), credit=10
         )
         engine.feed(Connected(1, ABLE), self.now)

@@ -1,19 +1,20 @@
 """The engine: one per consumer. Events in, commands out; it alone decides what happens to a message.
 
 Rules of this file. It waits for nothing, reads no clock, draws no random number: `now` and the random source are
-arguments. It names no broker. Whatever the application reports for a delivery of an older epoch yields no command
-for that delivery, ever: its handle belongs to a connection that is gone.
+arguments. It names no broker, and knows no ledger (`ledger_engine` does). Whatever the application reports for a
+delivery of an older epoch yields no command for that delivery, ever: its handle belongs to a connection that is gone.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.broker_redelivery import EARLY
-from redelivery.core.commands import Command, Dispatch, LookUp
-from redelivery.core.delivery import Cause, Delivery, Record
-from redelivery.core.engine_attempts import Attempts
-from redelivery.core.engine_moves import NOTHING
+from redelivery.core.commands import Accept, Command, Dispatch, Hold, Release, Stop
+from redelivery.core.credit import Flow
+from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -34,23 +35,30 @@ from redelivery.core.events import (
     Succeeded,
     Tick,
     Wanted,
-)
-from redelivery.core.policy.pre_dispatch import exceeded
+)  # fmt: skip
+from redelivery.core.message_history import RECALL, Recall
+from redelivery.core.pending_confirms import Poisoning
+from redelivery.core.policy.pre_dispatch import exceeded, seed
+from redelivery.core.report import Counts
+from redelivery.core.schedule import schedule_for
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
     from random import Random
 
     from redelivery.core.broker_redelivery import Rescheduling
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import Ways
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.core.schedule import Ordering
 
-__all__ = ["Engine"]
+__all__ = ["NOTHING", "Engine"]
+
+NOTHING: Sequence[Command] = ()
 
 
-class Engine(Attempts):
+class Engine:
     """Decides for one consumer: dispatch, hold, redeliver at t, accept, poison.
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
@@ -72,13 +80,80 @@ class Engine(Attempts):
         random: Random | None = None,
         rescheduling: Rescheduling | None = None,
     ) -> None:
-        super().__init__(
-            consumer, policies=policies, dead_letters=dead_letters, credit=credit, max_parked=max_parked,
-            ordering=ordering, transacted=transacted, random=random, rescheduling=rescheduling,
-        )  # fmt: skip
+        self.counts = Counts()
+        self.epoch = -1  # no connection yet
+        self._since = 0.0  # when this connection began
+        self._consumer = consumer
+        self._schedule = schedule_for(ordering)
+        self._running: set[Delivery] = set()
+        self._held: set[Delivery] = set()
+        self._suspects: deque[Delivery] = deque()  # with a ledger: those that wait for a turn alone
+        self._recall = Recall(RECALL + credit + max_parked)
+        self._flow = Flow(consumer, credit, max_parked)
+        self._rescheduling = rescheduling
+        self._poisoning = Poisoning(dead_letters, self._recall, self.counts, self._flow, rescheduling)
+        self._capabilities: Capabilities | None = None
+        self._closed = False  # draining or stopped: nothing is dispatched
+        self._policies = policies
+        self._random = random
+        self._transacted = transacted
+        self._in_order = ordering == "blocking"
+        self._seq = 0
         self._credit = credit
         self._max_parked = max_parked
         self._maximum_deferrals = maximum_deferrals
+
+    @property
+    def parked(self) -> int:
+        """How many deliveries are held here for a redelivery, a dead letter in doubt, or until the end."""
+        return self._schedule.parked + len(self._poisoning) + len(self._held) + len(self._suspects)
+
+    @property
+    def waiting(self) -> int:
+        """How many deliveries something will still be done with here: all that are parked, but those held for good."""
+        return self._schedule.parked + len(self._poisoning) + len(self._suspects)
+
+    @property
+    def unconfirmed(self) -> int:
+        """How many poison acknowledgements the broker has not confirmed."""
+        return len(self._poisoning)
+
+    @property
+    def in_doubt(self) -> int:
+        """How many of them the broker has yet to answer; the others were refused, and are tried again later."""
+        return len(self._poisoning.in_doubt)
+
+    @property
+    def running(self) -> int:
+        """How many deliveries the application has."""
+        return len(self._running)
+
+    @property
+    def wall_offset(self) -> float:
+        """The wall clock minus `now`. The driver keeps it right: the wall clock may be set at any time."""
+        return self._poisoning.wall_offset
+
+    @wall_offset.setter
+    def wall_offset(self, seconds: float) -> None:
+        self._poisoning.wall_offset = seconds
+
+    def leave(self, *, closed: bool) -> dict[Hashable, Record]:
+        """Give out what is known of messages that nobody here has; keep nothing back if the consumer is `closed`."""
+        return self._recall.leave(closed=closed)
+
+    @property
+    def suspects(self) -> int:
+        """How many deliveries wait for a turn alone: for `Alone`. Only a ledger has any."""
+        return 0 if self._closed else len(self._suspects)
+
+    def attempts(self) -> list[Delivery]:
+        """Return what the application has, of this connection or of one before."""
+        return list(self._running)
+
+    @property
+    def reschedules(self) -> bool:
+        """Whether the broker is to hold what waits for its redelivery."""
+        return self._rescheduling is not None
 
     def recall_nothing(self) -> None:
         """Know no message again over the next connection: whoever takes them knows more of each than its key."""
@@ -118,12 +193,8 @@ class Engine(Attempts):
                 commands = self._succeeded(event.delivery)
             case Wanted():
                 commands = self._wanted(now)
-            case Known():
-                commands = self._known(event.delivery, event.entry, now)
-            case Alone():
-                commands = self._alone(now)
-            case Resumed():
-                commands = self._resumed(event.delivery)
+            case Known() | Alone() | Resumed():
+                raise AssertionError("only a LedgerEngine is fed this")
             case Arrived():
                 commands = self._arrived(event.deliveries, now)
             case Failed():
@@ -154,6 +225,9 @@ class Engine(Attempts):
                 commands = NOTHING
             case _:
                 assert_never(event)
+        return self._with_credit(commands)
+
+    def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
         if self._flow.active and not self._closed:
             credit = self._flow.due(self.parked)
             if credit is not None:
@@ -237,7 +311,7 @@ class Engine(Attempts):
         delivery.state = "running"
         delivery.outcome = None
         self._running.add(delivery)
-        return (LookUp(delivery),) if self._ledger else (Dispatch(delivery),)
+        return self._begin(delivery)
 
     def _succeeded(self, delivery: Delivery, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":
@@ -296,3 +370,251 @@ class Engine(Attempts):
         self.counts.released += live is delivery  # else it has been counted as stale
         self._schedule.settled(live)
         return self._give_back(live)
+
+    def _seeded(self, delivery: Delivery, now: float) -> Record | None:
+        """Start from the broker's count, as far as it may be believed; with a ledger that counts instead.
+
+        A delayed copy carries what was known of its message.
+        """
+        count = self._seed_count(delivery)
+        if not count and self._rescheduling is None:
+            return None
+        policy = self._policies.policy_for(delivery.destination)
+        seeded = Record(seed(count, delivery, policy, transacted=self._transacted)) if count else None
+        if self._rescheduling is None:
+            return seeded
+        record = self._rescheduling.record_of(delivery, policy.maximum_redeliveries, self.wall_offset)
+        if record is None:
+            return seeded
+        if seeded is not None:
+            record.count = max(record.count, seeded.count)
+        if (
+            record.due is not None
+        ):  # as a producer may write it; nothing waits for longer than its policy says
+            delay = policy.redelivery_delay_ms(max(1, record.count)) / 1000
+            record.due = min(record.due, now + min(delay, self._most() or delay))
+        return record
+
+    def _has_expired(self, delivery: Delivery, now: float) -> bool:
+        expires = delivery.expires_at
+        return expires is not None and expires <= now + self.wall_offset
+
+    def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
+        record = delivery.record = delivery.record or Record()
+        record.cause = EXPIRED
+        return self._poison(delivery, record, now)
+
+    def _finish(self, delivery: Delivery) -> Delivery | None:
+        """End a dispatch. Return the delivery that its result applies to: itself, its copy, or none (stale)."""
+        if delivery.epoch == self.epoch:
+            self._running.discard(delivery)
+            return delivery
+        self.counts.stale += 1  # first: where nothing runs, the counts are taken for final
+        self._running.discard(delivery)
+        delivery.state = "lost"
+        delivery.outcome = "stale"
+        record = delivery.record
+        if record is None:
+            return None
+        record.running = False
+        copy, record.copy = record.copy, None
+        if copy is None:
+            self._schedule.settled(delivery)
+        else:
+            self._recall.records.pop(delivery.key, None)
+        return copy
+
+    def _accept(self, delivery: Delivery) -> Sequence[Command]:
+        delivery.state = "settled"
+        delivery.let_go()
+        self._recall.accept(delivery)
+        self._flow.settled += 1
+        return (Accept((delivery,)),)
+
+    def _charge(self, delivery: Delivery, cause: Cause, now: float) -> Record:
+        record = delivery.record = delivery.record or Record()
+        record.count += 1
+        record.cause = cause
+        record.last_failure = now
+        if record.first_failure is None:
+            record.first_failure = now
+        return record
+
+    def _hold(
+        self, delivery: Delivery, record: Record, delay: float, now: float, *, deferred: bool
+    ) -> Sequence[Command]:
+        delivery.outcome = "deferred" if deferred else "redelivered"
+        record.due = now + delay
+        record.deferred = deferred
+        live = self._finish(delivery)
+        if live is None:
+            return NOTHING
+        if self._rescheduling is not None:
+            if self._by_broker(live, record, now):
+                self.counts.deferred += deferred and live is delivery
+                self.counts.redelivered += not deferred and live is delivery
+                self._schedule.settled(live)
+                return self._begin_poisoning(live, record, now)
+            delay = min(delay, self._most() or delay)
+            record.due = now + delay
+        record.held += delay
+        too_long = not self._closed and self._too_long(record)
+        if too_long and live.key is None:
+            # Given back, it would come again at once, and nobody would know it: neither its delay nor its count.
+            record.poisoned = True
+            delivery.outcome = "poisoned" if live is delivery else delivery.outcome
+            live.record = record
+            return self._poison(live, record, now)
+        if live is delivery:  # else it has been counted as stale
+            if deferred:
+                self.counts.deferred += 1
+            else:
+                self.counts.redelivered += 1
+        if self._closed:
+            return self._give_back(live)
+        live.record = record
+        if too_long:
+            self._schedule.settled(live)
+            return self._give_back(live, record.due)
+        live.state = "parked"
+        self._schedule.park(live, record.due)
+        return (Hold(live, record.due, delay, record.count, record.cause, deferred),)
+
+    def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
+        """Hold a delivery that comes again, or too early, until `due`."""
+        delivery.state = "parked"
+        self._schedule.park(delivery, due)
+        left = due - now
+        if left <= 0:
+            return NOTHING
+        record.held = left
+        return (Hold(delivery, due, left, record.count, record.cause, record.deferred),)
+
+    def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
+        """Whether the broker is to hold the message until it is due, as a copy: then the record says so."""
+        rescheduling, able, due = self._rescheduling, self._capabilities, record.due
+        if rescheduling is None or able is None or due is None or due <= now:
+            return False
+        if able.longest_delay is not None:
+            due = min(due, now + able.longest_delay)
+        if not rescheduling.takes(delivery, due + self.wall_offset):
+            return False
+        delivery.record = record
+        record.returns = due
+        return True
+
+    def _most(self) -> float | None:
+        """Return how many seconds a message may wait here, or None."""
+        return None if self._capabilities is None else self._capabilities.most_delay
+
+    def _condemn(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
+        record.poisoned = True
+        delivery.outcome = "poisoned"
+        live = self._finish(delivery)
+        if live is None:
+            return NOTHING
+        live.record = record
+        return self._poison(live, record, now)
+
+    def _poison(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
+        self._schedule.settled(delivery)
+        return self._begin_poisoning(delivery, record, now)
+
+    def _begin_poisoning(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
+        commands = self._poisoning.begin(delivery, record, now)
+        if commands and isinstance(commands[-1], Stop):
+            self._closed = True
+            delivery.state = "held"  # until the consumer closes, which gives it back
+            self._held.add(delivery)
+        return commands
+
+    def _too_long(self, record: Record) -> bool:
+        """Whether the broker would take the message back in the middle of its delay: then it is given back before.
+
+        It comes again at once, and waits for the rest: for the broker that is another delivery. A policy's own delays
+        are fewer (the driver sees to that); deferrals may come on top of them.
+        """
+        able = self._capabilities
+        return (
+            able is not None
+            and able.most_delay is not None
+            and able.release
+            and record.held > able.most_delay
+        )
+
+    def _give_back(self, delivery: Delivery, due: float | None = None) -> Sequence[Command]:
+        """Release where the broker can; elsewhere hold until the consumer closes, which gives it back.
+
+        So too once nothing is dispatched any more, where credit cannot be taken back: it would come again at once.
+        `due`: until when it must wait here if it comes again.
+        """
+        able = self._capabilities
+        if able is not None and able.release and (able.flow or not self._closed):
+            delivery.state = "settled"
+            self._flow.settled += 1
+            if delivery.record is not None and delivery.key is not None:
+                delivery.record.due = due
+                self._recall.remember(delivery.key, delivery.record)  # a release must not wash off the charge
+            return (Release((delivery,)),)
+        delivery.state = "held"
+        self._held.add(delivery)
+        return NOTHING
+
+    # The connection, and the end.
+
+    def _connected(self, event: Connected, now: float) -> Sequence[Command]:
+        self.epoch = event.epoch
+        self._since = now
+        self._capabilities = event.capabilities
+        self._poisoning.connected(event.capabilities)
+        self._flow.restart(active=event.capabilities.flow)
+        return NOTHING
+
+    def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
+        if event.epoch != self.epoch:
+            return NOTHING
+        self.epoch = -1  # no epoch: results that come before the next connection are stale
+        self._flow.restart(active=False)
+        unsettled = [*self._schedule, *self._suspects, *self._held, *self._poisoning.lost()]
+        if self._capabilities is not None and self._capabilities.counts:
+            for delivery in unsettled:
+                # The broker counts the loss even for what nobody saw; remembered, the message is not charged for it.
+                delivery.record = delivery.record or Record()
+        # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
+        lost_at = inf if event.closed else now
+        self._recall.connection_lost(unsettled, self._running, lost_at)
+        self._schedule.clear()
+        self._suspects.clear()
+        for delivery in self._running:
+            self._schedule.occupy(delivery)
+        self._held.clear()
+        stop = event.stop
+        if stop is None or event.consumer not in (None, self._consumer):
+            return NOTHING
+        self._closed = True
+        return (stop,)
+
+    def _drained(self) -> Sequence[Command]:
+        self._closed = True
+        held = [*self._schedule, *self._suspects]
+        self._schedule.clear()
+        self._suspects.clear()
+        self.counts.released += len(held)
+        commands: list[Command] = [self._flow.withdrawn()] if self._flow.active else []
+        for delivery in held:
+            commands += self._give_back(delivery)
+        return commands
+
+    # What a ledger decides otherwise (`LedgerEngine`).
+
+    def _begin(self, delivery: Delivery) -> Sequence[Command]:
+        """Return the commands that begin an attempt."""
+        return (Dispatch(delivery),)
+
+    def _seed_count(self, delivery: Delivery) -> int | None:
+        """Return the count to start from, as the broker has it."""
+        return delivery.broker_count
+
+    def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
+        """Take the answer to a poison acknowledgement."""
+        return self._poisoning.confirmed(event.delivery, event.error, now)

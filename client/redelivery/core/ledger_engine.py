@@ -1,25 +1,37 @@
-"""The engine with a ledger: each dispatch waits for what is known, each attempt is marked and cleared."""
+"""The engine with a ledger: an attempt is looked up before it begins, marked while it runs, cleared when it ends."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.core.engine import Engine
-from redelivery.core.events import Known, Result, Wanted
+from redelivery.core.commands import Accept, Bury, Clear, Command, Dispatch, Hold, LookUp, Mark
+from redelivery.core.delivery import Cause, Delivery, Record
+from redelivery.core.engine import NOTHING, Engine
+from redelivery.core.events import (
+    Alone,
+    Committed,
+    Confirmed,
+    Deferred,
+    Discarded,
+    Known,
+    Released,
+    Result,
+    Resumed,
+    Succeeded,
+    Wanted,
+)  # fmt: skip
+from redelivery.core.ledger_entry import Buried, Entry, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redelivery.core.commands import Command
     from redelivery.core.events import Event
 
-__all__ = ["CountedEngine"]
+__all__ = ["LedgerEngine"]
 
 
-class CountedEngine(Engine):
+class LedgerEngine(Engine):
     """Decides as `Engine` does, by the ledger's counts."""
-
-    _ledger = True
 
     def feed(self, event: Event, now: float) -> Sequence[Command]:
         """Take one event, as `Engine.feed` does; a result is told to the ledger first."""
@@ -27,8 +39,166 @@ class CountedEngine(Engine):
             return Engine.feed(self, event, now)
         if isinstance(event, Known):  # what credit follows is granted with the next event
             return self._known(event.delivery, event.entry, now)
+        if isinstance(event, Alone | Resumed):
+            commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
+            return self._with_credit(commands)
         if not isinstance(event, Result) or event.delivery.state != "running":
             return Engine.feed(self, event, now)
         record = event.delivery.record
         before = 0 if record is None else record.count
         return self._counted(event, Engine.feed(self, event, now), before)
+
+    def _begin(self, delivery: Delivery) -> Sequence[Command]:
+        return (LookUp(delivery),)
+
+    def _seed_count(self, delivery: Delivery) -> int | None:  # noqa: ARG002 - the ledger counts instead
+        return None
+
+    def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
+        return self._forgotten(delivery, super()._expired(delivery, now))
+
+    def _forgotten(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
+        """Have the ledger forget a message of which no dead letter is kept; else its confirmation does."""
+        dropped = any(isinstance(command, Accept) for command in commands)
+        return [*commands, Bury(delivery, fingerprint(delivery), None)] if dropped else commands
+
+    def _known(self, delivery: Delivery, entry: Entry | None, now: float) -> Sequence[Command]:
+        """Begin, or not: the ledger has been looked up."""
+        if self._closed or delivery.epoch != self.epoch:
+            return self._unbegun(delivery, now)
+        if entry is None:
+            return self._begun(delivery)
+        # Of a failure that another process had, or that took it with it, nobody here has waited for the delay.
+        fresh = delivery.record is None or delivery.record.count < entry.count
+        record = self._entered(delivery, entry)
+        policy = self._policies.policy_for(delivery.destination)
+        if entry.poisoned or 0 <= policy.maximum_redeliveries < record.count:
+            return self._forgotten(delivery, self._condemn(delivery, record, now))
+        left = self._left(entry, record, delivery, now) if fresh else 0.0
+        if left > 0:
+            return self._postponed(delivery, record, now, left)
+        if not entry.suspect:
+            return self._begun(delivery)
+        self._running.discard(delivery)
+        delivery.state = "parked"
+        self._suspects.append(delivery)
+        return NOTHING
+
+    def _left(self, entry: Entry, record: Record, delivery: Delivery, now: float) -> float:
+        """Return what is left of the delay after a failure that another process had."""
+        if not record.count or entry.last is None:
+            return 0.0
+        policy = self._policies.policy_for(delivery.destination)
+        delay = policy.redelivery_delay_ms(record.count, self._random) / 1000
+        return min(entry.last + delay - now - self.wall_offset, delay)
+
+    def _begun(self, delivery: Delivery) -> Sequence[Command]:
+        record = delivery.record
+        return Mark(delivery, 0 if record is None else record.count), Dispatch(delivery)
+
+    def _alone(self, now: float) -> Sequence[Command]:
+        """Begin a suspect: nothing else runs in this process."""
+        if self._closed or not self._suspects:
+            return NOTHING
+        delivery = self._suspects.popleft()
+        if self._has_expired(delivery, now):
+            return self._expired(delivery, now)
+        delivery.state = "running"
+        delivery.outcome = None
+        self._running.add(delivery)
+        return self._begun(delivery)
+
+    def _resumed(self, delivery: Delivery) -> Sequence[Command]:
+        """Take in a delivery that runs, whatever the credit."""
+        if self._closed or delivery.epoch != self.epoch:
+            return NOTHING
+        self._recall.forget(delivery.key)
+        self._seq += 1
+        delivery.seq = self._seq
+        delivery.state = "running"
+        delivery.outcome = None
+        self._running.add(delivery)
+        return NOTHING
+
+    def _entered(self, delivery: Delivery, entry: Entry) -> Record:
+        """Take over what the ledger knows; what is known here is never less than was written."""
+        record = delivery.record = delivery.record or Record()
+        if entry.cause is not None and (record.cause is None or entry.count > record.count):
+            record.cause = Cause(entry.cause)
+        record.count = max(record.count, entry.count)
+        if record.first_failure is None and entry.first is not None:
+            record.first_failure = entry.first - self.wall_offset
+        if record.last_failure is None and entry.last is not None:
+            record.last_failure = entry.last - self.wall_offset
+        return record
+
+    def _postponed(self, delivery: Delivery, record: Record, now: float, left: float) -> Sequence[Command]:
+        """Wait for the rest of the delay after a failure that another process had."""
+        self._running.discard(delivery)
+        record.due = now + left
+        if self._by_broker(delivery, record, now):
+            return self._begin_poisoning(delivery, record, now)
+        delivery.state = "parked"
+        record.held = left
+        self._schedule.park(delivery, record.due)
+        return (Hold(delivery, record.due, left, record.count, record.cause),)
+
+    def _unbegun(self, delivery: Delivery, now: float) -> Sequence[Command]:
+        """Undo what was taken for a dispatch that does not come: the connection is gone, or nothing more is begun."""
+        live = self._finish(delivery)
+        if live is not delivery:
+            self.counts.stale -= 1  # no result of any handler
+        if live is None:
+            return NOTHING
+        if self._closed:
+            self.counts.released += 1
+            self._schedule.settled(live)
+            return self._give_back(live)
+        live.state = "parked"
+        self._schedule.park(live, now)
+        return NOTHING
+
+    def _counted(self, event: Result, commands: Sequence[Command], before: int) -> Sequence[Command]:
+        """Return the commands with what the ledger is told of an attempt that has ended.
+
+        `before`: what had been charged when it ended.
+        """
+        delivery = event.delivery
+        record = delivery.record
+        if isinstance(event, Released):
+            return [Clear(delivery, None, keep=True), *commands]
+        if record is None or not record.count:
+            return [Clear(delivery, None), *commands]
+        done = isinstance(event, Succeeded | Committed | Discarded)
+        dropped = delivery.outcome == "discarded"  # poison, where nothing is kept of it
+        if done or dropped:
+            return [Clear(delivery, None), *commands]
+        failed = record.count > before or not isinstance(event, Deferred)
+        return [Clear(delivery, self._entry(record), failed=failed), *commands]
+
+    def _entry(self, record: Record) -> Entry:
+        first, last = record.first_failure, record.last_failure
+        return Entry(
+            count=record.count,
+            cause=None if record.cause is None else record.cause.text,
+            first=None if first is None else first + self.wall_offset,
+            last=None if last is None else last + self.wall_offset,
+            poisoned=record.poisoned,
+        )
+
+    def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
+        """Take the answer to a poison acknowledgement; a dead letter that is safe leaves the ledger."""
+        delivery = event.delivery
+        record = delivery.record
+        if delivery.state != "settling" or record is None or event.error is not None:
+            return self._poisoning.confirmed(delivery, event.error, now)
+        key = fingerprint(delivery)  # before the body is dropped
+        buried = None
+        if not record.copied:
+            cause = "unknown" if record.cause is None else record.cause.text
+            at = now + self.wall_offset
+            entry = self._entry(record)
+            buried = Buried(
+                delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
+            )
+        return [*self._poisoning.confirmed(delivery, None, now), Bury(delivery, key, buried)]

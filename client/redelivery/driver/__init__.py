@@ -1,1 +1,1 @@
-"""What the synchronous and the asynchronous front ends share: one channel a consumer, one keeper a connection."""
+"""Drivers: what carries out the commands of an engine, shared by the synchronous and the asynchronous front end."""

@@ -10,7 +10,7 @@ from redelivery.core.commands import Subscribe
 from redelivery.core.dead_lettering.routing import DeadLetters
 from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
-from redelivery.core.ledger_engine import CountedEngine
+from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.driver.connection.broker_redelivery_probe import rescheduling_for
 from redelivery.errors import ConfigurationError
@@ -61,7 +61,7 @@ def planned(
         rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
     max_parked = _max_parked(settings, capabilities)
     credit = _credit(destination, options, settings)
-    engine = (CountedEngine if counted else Engine)(
+    engine = (LedgerEngine if counted else Engine)(
         number,
         policies=settings.policies,
         dead_letters=dead_letters,
