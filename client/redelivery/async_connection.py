@@ -17,7 +17,7 @@ from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
 from redelivery.driver.asyncio_wait import Waiter, answer_on_loop, in_own_thread
 from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
-from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
 from redelivery.driver.consumer.async_worker import work
 from redelivery.driver.consumer.message_log import brief

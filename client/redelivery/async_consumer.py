@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import patience
 from redelivery.driver.asyncio_wait import in_own_thread
-from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.message import pulled
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.core.option_values import seconds
 from redelivery.driver.asyncio_wait import answer_on_loop, in_own_thread
-from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.session.session_base import SessionBase
 from redelivery.driver.session.session_state import COMMIT_TIMEOUT
 from redelivery.errors import RedeliveryError

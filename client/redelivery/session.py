@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from redelivery.consumer import Consumer
 from redelivery.core.option_values import seconds
-from redelivery.driver.connection.event_router import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.session.session_base import SessionBase
 from redelivery.driver.session.session_state import COMMIT_TIMEOUT
 from redelivery.driver.thread_wait import answer_by

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.outgoing import Outgoing
-    from redelivery.driver.connection.manager import Keeper
+    from redelivery.driver.connection.connection_driver import ConnectionDriver
 
 
 class SlowBroker:
@@ -75,7 +75,7 @@ class SlowBroker:
 
 def prove(broker: SlowBroker, proof: str) -> None:
     able = Capabilities("lazy", reschedule="confirmed", reschedule_proof=cast("Any", proof))
-    Proof(cast("Keeper", broker), -1, "queue://orders", able, cast("Clock", broker)).carry_out()
+    Proof(cast("ConnectionDriver", broker), -1, "queue://orders", able, cast("Clock", broker)).carry_out()
 
 
 @pytest.mark.parametrize("proof", ["arrival", "held"])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.destination import Destination
     from redelivery.driver.arguments import ConsumerOptions
-    from redelivery.driver.connection.manager import Keeper
+    from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.consumer.dispatcher import Channel
     from redelivery.settings import Settings
 
@@ -83,7 +83,9 @@ def rescheduling_for(
 class Proof:
     """One message that the broker must hold back, on a queue beside the one that is to be consumed."""
 
-    def __init__(self, link: Keeper, number: int, destination: str, able: Capabilities, clock: Clock) -> None:
+    def __init__(
+        self, link: ConnectionDriver, number: int, destination: str, able: Capabilities, clock: Clock
+    ) -> None:
         self._link = link
         self._able = able
         self._clock = clock
@@ -218,7 +220,7 @@ class Proof:
 class Proofs:
     """What has been proved over one connection, so that it is proved once."""
 
-    def __init__(self, link: Keeper, clock: Clock) -> None:
+    def __init__(self, link: ConnectionDriver, clock: Clock) -> None:
         self._link = link
         self._clock = clock
         self._proved: set[str] = set()

@@ -22,9 +22,9 @@ from redelivery.driver.arguments import (
     checked_policies,
     known,
 )
+from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import Counting
 from redelivery.driver.connection.idle_watch import IdleWatch
-from redelivery.driver.connection.manager import Keeper
 from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.dispatcher import Channel
 from redelivery.driver.consumer.handler_timeout import overdue_for
@@ -92,7 +92,7 @@ class ConnectionBase(Generic[RunnerT]):
         self._observer = message_log.guarded(options.get("observer"))
         self._ledger = checked_ledger(options.get("ledger"), self.settings)
         self._counting = Counting(self._ledger) if self._ledger is not None and self._counts else None
-        self._keeper = Keeper(self.settings, adapter, self._clock, self._counting)
+        self._keeper = ConnectionDriver(self.settings, adapter, self._clock, self._counting)
         self._channels = self._keeper.totals.channels  # of the consumers that are open
         self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
         self._listeners: list[Listener[RunnerT]] = []

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.core.ledger_entry import Entry
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.connection.connection_ledger import Counting
-    from redelivery.driver.connection.manager import Keeper
     from redelivery.errors import RedeliveryError
 
 __all__ = ["CountedChannel"]
@@ -46,7 +46,7 @@ class CountedChannel(Channel):
         self,
         subscribe: Subscribe,
         engine: Engine,
-        keeper: Keeper,
+        keeper: ConnectionDriver,
         clock: Clock,
         policies: RedeliveryPolicyMap,
         observer: Callable[[Subscribe, Command], None] | None,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.driver.arguments import ListenOptions
     from redelivery.driver.connection.connection_base import Listener
-    from redelivery.driver.connection.manager import Keeper
+    from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.driver.consumer.dispatcher import Channel
     from redelivery.driver.session.session_message import SessionMessage
@@ -51,7 +51,7 @@ class Attempt:
 class Seat:
     """What a session needs of its connection; the callables are those of its kind, threaded or asyncio."""
 
-    keeper: Keeper
+    keeper: ConnectionDriver
     clock: Clock
     check_open: Callable[[], None]
     subscribed: Callable[..., Any]
