@@ -12,7 +12,7 @@ import statistics
 import time
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Delivery
 from redelivery.core.engine import Engine
 from redelivery.core.events import Arrived, Connected, Succeeded, Wanted
@@ -30,7 +30,7 @@ def run(ordering: str, messages: int) -> float:
         policies=RedeliveryPolicyMap(
             {"orders.>": RedeliveryPolicy(), "topic://prices.*": RedeliveryPolicy()}
         ),
-        dead_letters=DeadLetters(),
+        dead_letters=DeadLetterRouting(),
         ordering=ordering,  # type: ignore[arg-type]  # one of the three, from main()
     )
     engine.feed(Connected(1, CAPABILITIES), 0.0)

@@ -18,7 +18,7 @@ from integration.brokers import STOMP_BROKERS, Broker
 
 import redelivery
 from benchmarks.fill import fill
-from redelivery_stomp.transport import CuttingTransport
+from redelivery_stomp.transport import ScanningTransport
 
 if TYPE_CHECKING:
     from redelivery import Message
@@ -30,10 +30,10 @@ def run(broker: Broker, queue: str, messages: int, *, slow: bool) -> list[float]
     """Consume a filled queue; return the latencies in seconds, sorted."""
     returned: deque[float] = deque()
     latencies: list[float] = []
-    write = CuttingTransport.write
+    write = ScanningTransport.write
     seen, pause = 0, threading.Event()
 
-    def timed(transport: CuttingTransport, data: bytes) -> None:
+    def timed(transport: ScanningTransport, data: bytes) -> None:
         write(transport, data)
         now = time.perf_counter()
         latencies.extend(now - returned.popleft() for _ in range(data.count(b"ACK\nid:")))
@@ -49,13 +49,13 @@ def run(broker: Broker, queue: str, messages: int, *, slow: bool) -> list[float]
             connection.stop()
         returned.append(time.perf_counter())
 
-    CuttingTransport.write = timed  # type: ignore[assignment, method-assign]
+    ScanningTransport.write = timed  # type: ignore[assignment, method-assign]
     try:
         with redelivery.connect(broker.uri()) as connection:
             connection.listen(queue, handle)
             connection.run()
     finally:
-        CuttingTransport.write = write  # type: ignore[method-assign]
+        ScanningTransport.write = write  # type: ignore[method-assign]
     assert len(latencies) == messages, f"{len(latencies)} settlements of {messages}"
     return sorted(latencies)
 

@@ -125,10 +125,10 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
 
 def die_in_stomp_transaction(death: Death) -> None:
     """ActiveMQ Classic: BEGIN, SEND, ACK in one write, and when they are answered COMMIT."""
-    from redelivery_stomp.connection import Link  # noqa: PLC0415
+    from redelivery_stomp.connection import StompConnection  # noqa: PLC0415
 
     def write(plain: Any) -> Any:
-        def written(self: Link, data: bytes) -> None:
+        def written(self: StompConnection, data: bytes) -> None:
             between = death.point == "between"
             begins = data.startswith(b"BEGIN\n") and b"\0ACK\n" in data
             doomed = (begins if between else data.startswith(b"COMMIT\n")) and death.due()
@@ -139,12 +139,12 @@ def die_in_stomp_transaction(death: Death) -> None:
 
         return written
 
-    replaced(Link, "write", write)
+    replaced(StompConnection, "write", write)
 
 
 def die_in_amqp_transaction(death: Death) -> None:
     """Declare, send the copy, hear that the broker has it; then accept and discharge."""
-    from redelivery_amqp.io_thread import Stream  # noqa: PLC0415
+    from redelivery_amqp.io_thread import IoThread  # noqa: PLC0415
     from redelivery_amqp.transactions import Transfer  # noqa: PLC0415
 
     doomed: list[Transfer] = []
@@ -161,7 +161,7 @@ def die_in_amqp_transaction(death: Death) -> None:
         return heard
 
     def flush(plain: Any) -> Any:
-        def written(self: Stream) -> None:
+        def written(self: IoThread) -> None:
             plain(self)
             if doomed:
                 death.come()
@@ -169,7 +169,7 @@ def die_in_amqp_transaction(death: Death) -> None:
         return written
 
     replaced(Transfer, "_accept", accept)
-    replaced(Stream, "flush", flush)
+    replaced(IoThread, "flush", flush)
 
 
 def arm(death: Death, scheme: str) -> None:

@@ -12,7 +12,7 @@ import redelivery
 from integration.eventually import eventually
 from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
-from redelivery_stomp.connection import Link
+from redelivery_stomp.connection import StompConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_a_broker_frozen_in_a_commit(
         broker.resume()
         monkeypatch.undo()
         if end == "answered late":
-            eventually(lambda: not session._holdings.at_work._unanswered)
+            eventually(lambda: not session._state.activity._unanswered)
             assert connection.report().accepted == 3
         again = texts(consumer)
         if again:
@@ -114,7 +114,7 @@ def test_a_refused_commit_over_amqp(
                 redelivery.AdapterError, match="refused the transaction, and rolled it back: no"
             ):
                 transacted.commit()
-        eventually(lambda: not connection.connected or connection._keeper._epoch > 1)
+        eventually(lambda: not connection.connected or connection._driver._epoch > 1)
         counts = moved(transacted, consumer, out)
         transacted.commit()
         assert counts == [1, 1, 1]
@@ -150,7 +150,7 @@ def texts(consumer: redelivery.Consumer) -> set[str]:
 
 def freeze(monkeypatch: pytest.MonkeyPatch, broker: Broker, at: str) -> None:
     """Freeze the broker when the library writes the begin of a transaction, or what ends it."""
-    begin, discharge, write = Transfer.begin, Transfer._discharge, Link.write
+    begin, discharge, write = Transfer.begin, Transfer._discharge, StompConnection.write
 
     def beginning(transfer: Transfer) -> None:
         broker.pause()
@@ -160,7 +160,7 @@ def freeze(monkeypatch: pytest.MonkeyPatch, broker: Broker, at: str) -> None:
         broker.pause()
         discharge(transfer, *arguments, **options)
 
-    def writing(link: Link, data: bytes) -> None:
+    def writing(link: StompConnection, data: bytes) -> None:
         if data.startswith(b"BEGIN\n" if at == "its begin" else b"COMMIT\n"):
             broker.pause()
         write(link, data)
@@ -169,4 +169,4 @@ def freeze(monkeypatch: pytest.MonkeyPatch, broker: Broker, at: str) -> None:
         monkeypatch.setattr(Transfer, "begin", beginning)
     else:
         monkeypatch.setattr(Transfer, "_discharge", discharging)
-    monkeypatch.setattr(Link, "write", writing)
+    monkeypatch.setattr(StompConnection, "write", writing)

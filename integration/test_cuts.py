@@ -145,7 +145,7 @@ def unfinished(work: Work) -> set[str]:
 
 def at_rest(connection: redelivery.Connection) -> bool:
     """Whether the connection stands, and nothing waits or is in doubt."""
-    engines = [channel.engine for channel in connection._channels]
+    engines = [dispatcher.engine for dispatcher in connection._dispatchers]
     return connection.connected and not any(engine.parked or engine.running for engine in engines)
 
 

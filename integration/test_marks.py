@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from integration.peers import PAIRS, fill
-from redelivery.dlq.dlq_connection import Reading
+from redelivery.dlq.dlq_connection import DeadLetterConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,7 @@ def test_copies_are_marked_as_the_profile_says(
     broker = session.broker(pair[0])
     fill(broker, pair[1], unique_queue, [b"%d" % number for number in range(HELD)])
     proxy = make_proxy(broker.ports[pair[1]])
-    with Reading(broker.uri(protocol=pair[1], port=proxy.port)) as first:
+    with DeadLetterConnection(broker.uri(protocol=pair[1], port=proxy.port)) as first:
         with first.consumer(unique_queue, credit=HELD) as consumer:
             held = [consumer.receive(timeout=10) for _ in range(HELD)]
             assert None not in held
@@ -45,7 +45,7 @@ def test_copies_are_marked_as_the_profile_says(
         marks = first.capabilities.marks
     found: dict[bytes, bool] = {}
     with (
-        Reading(broker.uri(protocol=pair[1])) as second,
+        DeadLetterConnection(broker.uri(protocol=pair[1])) as second,
         second.consumer(unique_queue, credit=HELD) as consumer,
     ):
         while len(found) < HELD:

@@ -15,7 +15,7 @@ from integration.brokers import RabbitMQ
 from integration.eventually import eventually, never
 from integration.peers import take
 from integration.work import Running
-from redelivery.adapter_support.response_timeout import Patience
+from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.core import pending_confirms
 from redelivery_stomp import subscribing
 
@@ -78,7 +78,9 @@ def test_a_consumer_that_begins_during_a_memory_alarm(
     """The connection is not given up over it, which would write what it has written twice; it begins afterwards."""
     assert isinstance(rabbitmq, RabbitMQ)
     monkeypatch.setattr(pending_confirms, "CONFIRM_TIMEOUT", LONG)
-    monkeypatch.setattr(subscribing, "Patience", lambda over, silent: Patience(over, PATIENCE, silent=silent))
+    monkeypatch.setattr(
+        subscribing, "ResponseTimeout", lambda over, silent: ResponseTimeout(over, PATIENCE, silent=silent)
+    )
     graves, other = f"{unique_queue}.graves", f"{unique_queue}.other"
     uri = rabbitmq.uri(redelivery__deadLetterDestination=graves, jms__redeliveryPolicy__maximumRedeliveries=0)
     ready, alarmed, served = threading.Barrier(2), threading.Event(), threading.Event()

@@ -95,8 +95,8 @@ def test_a_copy_outlives_the_broker(peer: tuple[Broker, str], unique_queue: str)
         message = consumer.receive(timeout=30)
         assert message is not None
         message.fail("no")
-        channel = consumer._channel
-        eventually(lambda: not channel.engine.unconfirmed, 30, message="the broker has the copy")
+        dispatcher = consumer._dispatcher
+        eventually(lambda: not dispatcher.engine.unconfirmed, 30, message="the broker has the copy")
         broker.kill()
         broker.start()
         again = consumer.receive(timeout=90)

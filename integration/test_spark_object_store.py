@@ -23,7 +23,7 @@ from integration.eventually import eventually
 from integration.peers import fill
 from integration.spark_run import LONGEST, SparkRun
 from redelivery_spark.wal.segments import FOLDER as SEGMENTS
-from redelivery_spark.wal.store import Store, prepared
+from redelivery_spark.wal.store import WalStore, prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def bucket() -> Iterator[str]:
 
 def test_a_name_is_taken_once(bucket: str) -> None:
     """By a conditional put: in turn, by twenty at once, and for what is as large as a batch can be."""
-    store: Store = prepared(f"{bucket}/names", "a")
+    store: WalStore = prepared(f"{bucket}/names", "a")
     assert store.publish("a/1", b"one")
     assert not store.publish("a/1", b"two")
     large = b"x" * 110_000_000  # s3fs would write this in parts

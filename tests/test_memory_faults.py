@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.adapter import Sent, Subscribed
-from redelivery.core.commands import Accept, Credit, Forward, Poison, Release, Send, Subscribe, Unsubscribe
+from redelivery.core.commands import Accept, Credit, Forward, PoisonAck, Release, Send, Subscribe, Unsubscribe
 from redelivery.core.events import Confirmed, ConnectionLost
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, TransportError
@@ -55,7 +55,7 @@ def test_commands_for_an_old_connection_are_dropped(peer: Peer, broker: MemoryBr
     peer.do(Accept((old,)))
     peer.open()
     peer.events.clear()
-    peer.do(Accept((old,)), Poison(old, CAUSE, 1), Release((old,)))
+    peer.do(Accept((old,)), PoisonAck(old, CAUSE, 1), Release((old,)))
     peer.consume()
     (new,) = peer.got()
     assert new.key == old.key
@@ -68,7 +68,7 @@ def test_poison_moves_to_the_dead_letter_queue(peer: Peer, broker: MemoryBroker)
     message_id = broker.send(QUEUE, "bad", headers={"k": "v"}, persistent=False)
     peer.consume()
     (delivery,) = peer.got()
-    peer.do(Poison(delivery, CAUSE, 3))
+    peer.do(PoisonAck(delivery, CAUSE, 3))
     assert [(c.delivery, c.error) for c in peer.told(Confirmed)] == [(delivery, None)]
     assert broker.depth(QUEUE) == 0
     (letter,) = broker.dead_letters()
@@ -102,10 +102,10 @@ def test_asking_twice_makes_one_dead_letter(peer: Peer, broker: MemoryBroker) ->
     peer.consume()
     (delivery,) = peer.got()
     broker.stall_confirmations()
-    peer.do(Poison(delivery, CAUSE, 1))
+    peer.do(PoisonAck(delivery, CAUSE, 1))
     peer.do(Send(5, Outgoing(QUEUE, b"more")))
     assert peer.told(Confirmed) == peer.told(Sent) == []
-    peer.do(Poison(delivery, CAUSE, 1))
+    peer.do(PoisonAck(delivery, CAUSE, 1))
     broker.resume_confirmations()
     assert [c.error for c in peer.told(Confirmed)] == [None, None]
     assert [s.token for s in peer.told(Sent)] == [5]
@@ -119,10 +119,10 @@ def test_refused_settlements(peer: Peer, broker: MemoryBroker) -> None:
     peer.consume()
     good, bad = peer.got()
     broker.refuse_settlements(lambda message: message.text == "bad")
-    peer.do(Poison(good, CAUSE, 1), Poison(bad, CAUSE, 1))
+    peer.do(PoisonAck(good, CAUSE, 1), PoisonAck(bad, CAUSE, 1))
     assert [c.error is None for c in peer.told(Confirmed)] == [True, False]
     broker.refuse_settlements(1)
-    peer.do(Poison(bad, CAUSE, 1), Poison(bad, CAUSE, 1))
+    peer.do(PoisonAck(bad, CAUSE, 1), PoisonAck(bad, CAUSE, 1))
     assert [c.error is None for c in peer.told(Confirmed)] == [False, True]
 
 

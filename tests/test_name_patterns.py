@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.dead_lettering.safe_regex import LONGEST_NAME, NamePatterns
+from redelivery.core.dead_lettering.safe_regex import LONGEST_NAME, SafeRegex
 from redelivery.errors import ConfigurationError
 
 NAMES = st.text("ABab.09-", min_size=1, max_size=12)
@@ -29,7 +29,7 @@ PATTERNS = st.lists(REPEATED, min_size=1, max_size=6).map("".join)
 )  # fmt: skip
 def test_one_pattern_must_match_the_whole_name(text: str, matching: list[str], others: list[str]) -> None:
     """As in Classic's plugin: patterns between blanks, each for the whole name."""
-    patterns = NamePatterns.parse(text)
+    patterns = SafeRegex.parse(text)
     assert [name for name in (*matching, *others) if patterns.match(name)] == matching
 
 
@@ -43,16 +43,16 @@ def test_what_could_take_for_ever_is_refused() -> None:
     ]  # fmt: skip
     for text in refused:
         with pytest.raises(ConfigurationError):
-            NamePatterns.parse(text)
-    assert NamePatterns.parse(".*a.*b.*").match("x" * 250) is False
-    assert NamePatterns.parse(".*").match("x" * (LONGEST_NAME + 1)) is False, "it is kept"
+            SafeRegex.parse(text)
+    assert SafeRegex.parse(".*a.*b.*").match("x" * 250) is False
+    assert SafeRegex.parse(".*").match("x" * (LONGEST_NAME + 1)) is False, "it is kept"
 
 
 @given(PATTERNS, NAMES)
 def test_what_is_taken_matches_as_python_does(text: str, name: str) -> None:
     """A pattern is refused, or matches as `re.fullmatch` does."""
     try:
-        patterns = NamePatterns.parse(text)
+        patterns = SafeRegex.parse(text)
     except ConfigurationError:
         return
     assert patterns.match(name) is (re.fullmatch(text, name) is not None)
@@ -62,4 +62,4 @@ def test_what_is_taken_matches_as_python_does(text: str, name: str) -> None:
 def test_any_text_is_a_pattern_or_refused(text: str) -> None:
     """No text makes the reader fail in another way."""
     with suppress(ConfigurationError):
-        NamePatterns.parse(text).match("ab.09")
+        SafeRegex.parse(text).match("ab.09")

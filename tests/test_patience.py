@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from redelivery.adapter_support.response_timeout import Patience
+from redelivery.adapter_support.response_timeout import ResponseTimeout
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 pytest.importorskip("stomp", reason="stomp.py is not installed")
 
-from redelivery_amqp.detach import Endings
+from redelivery_amqp.detach import DetachQueue
 
 PATIENCE = 10.0
 
@@ -21,7 +21,7 @@ PATIENCE = 10.0
 def test_an_answer_that_does_not_come() -> None:
     """It is said once, and not of an answer that has come."""
     over = threading.Event()
-    patience = Patience(over.set, limit=0.01)
+    patience = ResponseTimeout(over.set, limit=0.01)
     patience.asked()
     assert over.wait(PATIENCE)
     over.clear()
@@ -33,7 +33,7 @@ def test_an_answer_that_does_not_come() -> None:
 def test_each_answer_has_its_own_time() -> None:
     """What was asked for later is waited for as long."""
     over = threading.Event()
-    patience = Patience(over.set, limit=0.2)
+    patience = ResponseTimeout(over.set, limit=0.2)
     patience.asked()
     for _ in range(6):
         assert not over.wait(0.05)
@@ -44,13 +44,13 @@ def test_each_answer_has_its_own_time() -> None:
 def test_a_broker_that_answers_nothing_is_given_longer() -> None:
     """Its memory may be full: it is waited for so many times as long, unless something else is answered meanwhile."""
     over = threading.Event()
-    patience = Patience(over.set, limit=0.05, silent=6)
+    patience = ResponseTimeout(over.set, limit=0.05, silent=6)
     began = time.monotonic()
     patience.asked()
     assert over.wait(PATIENCE)
     assert time.monotonic() - began >= 0.3
     over.clear()
-    patience = Patience(over.set, limit=0.05, silent=10_000)
+    patience = ResponseTimeout(over.set, limit=0.05, silent=10_000)
     patience.asked()
     assert not over.wait(0.12)
     patience.heard()
@@ -68,8 +68,10 @@ class Consumer:
 
 def test_an_end_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over AMQP it would keep all later consumers of the connection from beginning: so the connection is given up."""
-    monkeypatch.setattr("redelivery_amqp.detach.Patience", lambda over: Patience(over, limit=0.01))
+    monkeypatch.setattr(
+        "redelivery_amqp.detach.ResponseTimeout", lambda over: ResponseTimeout(over, limit=0.01)
+    )
     over = threading.Event()
-    endings = Endings(over.set, in_turn=True)
+    endings = DetachQueue(over.set, in_turn=True)
     endings.leave(cast("Any", Consumer()))
     assert over.wait(PATIENCE)

@@ -6,8 +6,8 @@ import pytest
 
 import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.core.dead_lettering.safe_regex import NamePatterns
-from redelivery.core.dead_lettering.strategies import Discarding, Individual
+from redelivery.core.dead_lettering.safe_regex import SafeRegex
+from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 from redelivery.uri.parser import parse_uri
 
 PRE = "redelivery."
@@ -24,16 +24,16 @@ def read(options: str, scheme: str = "stomp://h") -> redelivery.Settings:
 def test_strategies_are_read() -> None:
     """Each option has its place; what is not given is the broker's own, or Classic's default."""
     assert read("deadLetter=auto").individual is None
-    assert read(INDIVIDUAL).individual == Individual()
+    assert read(INDIVIDUAL).individual == IndividualStrategy()
     given = read(
         f"{INDIVIDUAL}&queuePrefix=D.&queueSuffix=.q&topicPrefix=T.&topicSuffix=.t&useQueueForQueueMessages=false&"
         "useQueueForTopicMessages=false&destinationPerDurableSubscriber=true&jms.clientID=c"
     )
-    expected = Individual("D.", ".q", "T.", ".t", False, False, True)
+    expected = IndividualStrategy("D.", ".q", "T.", ".t", False, False, True)
     assert (given.individual, given.dead_letter_strategy) == (expected, "individual")
-    assert read(DISCARDING).discarding == Discarding()
+    assert read(DISCARDING).discarding == DiscardingStrategy()
     given = read(f"{DISCARDING}&discard=A%20B.[0-9]*&dropTemporaryTopics=true&reportInterval=5")
-    assert given.discarding == Discarding(NamePatterns(("A", "B.[0-9]*")), temporary_topics=True)
+    assert given.discarding == DiscardingStrategy(SafeRegex(("A", "B.[0-9]*")), temporary_topics=True)
     assert (given.report_interval, given.send_exhausted, given.fallback) == (5, True, True)
     given = read("sendToDlqIfMaxRetriesExceeded=false&fallbackToDeadLetter=false")
     assert (given.send_exhausted, given.fallback) == (False, False)

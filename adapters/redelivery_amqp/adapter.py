@@ -14,7 +14,7 @@ from redelivery.core.commands import (
     Forward,
     ForwardAll,
     Hold,
-    Poison,
+    PoisonAck,
     Release,
     Send,
     Subscribe,
@@ -23,7 +23,7 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
-from redelivery_amqp.connection import Link
+from redelivery_amqp.connection import AmqpConnection
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.message_encoding import copied, encoded
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.sender import Outcome, Outlet
+    from redelivery_amqp.sender import Outcome, SenderLink
 
 __all__ = ["AmqpAdapter"]
 
@@ -48,7 +48,7 @@ class AmqpAdapter:
     """One connection at a time to any of the four brokers."""
 
     def __init__(self) -> None:
-        self._link: Link | None = None
+        self._link: AmqpConnection | None = None
         self._sink: Sink
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
@@ -57,7 +57,7 @@ class AmqpAdapter:
         if old is not None:
             old.abandon()
         self._sink = sink
-        link = Link(opening, sink)
+        link = AmqpConnection(opening, sink)
         link.open()
         self._link = link
         return replace(link.profile.capabilities, version=link.version)
@@ -80,7 +80,7 @@ class AmqpAdapter:
         if link is not None:
             link.close(timeout)
 
-    def _carry_out(self, link: Link, command: AdapterCommand) -> None:
+    def _carry_out(self, link: AmqpConnection, command: AdapterCommand) -> None:
         match command:
             case Accept():
                 link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), ACCEPTED)
@@ -88,7 +88,7 @@ class AmqpAdapter:
                 link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), RELEASED)
             case Credit():
                 link.links.flow(command.consumer, command.messages)
-            case Poison():
+            case PoisonAck():
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
@@ -107,13 +107,13 @@ class AmqpAdapter:
             case _:
                 assert_never(command)
 
-    def _poison(self, link: Link, command: Poison) -> None:
+    def _poison(self, link: AmqpConnection, command: PoisonAck) -> None:
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
         link.links.reject(delivery, self._confirmation(link, delivery))
 
-    def _forward(self, link: Link, command: Forward) -> None:
+    def _forward(self, link: AmqpConnection, command: Forward) -> None:
         if command.atomic(link.profile.capabilities):
             self._forward_all(link, (command,))
             return
@@ -122,10 +122,10 @@ class AmqpAdapter:
             return
         answer = self._confirmation(link, delivery)
         copy = copied(command, delivery, link.profile, link.wall_clock())
-        outlet = link.links.outlet(command.copy.destination)
-        outlet.send(copy, lambda outcome: answer(judged(outcome, outlet.where, link.wire.masked)))
+        sender = link.links.sender(command.copy.destination)
+        sender.send(copy, lambda outcome: answer(judged(outcome, sender.where, link.wire.masked)))
 
-    def _forward_all(self, link: Link, commands: Sequence[Forward]) -> None:
+    def _forward_all(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
         own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
         if not own:
             return
@@ -136,16 +136,18 @@ class AmqpAdapter:
                 each(error)
 
         copies = [
-            (link.links.outlet(each.copy.destination), copied(each, delivery, link.profile, now))
+            (link.links.sender(each.copy.destination), copied(each, delivery, link.profile, now))
             for delivery, each in own.items()
         ]
         _transfer(link, copies, list(own), answer)
 
-    def _confirmation(self, link: Link, delivery: AmqpDelivery) -> Callable[[RedeliveryError | None], None]:
+    def _confirmation(
+        self, link: AmqpConnection, delivery: AmqpDelivery
+    ) -> Callable[[RedeliveryError | None], None]:
         sink = self._sink
         return lambda error: link.later(lambda: sink(Confirmed(delivery, error)))
 
-    def _commit(self, link: Link, command: Commit) -> None:
+    def _commit(self, link: AmqpConnection, command: Commit) -> None:
         sink, token = self._sink, command.token
 
         def answer(error: RedeliveryError | None) -> None:
@@ -165,28 +167,28 @@ class AmqpAdapter:
             return
         now = link.wall_clock()
         messages = [
-            (link.links.outlet(each.destination), encoded(each, link.profile, now))
+            (link.links.sender(each.destination), encoded(each, link.profile, now))
             for each in command.messages
         ]
         _transfer(link, messages, own, answer)
 
-    def _send(self, link: Link, command: Send) -> None:
+    def _send(self, link: AmqpConnection, command: Send) -> None:
         sink, message, token = self._sink, command.message, command.token
         wrong = _cannot_send(link, message)
         if wrong is not None:
             link.later(lambda: sink(Sent(token, AdapterError(wrong))))
             return
-        outlet = link.links.outlet(message.destination)
+        sender = link.links.sender(message.destination)
 
         def outcome(delivery: Outcome) -> None:
             error = judged(
-                delivery, outlet.where, link.wire.masked
+                delivery, sender.where, link.wire.masked
             )  # now: what proton knows of it is gone later
             link.later(lambda: sink(Sent(token, error)))
 
-        outlet.send(encoded(message, link.profile, link.wall_clock()), outcome)
+        sender.send(encoded(message, link.profile, link.wall_clock()), outcome)
 
-    def _subscribe(self, link: Link, command: Subscribe) -> None:
+    def _subscribe(self, link: AmqpConnection, command: Subscribe) -> None:
         sink, consumer = self._sink, command.consumer
         if link.links.knows(consumer):
             return  # a second link would outlive its end
@@ -200,21 +202,21 @@ class AmqpAdapter:
                     f"the dead-letter destination {command.dead_letter} cannot be used: {error}"
                 )
             if error is None:
-                link.links.attach(inlet)
+                link.links.attach(receiver)
             else:
-                inlet.answer(error)
+                receiver.answer(error)
 
         if command.browse and not link.profile.capabilities.browse:
             answer(AdapterError(cannot_browse(link.profile.capabilities)))
             return
-        inlet = link.links.add(command, answer)
+        receiver = link.links.add(command, answer)
         if command.dead_letter is None:
-            link.links.attach(inlet)
+            link.links.attach(receiver)
         else:
-            link.links.outlet(command.dead_letter).when_attached(checked)
+            link.links.sender(command.dead_letter).when_attached(checked)
 
 
-def _cannot_send(link: Link, message: Outgoing) -> str | None:
+def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:
     """Say what the broker cannot do with a message, or None."""
     if message.delay is not None and link.profile.delay is None:
         return f"{link.profile.capabilities.broker} has no delayed messages over AMQP 1.0"
@@ -222,15 +224,15 @@ def _cannot_send(link: Link, message: Outgoing) -> str | None:
 
 
 def _transfer(
-    link: Link,
-    messages: Sequence[tuple[Outlet, bytes]],
+    link: AmqpConnection,
+    messages: Sequence[tuple[SenderLink, bytes]],
     deliveries: Sequence[AmqpDelivery],
     answer: Callable[[RedeliveryError | None], None],
 ) -> None:
     Transfer(link.wire, link.links.coordinator(), messages, deliveries, answer, link.give_up).begin()
 
 
-def _own(link: Link, delivery: Delivery) -> AmqpDelivery | None:
+def _own(link: AmqpConnection, delivery: Delivery) -> AmqpDelivery | None:
     """Return the delivery if it came on this connection and can still be settled."""
     if delivery.epoch != link.epoch or not isinstance(delivery, AmqpDelivery):
         return None

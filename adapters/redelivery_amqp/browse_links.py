@@ -9,58 +9,60 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.proton_engine import Wire
-    from redelivery_amqp.receiver import Inlet
+    from redelivery_amqp.proton_engine import ProtonEngine
+    from redelivery_amqp.receiver import ReceiverLink
 
-__all__ = ["Browses"]
+__all__ = ["BrowseLinks"]
 
 
-class Browses:
+class BrowseLinks:
     """Those of one connection."""
 
-    def __init__(self, wire: Wire, outcome: int) -> None:
+    def __init__(self, wire: ProtonEngine, outcome: int) -> None:
         self._wire = wire
         self._outcome = outcome  # of what was shown
-        self._inlets: list[Inlet] = []
+        self._receivers: list[ReceiverLink] = []
 
-    def add(self, inlet: Inlet) -> None:
+    def add(self, receiver: ReceiverLink) -> None:
         """Know one more."""
-        self._inlets.append(inlet)
+        self._receivers.append(receiver)
 
-    def remove(self, inlet: Inlet) -> None:
+    def remove(self, receiver: ReceiverLink) -> None:
         """Know it no more."""
-        self._inlets = [other for other in self._inlets if other is not inlet]
+        self._receivers = [other for other in self._receivers if other is not receiver]
 
-    def ask(self, inlet: Inlet) -> None:
+    def ask(self, receiver: ReceiverLink) -> None:
         """Have the broker show so many messages as are wanted."""
-        if inlet.credit > 0:
-            inlet.came = 0
-            self._wire.drain(inlet.handle, inlet.credit)
+        if receiver.credit > 0:
+            receiver.came = 0
+            self._wire.drain(receiver.handle, receiver.credit)
 
-    def shown(self, inlet: Inlet, deliveries: list[AmqpDelivery]) -> None:
+    def shown(self, receiver: ReceiverLink, deliveries: list[AmqpDelivery]) -> None:
         """Take note of messages that came, and settle them."""
         self._wire.settle([delivery.handle for delivery in deliveries], self._outcome)
         for delivery in deliveries:
             delivery.handle = None
-        inlet.came += len(deliveries)
+        receiver.came += len(deliveries)
 
-    def busy(self, inlet: Inlet) -> bool:
+    def busy(self, receiver: ReceiverLink) -> bool:
         """Whether the broker still owes an answer: Artemis gives it even behind the end, on a channel that is none."""
-        return inlet.browsing and not self._wire.drained(inlet.handle)
+        return receiver.browsing and not self._wire.drained(receiver.handle)
 
-    def over(self) -> tuple[list[Inlet], list[Inlet]]:
+    def over(self) -> tuple[list[ReceiverLink], list[ReceiverLink]]:
         """Return those that have shown all, and those that are to end, and have the others go on.
 
         A drain that brought something may have been answered too early, on Artemis and Classic.
         """
-        ended: list[Inlet] = []
-        for inlet in self._inlets:
-            if not inlet.credit or not inlet.browsing or inlet.leaving or self.busy(inlet):
+        ended: list[ReceiverLink] = []
+        for receiver in self._receivers:
+            if not receiver.credit or not receiver.browsing or receiver.leaving or self.busy(receiver):
                 continue
-            inlet.credit = max(0, inlet.credit - inlet.came)
-            if inlet.credit and not inlet.came:
-                inlet.credit = 0
-                ended.append(inlet)
+            receiver.credit = max(0, receiver.credit - receiver.came)
+            if receiver.credit and not receiver.came:
+                receiver.credit = 0
+                ended.append(receiver)
             else:  # of what was asked for nothing is left, or some of it is to come
-                self.ask(inlet)
-        return ended, [inlet for inlet in self._inlets if inlet.leaving and not self.busy(inlet)]
+                self.ask(receiver)
+        return ended, [
+            receiver for receiver in self._receivers if receiver.leaving and not self.busy(receiver)
+        ]

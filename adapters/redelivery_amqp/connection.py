@@ -17,10 +17,10 @@ from redelivery.adapter_support.sockets import connected
 from redelivery.core.events import ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 from redelivery_amqp.disconnect_cause import end_of
-from redelivery_amqp.io_thread import Stream
-from redelivery_amqp.link_registry import Links
-from redelivery_amqp.profiles import Profile, profile_for
-from redelivery_amqp.proton_engine import Wire
+from redelivery_amqp.io_thread import IoThread
+from redelivery_amqp.link_registry import LinkRegistry
+from redelivery_amqp.profiles import AmqpProfile, profile_for
+from redelivery_amqp.proton_engine import ProtonEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
     Action = Callable[[], None]
 
-__all__ = ["Link"]
+__all__ = ["AmqpConnection"]
 
 # Conditions with which another try of the same log-in ends the same way.
 REFUSED = frozenset({"amqp:unauthorized-access", "amqp:not-found", "amqp:not-allowed"})
 E = proton.Event
 
 
-class Link:
+class AmqpConnection:
     """One connection to one address."""
 
     def __init__(self, opening: Opening, sink: Sink) -> None:
         self.epoch = opening.epoch
         self.version = ""
-        self.profile: Profile
-        self.links: Links
+        self.profile: AmqpProfile
+        self.links: LinkRegistry
         self.over = False  # nothing is written or reported any more
         self._opening = opening
         self._sink = sink
@@ -65,8 +65,8 @@ class Link:
         settings, endpoint = self._opening.settings, self._opening.endpoint
         deadline = time.monotonic() + settings.connect_timeout
         sock = connected(endpoint, settings.tls, deadline)
-        self.wire = Wire(*self._hello(), settings.masked)
-        self._stream = Stream(sock, self.wire, self._arrived, self._ended)
+        self.wire = ProtonEngine(*self._hello(), settings.masked)
+        self._stream = IoThread(sock, self.wire, self._arrived, self._ended)
         with self.wire.lock:
             self.wire.connection.open()
         self._stream.start()
@@ -106,7 +106,7 @@ class Link:
             self.over = True
             self._stream.end()
             raise
-        self.links = Links(
+        self.links = LinkRegistry(
             self.wire, self.profile, self._container, self.epoch, self._sink, self.later, self._broken
         )
         self._standing = True
@@ -135,7 +135,7 @@ class Link:
                 self.links.end()
                 self._stream.flush()
         if not self.over:
-            self.links.endings.wait(
+            self.links.detaches.wait(
                 timeout
             )  # RabbitMQ closes at once, and gives back what it was told to later
         with self.wire.lock:
@@ -242,17 +242,17 @@ class Link:
                 action()
 
 
-_OWN: dict[proton.EventType, Callable[[Link, proton.Event], None]] = {
-    E.CONNECTION_REMOTE_OPEN: Link.on_opened,
-    E.CONNECTION_REMOTE_CLOSE: Link.on_closed,
-    E.TRANSPORT_ERROR: Link.on_transport_closed,
-    E.TRANSPORT_CLOSED: Link.on_transport_closed,
+_OWN: dict[proton.EventType, Callable[[AmqpConnection, proton.Event], None]] = {
+    E.CONNECTION_REMOTE_OPEN: AmqpConnection.on_opened,
+    E.CONNECTION_REMOTE_CLOSE: AmqpConnection.on_closed,
+    E.TRANSPORT_ERROR: AmqpConnection.on_transport_closed,
+    E.TRANSPORT_CLOSED: AmqpConnection.on_transport_closed,
 }
-_LINKS: dict[proton.EventType, Callable[[Links, proton.Event], None]] = {
-    E.SESSION_REMOTE_CLOSE: Links.on_session_closed,
-    E.LINK_REMOTE_OPEN: Links.on_opened,
-    E.LINK_REMOTE_CLOSE: Links.on_closed,
-    E.LINK_REMOTE_DETACH: Links.on_closed,
-    E.LINK_FLOW: Links.on_flow,
-    E.DELIVERY: Links.on_delivery,
+_LINKS: dict[proton.EventType, Callable[[LinkRegistry, proton.Event], None]] = {
+    E.SESSION_REMOTE_CLOSE: LinkRegistry.on_session_closed,
+    E.LINK_REMOTE_OPEN: LinkRegistry.on_opened,
+    E.LINK_REMOTE_CLOSE: LinkRegistry.on_closed,
+    E.LINK_REMOTE_DETACH: LinkRegistry.on_closed,
+    E.LINK_FLOW: LinkRegistry.on_flow,
+    E.DELIVERY: LinkRegistry.on_delivery,
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import proton
 
     from redelivery_amqp.proton_engine import Handle
-    from redelivery_amqp.receiver import Inlet
+    from redelivery_amqp.receiver import ReceiverLink
 
 __all__ = ["AmqpDelivery"]
 
@@ -37,7 +37,7 @@ class AmqpDelivery(Delivery):
 
     __slots__ = ("_fields", "_properties", "arrived", "handle", "number", "places", "raw", "source")
 
-    def __init__(self, source: Inlet, raw: bytes, handle: Handle, number: int, arrived: float) -> None:
+    def __init__(self, source: ReceiverLink, raw: bytes, handle: Handle, number: int, arrived: float) -> None:
         # Written out, because it runs once a message: a call of super().__init__ costs as much as the rest.
         self.consumer = source.consumer
         self.epoch = source.epoch

@@ -14,20 +14,20 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from redelivery.adapter_support.response_timeout import Patience
+from redelivery.adapter_support.response_timeout import ResponseTimeout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import proton
 
-    from redelivery_amqp.receiver import Inlet
-    from redelivery_amqp.sender import Outlet
+    from redelivery_amqp.receiver import ReceiverLink
+    from redelivery_amqp.sender import SenderLink
 
-__all__ = ["Endings"]
+__all__ = ["DetachQueue"]
 
 
-class Endings:
+class DetachQueue:
     """Those of one connection. `in_turn`: no session begins while one ends.
 
     `over` is called, without the lock, when an end has had no answer for so long that the others would wait for ever.
@@ -35,9 +35,9 @@ class Endings:
 
     def __init__(self, over: Callable[[], None] = lambda: None, *, in_turn: bool) -> None:
         self._in_turn = in_turn
-        self._patience = Patience(over)
-        self._leaving: list[Inlet] = []  # whose links' ends are not answered
-        self._ending: list[Inlet | Outlet] = []  # whose sessions' ends are not answered
+        self._patience = ResponseTimeout(over)
+        self._leaving: list[ReceiverLink] = []  # whose links' ends are not answered
+        self._ending: list[ReceiverLink | SenderLink] = []  # whose sessions' ends are not answered
         self._begins: deque[Callable[[], None]] = deque()
         self._given_back = threading.Event()
         self._given_back.set()
@@ -49,28 +49,28 @@ class Endings:
         else:
             action()
 
-    def leave(self, inlet: Inlet) -> None:
+    def leave(self, receiver: ReceiverLink) -> None:
         """End a consumer's link, and its session then or now."""
-        stood = inlet.handle is not None
-        inlet.detach(alone=self._in_turn)
+        stood = receiver.handle is not None
+        receiver.detach(alone=self._in_turn)
         if self._in_turn and stood:
-            self._leaving.append(inlet)
+            self._leaving.append(receiver)
             self._given_back.clear()
             self._patience.asked()
 
-    def answered(self, inlet: Inlet) -> None:
+    def answered(self, receiver: ReceiverLink) -> None:
         """The broker has answered the end of a consumer's link: it has taken back what was released before."""
-        if inlet not in self._leaving:
-            inlet.free()
+        if receiver not in self._leaving:
+            receiver.free()
             return
-        self._leaving.remove(inlet)
+        self._leaving.remove(receiver)
         if not self._leaving:
             self._given_back.set()
-        inlet.session.close()
-        self._ending.append(inlet)
+        receiver.session.close()
+        self._ending.append(receiver)
         self._patience.asked()
 
-    def close(self, one: Inlet | Outlet) -> None:
+    def close(self, one: ReceiverLink | SenderLink) -> None:
         """Answer the end of a link, and end its session.
 
         Kept until the broker has ended the session too: proton would give its channel to the next one, with no end

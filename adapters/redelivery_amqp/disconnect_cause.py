@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.receiver import Inlet
+    from redelivery_amqp.receiver import ReceiverLink
 
-__all__ = ["Blame", "End", "end_of"]
+__all__ = ["AmqpDisconnectCause", "End", "end_of"]
 
 End = Literal["cut", "refused", "garbled"]
 AT_ONCE = (
@@ -40,7 +40,7 @@ def _digest(body: bytes) -> str:
     return blake2b(body, digest_size=8).hexdigest()
 
 
-class Blame:
+class AmqpDisconnectCause:
     """The last message of one connection."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Blame:
         self._last, self._at = delivery, time.monotonic()
 
     def suspect(
-        self, end: End, inlets: Sequence[Inlet], partial: Sequence[Inlet]
+        self, end: End, receivers: Sequence[ReceiverLink], partial: Sequence[ReceiverLink]
     ) -> tuple[Hashable | None, int | None]:
         """Return the message that is to blame and the consumer that it came for, where they are known.
 
@@ -60,7 +60,7 @@ class Blame:
         """
         last = self._last
         if end == "garbled":
-            concerned = partial if len(partial) == 1 else inlets
+            concerned = partial if len(partial) == 1 else receivers
             if len(concerned) == 1:
                 return f"what cannot be decoded, from {concerned[0].destination}", concerned[0].consumer
             return "what cannot be decoded", None

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery_amqp.proton_engine import Wire
+    from redelivery_amqp.proton_engine import ProtonEngine
 
-__all__ = ["Stream"]
+__all__ = ["IoThread"]
 
 READ = 262144  # bytes a read: smaller ones cost turns of the interpreter lock
 
 
-class Stream:
+class IoThread:
     """Reads on a thread of its own; writes on whichever thread has something to write, under the wire's lock.
 
     `arrived()` is called with the lock held after bytes came or time passed, and returns what is to be done without
@@ -31,7 +31,7 @@ class Stream:
     def __init__(
         self,
         sock: socket.socket,
-        wire: Wire,
+        wire: ProtonEngine,
         arrived: Callable[[], list[Callable[[], None]]],
         ended: Callable[[str], None],
     ) -> None:

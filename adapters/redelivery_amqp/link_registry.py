@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived
 from redelivery.errors import AdapterError, TransportError
-from redelivery_amqp.browse_links import Browses
+from redelivery_amqp.browse_links import BrowseLinks
 from redelivery_amqp.delivery import AmqpDelivery
-from redelivery_amqp.detach import Endings
-from redelivery_amqp.disconnect_cause import Blame, end_of
+from redelivery_amqp.detach import DetachQueue
+from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
 from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
-from redelivery_amqp.receiver import GONE, Inlet, refusal
-from redelivery_amqp.round_trip import Barrier
-from redelivery_amqp.sender import COORDINATOR, Outlet
+from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
+from redelivery_amqp.round_trip import RoundTrip
+from redelivery_amqp.sender import COORDINATOR, SenderLink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.disconnect_cause import End
-    from redelivery_amqp.profiles import Profile
-    from redelivery_amqp.proton_engine import Handle, Wire
+    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.proton_engine import Handle, ProtonEngine
 
     Answer = Callable[[RedeliveryError | None], None]
     Action = Callable[[], None]
 
-__all__ = ["Links"]
+__all__ = ["LinkRegistry"]
 
 _by_arrival = attrgetter("number")
 
 
-class Links:
+class LinkRegistry:
     """All links of one connection, known by their names."""
 
     def __init__(
         self,
-        wire: Wire,
-        profile: Profile,
+        wire: ProtonEngine,
+        profile: AmqpProfile,
         container: str,
         epoch: int,
         sink: Sink,
@@ -62,15 +62,15 @@ class Links:
         self._sink = sink
         self._later = later
         self._broken = broken  # the connection must be made again
-        self._inlets: dict[int, Inlet] = {}  # by consumer
-        self._outlets: dict[str | None, Outlet] = {}  # by destination
-        self._named: dict[str, Inlet | Outlet | Barrier] = {}
-        self._by_handle: dict[Any, Inlet] = {}
+        self._receivers: dict[int, ReceiverLink] = {}  # by consumer
+        self._senders: dict[str | None, SenderLink] = {}  # by destination
+        self._named: dict[str, ReceiverLink | SenderLink | RoundTrip] = {}
+        self._by_handle: dict[Any, ReceiverLink] = {}
         self._numbers = 0
-        self._barriers = itertools.count(1)
-        self._blame = Blame()
-        self.endings = Endings(self._stuck, in_turn=profile.sessions_in_turn)
-        self._browses = Browses(wire, ACCEPTED if profile.accepts_shown else RELEASED)
+        self._round_trips = itertools.count(1)
+        self._blame = AmqpDisconnectCause()
+        self.detaches = DetachQueue(self._stuck, in_turn=profile.sessions_in_turn)
+        self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
 
     def _stuck(self) -> None:
         with self._wire.lock:
@@ -80,65 +80,67 @@ class Links:
 
     def knows(self, consumer: int) -> bool:
         """Whether there is such a consumer."""
-        return consumer in self._inlets
+        return consumer in self._receivers
 
-    def add(self, command: Subscribe, answer: Answer) -> Inlet:
+    def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
         """Know a consumer, to be attached later."""
-        inlet = self._inlets[command.consumer] = Inlet(command, self._epoch, self._profile, answer)
+        receiver = self._receivers[command.consumer] = ReceiverLink(
+            command, self._epoch, self._profile, answer
+        )
         if command.browse:
-            self._browses.add(inlet)
-        return inlet
+            self._browses.add(receiver)
+        return receiver
 
-    def attach(self, inlet: Inlet) -> None:
+    def attach(self, receiver: ReceiverLink) -> None:
         """Ask for a consumer's link, unless it has ended meanwhile."""
-        self.endings.begin(lambda: self._attach(inlet))
+        self.detaches.begin(lambda: self._attach(receiver))
 
-    def _attach(self, inlet: Inlet) -> None:
-        name = inlet.command.subscription or f"{self._container}-{self._epoch}-{inlet.consumer}"
+    def _attach(self, receiver: ReceiverLink) -> None:
+        name = receiver.command.subscription or f"{self._container}-{self._epoch}-{receiver.consumer}"
         if name in self._named:
             # The link of a durable subscription is known by its name, and the old one has not ended yet.
-            inlet.answer(AdapterError(f"the durable subscription {name} is in use on this connection"))
-        elif not inlet.ended:
-            inlet.attach(self._wire.connection, name)
-            self._named[name] = self._by_handle[inlet.handle] = inlet
-            if inlet.command.browse:
-                self._browses.ask(inlet)
+            receiver.answer(AdapterError(f"the durable subscription {name} is in use on this connection"))
+        elif not receiver.ended:
+            receiver.attach(self._wire.connection, name)
+            self._named[name] = self._by_handle[receiver.handle] = receiver
+            if receiver.command.browse:
+                self._browses.ask(receiver)
             else:
-                self._wire.flow(inlet.handle, inlet.credit)
+                self._wire.flow(receiver.handle, receiver.credit)
 
     def flow(self, consumer: int, credit: int) -> None:
         """Change a consumer's credit."""
-        inlet = self._inlets.get(consumer)
-        if inlet is None:
+        receiver = self._receivers.get(consumer)
+        if receiver is None:
             return
-        if inlet.handle is None:
-            inlet.credit = max(0, inlet.credit + credit)
-        elif inlet.command.browse:
-            inlet.credit += credit
-            self._browses.ask(inlet)
+        if receiver.handle is None:
+            receiver.credit = max(0, receiver.credit + credit)
+        elif receiver.command.browse:
+            receiver.credit += credit
+            self._browses.ask(receiver)
         else:
-            self._wire.flow(inlet.handle, credit)
+            self._wire.flow(receiver.handle, credit)
 
     def browse_on(self) -> None:
         """Tell which browses are over, and end those that nobody looks at any more."""
         ended, leaving = self._browses.over()
-        for inlet in ended:
-            self._later(_told(self._sink, Browsed(inlet.consumer)))
-        for inlet in leaving:
-            self._leave(inlet)
+        for receiver in ended:
+            self._later(_told(self._sink, Browsed(receiver.consumer)))
+        for receiver in leaving:
+            self._leave(receiver)
 
     def detach(self, consumer: int) -> None:
         """End a consumer's link."""
-        inlet = self._inlets.pop(consumer, None)
-        if inlet is not None and self._browses.busy(inlet):
-            inlet.leaving = True
-        elif inlet is not None:
-            self._leave(inlet)
+        receiver = self._receivers.pop(consumer, None)
+        if receiver is not None and self._browses.busy(receiver):
+            receiver.leaving = True
+        elif receiver is not None:
+            self._leave(receiver)
 
-    def _leave(self, inlet: Inlet) -> None:
-        self._browses.remove(inlet)
-        self._give_back(inlet)
-        self.endings.leave(inlet)
+    def _leave(self, receiver: ReceiverLink) -> None:
+        self._browses.remove(receiver)
+        self._give_back(receiver)
+        self.detaches.leave(receiver)
 
     def end(self) -> None:
         """End every consumer's link, before the connection is closed.
@@ -146,12 +148,12 @@ class Links:
         Classic counts at the close of a connection all that its links ever had, even what was released; not if they
         have been detached.
         """
-        for consumer in list(self._inlets):
+        for consumer in list(self._receivers):
             self.detach(consumer)
 
-    def _give_back(self, inlet: Inlet) -> None:
+    def _give_back(self, receiver: ReceiverLink) -> None:
         """Release what no handler has: Broker-J and Classic count what they have to take back."""
-        self.settle([delivery for delivery in inlet.unsettled if delivery.state != "running"], RELEASED)
+        self.settle([delivery for delivery in receiver.unsettled if delivery.state != "running"], RELEASED)
 
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
         """Settle deliveries of this connection; those that can be settled no more are left out."""
@@ -167,58 +169,59 @@ class Links:
             delivery.handle = None
             delivery.source.unsettled.discard(delivery)
 
-    def outlet(self, destination: str) -> Outlet:
+    def sender(self, destination: str) -> SenderLink:
         """Return the link to send to a destination."""
-        return self._outlet(destination, destination)
+        return self._sender(destination, destination)
 
-    def coordinator(self) -> Outlet:
+    def coordinator(self) -> SenderLink:
         """Return the link to the transaction coordinator."""
-        return self._outlet(None, COORDINATOR)
+        return self._sender(None, COORDINATOR)
 
-    def _outlet(self, destination: str | None, where: str) -> Outlet:
-        outlet = self._outlets.get(destination)
-        if outlet is None:
-            outlet = self._outlets[destination] = Outlet(where)
+    def _sender(self, destination: str | None, where: str) -> SenderLink:
+        sender = self._senders.get(destination)
+        if sender is None:
+            sender = self._senders[destination] = SenderLink(where)
             name = f"{self._container}-{self._epoch}-to-{len(self._named)}-{where}"
-            self._named[name] = outlet
+            self._named[name] = sender
             connection = self._wire.connection
-            self.endings.begin(lambda: outlet.attach(connection, name, destination, self._profile))
-        return outlet
+            self.detaches.begin(lambda: sender.attach(connection, name, destination, self._profile))
+        return sender
 
     def reject(self, delivery: AmqpDelivery, answer: Answer) -> None:
         """Reject a delivery, and tell when the broker has carried that out."""
         self.settle([delivery], REJECTED)
-        name = f"{self._container}-{self._epoch}-barrier-{next(self._barriers)}"
-        self._named[name] = Barrier(delivery.source, name, answer)
+        name = f"{self._container}-{self._epoch}-barrier-{next(self._round_trips)}"
+        self._named[name] = RoundTrip(delivery.source, name, answer)
 
     # What proton reports.
 
     def take(self, readable: set[Handle], now: float) -> None:
         """Hand over what came in over these links at the wall-clock time `now`."""
         for handle in readable:
-            inlet = self._by_handle.get(handle)
+            receiver = self._by_handle.get(handle)
             found = self._wire.take(handle)
-            if inlet is None or inlet.ended or not found:
+            if receiver is None or receiver.ended or not found:
                 continue
             number = self._numbers
             self._numbers += len(found)
             deliveries = [
-                AmqpDelivery(inlet, data, pointer, number + i, now) for i, (data, pointer) in enumerate(found)
+                AmqpDelivery(receiver, data, pointer, number + i, now)
+                for i, (data, pointer) in enumerate(found)
             ]
-            if inlet.command.browse:
-                self._browses.shown(inlet, deliveries)
+            if receiver.command.browse:
+                self._browses.shown(receiver, deliveries)
             else:
-                inlet.unsettled.update(deliveries)
+                receiver.unsettled.update(deliveries)
             self._blame.saw(deliveries[-1])
-            if not inlet.leaving:
-                self._later(_told(self._sink, Arrived(inlet.consumer, deliveries)))
+            if not receiver.leaving:
+                self._later(_told(self._sink, Arrived(receiver.consumer, deliveries)))
 
     def on_session_closed(self, event: proton.Event) -> None:
         """A session has ended, and its link with it."""
         for one in [one for one in self._named.values() if one.session == event.session]:
             self._end(one, event.session.remote_condition)
         event.session.close()
-        self.endings.over(event.session)
+        self.detaches.over(event.session)
 
     def on_opened(self, event: proton.Event) -> None:
         """The broker has answered an attach."""
@@ -235,33 +238,33 @@ class Links:
     def on_flow(self, event: proton.Event) -> None:
         """The broker has given credit to a sender."""
         one = self._named.get(event.link.name)
-        if isinstance(one, Outlet):
+        if isinstance(one, SenderLink):
             one.pump()
 
     def on_delivery(self, event: proton.Event) -> None:
         """The broker has said what became of a message that was sent."""
         one = self._named.get(event.link.name)
-        if isinstance(one, Outlet):
+        if isinstance(one, SenderLink):
             one.on_outcome(event.delivery)
 
-    def _end(self, one: Inlet | Outlet | Barrier, condition: proton.Condition | None) -> None:
+    def _end(self, one: ReceiverLink | SenderLink | RoundTrip, condition: proton.Condition | None) -> None:
         self._named = {name: known for name, known in self._named.items() if known is not one}
-        if isinstance(one, Barrier):
+        if isinstance(one, RoundTrip):
             one.on_ended()
             return
-        if isinstance(one, Outlet):
-            self._outlets = {to: known for to, known in self._outlets.items() if known is not one}
-            self.endings.close(one)
+        if isinstance(one, SenderLink):
+            self._senders = {to: known for to, known in self._senders.items() if known is not one}
+            self.detaches.close(one)
             verb = "ended the link to" if one.attached else "refused to take messages for"
             one.fail(refusal(f"the broker {verb} {one.where}", condition, self._wire.masked))
             return
         self._by_handle.pop(one.handle, None)
         if one.ended:
-            self.endings.answered(one)
+            self.detaches.answered(one)
             return
         one.ended = True
-        self.endings.close(one)
-        self._inlets.pop(one.consumer, None)
+        self.detaches.close(one)
+        self._receivers.pop(one.consumer, None)
         if not one.attached:
             one.answer(
                 refusal(f"the broker refused a consumer of {one.destination}", condition, self._wire.masked)
@@ -275,15 +278,15 @@ class Links:
 
     def suspect(self, end: End) -> tuple[Hashable | None, int | None]:
         """Return the message over which the connection ended, and its consumer, where they are known."""
-        inlets = [inlet for inlet in self._inlets.values() if inlet.attached]
-        partial = [inlet for handle, inlet in self._by_handle.items() if self._wire.begun(handle)]
-        return self._blame.suspect(end, inlets, partial)
+        receivers = [receiver for receiver in self._receivers.values() if receiver.attached]
+        partial = [receiver for handle, receiver in self._by_handle.items() if self._wire.begun(handle)]
+        return self._blame.suspect(end, receivers, partial)
 
     def fail(self, error: RedeliveryError) -> None:
         """The connection is gone: tell all who wait for an answer."""
-        self.endings.fail()
+        self.detaches.fail()
         for one in self._named.values():
-            if isinstance(one, Outlet | Barrier):
+            if isinstance(one, SenderLink | RoundTrip):
                 one.fail(error)
 
 

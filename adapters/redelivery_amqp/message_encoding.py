@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward
     from redelivery.core.outgoing import Outgoing
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.profiles import Profile
+    from redelivery_amqp.profiles import AmqpProfile
 
 __all__ = ["copied", "encoded"]
 
@@ -34,7 +34,7 @@ JMS_REPLY = proton.symbol("x-opt-jms-reply-to")
 JMS_DESTINATION = proton.symbol("x-opt-jms-dest")
 
 
-def encoded(message: Outgoing, profile: Profile, now: float) -> bytes:
+def encoded(message: Outgoing, profile: AmqpProfile, now: float) -> bytes:
     """Return a message as it goes over the wire at the wall-clock time `now`."""
     text = message.body_kind == "text"
     out = _envelope(message, profile, now)
@@ -57,7 +57,7 @@ def encoded(message: Outgoing, profile: Profile, now: float) -> bytes:
     return bytes(out.encode())
 
 
-def copied(command: Forward, delivery: AmqpDelivery, profile: Profile, now: float) -> bytes:
+def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: float) -> bytes:
     """Return the dead-letter copy of a delivery: typed as the original in all that the application can see."""
     original = delivery.decoded()
     copy = command.copy
@@ -103,7 +103,7 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: Profile, now: floa
     return bytes(out.encode()) + body
 
 
-def _delay(message: Outgoing, profile: Profile, now: float) -> dict[Any, Any]:
+def _delay(message: Outgoing, profile: AmqpProfile, now: float) -> dict[Any, Any]:
     """Return the annotation that has the broker hold a message back."""
     if message.delay is None or profile.delay is None:
         return {}
@@ -114,18 +114,18 @@ def _delay(message: Outgoing, profile: Profile, now: float) -> dict[Any, Any]:
     return {proton.symbol(profile.delay): milliseconds}
 
 
-def _own_properties(command: Forward, profile: Profile) -> Iterable[tuple[str, str]]:
+def _own_properties(command: Forward, profile: AmqpProfile) -> Iterable[tuple[str, str]]:
     return () if command.back else profile.copy_properties(command)
 
 
-def _own_annotations(command: Forward, profile: Profile) -> dict[Any, Any]:
+def _own_annotations(command: Forward, profile: AmqpProfile) -> dict[Any, Any]:
     if command.back:
         return {}
     return {proton.symbol(name): value for name, value in profile.copy_annotations(command)}
 
 
 def _whole(
-    out: proton.Message, command: Forward, delivery: AmqpDelivery, profile: Profile, now: float
+    out: proton.Message, command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: float
 ) -> bytes:
     """Return a copy of what cannot be decoded: all its bytes are the body."""
     out.annotations = _own_annotations(command, profile) | _delay(command.copy, profile, now)
@@ -137,7 +137,7 @@ def _whole(
     return bytes(out.encode())
 
 
-def _envelope(message: Outgoing, profile: Profile, now: float) -> proton.Message:
+def _envelope(message: Outgoing, profile: AmqpProfile, now: float) -> proton.Message:
     out = proton.Message()
     out.durable = message.persistent
     out.priority = message.priority

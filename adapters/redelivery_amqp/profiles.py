@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward
     from redelivery.settings import BrokerName
 
-__all__ = ["Artemis", "BrokerJ", "Classic", "Profile", "RabbitMQ", "profile_for"]
+__all__ = ["AmqpArtemis", "AmqpBrokerJ", "AmqpClassic", "AmqpProfile", "AmqpRabbitMQ", "profile_for"]
 
 KINDS = ("queue", "topic", "temp-queue", "temp-topic")
 
 
-class Profile(ABC):
+class AmqpProfile(ABC):
     """One broker over AMQP 1.0."""
 
     capabilities: ClassVar[Capabilities]
@@ -75,7 +75,7 @@ class Profile(ABC):
         yield from ()
 
 
-class Classic(Profile):
+class AmqpClassic(AmqpProfile):
     """ActiveMQ Classic: rejected dead-letters a durable message at once, and drops another."""
 
     capabilities = Capabilities(
@@ -107,7 +107,7 @@ class Classic(Profile):
         yield "dlqDeliveryFailureCause", command.cause.text
 
 
-class Artemis(Profile):
+class AmqpArtemis(AmqpProfile):
     """ActiveMQ Artemis: without a capability an address becomes a topic."""
 
     capabilities = Capabilities(
@@ -142,7 +142,7 @@ class Artemis(Profile):
         yield "x-opt-ORIG-QUEUE", address
 
 
-class BrokerJ(Profile):
+class AmqpBrokerJ(AmqpProfile):
     """Qpid Broker-J: rejected only counts, so a poison message goes in a transaction."""
 
     capabilities = Capabilities(
@@ -171,7 +171,7 @@ class BrokerJ(Profile):
         return super().qualified(address, kind)
 
 
-class RabbitMQ(Profile):
+class AmqpRabbitMQ(AmqpProfile):
     """RabbitMQ 3 with its AMQP 1.0 plugin: no transactions, and `modified` ends the session."""
 
     capabilities = Capabilities(
@@ -211,16 +211,16 @@ class RabbitMQ(Profile):
         return first_acquirer is False  # its only mark; the others never set the field
 
 
-_PRODUCTS: dict[str, type[Profile]] = {
-    "ActiveMQ": Classic,
-    "apache-activemq-artemis": Artemis,
-    "Apache Qpid Broker-J Core": BrokerJ,
-    "RabbitMQ": RabbitMQ,
+_PRODUCTS: dict[str, type[AmqpProfile]] = {
+    "ActiveMQ": AmqpClassic,
+    "apache-activemq-artemis": AmqpArtemis,
+    "Apache Qpid Broker-J Core": AmqpBrokerJ,
+    "AmqpRabbitMQ": AmqpRabbitMQ,
 }
 _NAMED = {profile.capabilities.broker: profile for profile in _PRODUCTS.values()}
 
 
-def profile_for(properties: Mapping[str, object], broker: BrokerName) -> Profile:
+def profile_for(properties: Mapping[str, object], broker: BrokerName) -> AmqpProfile:
     """Return the profile for the properties of the broker's open frame, or for the `broker` that the user names.
 
     Raises ConfigurationError for other brokers.

@@ -1,8 +1,8 @@
 """proton's protocol engine, between the bytes of a socket and the objects of links. It does no I/O.
 
-Everything here runs under one lock, `Wire.lock`: proton is not thread-safe, and cffi lets other threads run inside
-each call. That includes the end of proton's Python wrappers, which count references in C: they are dropped under the
-lock too, and none is kept in a place where the garbage collector could find it first.
+Everything here runs under one lock, `ProtonEngine.lock`: proton is not thread-safe, and cffi lets other threads run
+inside each call. That includes the end of proton's Python wrappers, which count references in C: they are dropped
+under the lock too, and none is kept in a place where the garbage collector could find it first.
 
 A delivery that comes in is handled by proton's C functions directly: wrapping each one and its event costs six times as
 much as all the rest (benchmarks/README.md). A pointer to a delivery is dead once it is settled or the connection is
@@ -22,7 +22,7 @@ from redelivery_amqp.frame_log import trace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["ACCEPTED", "REJECTED", "RELEASED", "Handle", "Wire"]
+__all__ = ["ACCEPTED", "REJECTED", "RELEASED", "Handle", "ProtonEngine"]
 
 Handle = Any
 """A pointer to proton's delivery."""
@@ -40,7 +40,7 @@ _QUIET = {
 WRITE = 1 << 16  # bytes looked at in one go
 
 
-class Wire:
+class ProtonEngine:
     """One connection as proton sees it."""
 
     def __init__(

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.profiles import Profile
+    from redelivery_amqp.profiles import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
 
-__all__ = ["Inlet", "refusal"]
+__all__ = ["ReceiverLink", "refusal"]
 
 SELECTOR = proton.symbol("apache.org:selector-filter:string")
 GONE = frozenset({
@@ -27,14 +27,14 @@ GONE = frozenset({
 """Conditions with which another try ends the same way."""
 
 
-class Inlet:
+class ReceiverLink:
     """One receiving link in a session of its own: RabbitMQ answers a mistake of one by ending its session."""
 
     def __init__(
         self,
         command: Subscribe,
         epoch: int,
-        profile: Profile,
+        profile: AmqpProfile,
         answer: Callable[[RedeliveryError | None], None],
     ) -> None:
         self.command = command

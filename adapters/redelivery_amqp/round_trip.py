@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.receiver import Inlet
+    from redelivery_amqp.receiver import ReceiverLink
 
     Answer = Callable[[RedeliveryError | None], None]
 
-__all__ = ["Barrier"]
+__all__ = ["RoundTrip"]
 
 
-class Barrier:
+class RoundTrip:
     """One question and its answer."""
 
-    def __init__(self, inlet: Inlet, name: str, answer: Answer) -> None:
+    def __init__(self, receiver: ReceiverLink, name: str, answer: Answer) -> None:
         self._answer: Answer | None = answer
-        self.session = inlet.session
-        self._receiver = inlet.session.receiver(name)
-        inlet.describe(self._receiver.source)
+        self.session = receiver.session
+        self._receiver = receiver.session.receiver(name)
+        receiver.describe(self._receiver.source)
         self._receiver.open()
 
     def on_attached(self) -> None:

@@ -15,17 +15,17 @@ from redelivery_amqp.receiver import refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery_amqp.profiles import Profile
+    from redelivery_amqp.profiles import AmqpProfile
 
     Answer = Callable[[RedeliveryError | None], None]
     Outcome = proton.Delivery | RedeliveryError
 
-__all__ = ["Outlet"]
+__all__ = ["SenderLink"]
 
 COORDINATOR = "the transaction coordinator"
 
 
-class Outlet:
+class SenderLink:
     """One sending link. What is sent before the broker has given credit waits here."""
 
     _tags = itertools.count(1)
@@ -41,7 +41,7 @@ class Outlet:
         self._opened: list[Answer] = []
 
     def attach(
-        self, connection: proton.Connection, name: str, destination: str | None, profile: Profile
+        self, connection: proton.Connection, name: str, destination: str | None, profile: AmqpProfile
     ) -> None:
         """Ask the broker for the link; `destination` None is its transaction coordinator."""
         self.session = connection.session()

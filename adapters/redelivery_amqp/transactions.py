@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.proton_engine import Wire
-    from redelivery_amqp.sender import Outcome, Outlet
+    from redelivery_amqp.proton_engine import ProtonEngine
+    from redelivery_amqp.sender import Outcome, SenderLink
 
 __all__ = ["Transfer"]
 
@@ -38,9 +38,9 @@ class Transfer:
 
     def __init__(
         self,
-        wire: Wire,
-        coordinator: Outlet,
-        messages: Sequence[tuple[Outlet, bytes]],
+        wire: ProtonEngine,
+        coordinator: SenderLink,
+        messages: Sequence[tuple[SenderLink, bytes]],
         deliveries: Sequence[AmqpDelivery],
         answer: Callable[[RedeliveryError | None], None],
         broken: Callable[[RedeliveryError], None],
@@ -70,14 +70,14 @@ class Transfer:
             )
             return
         self._id = bytes(data[0])
-        for outlet, message in self._messages:
-            outlet.send(message, self._answer_of(outlet), self._id)
+        for sender, message in self._messages:
+            sender.send(message, self._answer_of(sender), self._id)
         if not self._messages:
             self._accept()
 
-    def _answer_of(self, outlet: Outlet) -> Callable[[Outcome], None]:
+    def _answer_of(self, sender: SenderLink) -> Callable[[Outcome], None]:
         def sent(outcome: Outcome) -> None:
-            self._error = self._error or judged(outcome, outlet.where, self._wire.masked)
+            self._error = self._error or judged(outcome, sender.where, self._wire.masked)
             self._unanswered -= 1
             if not self._unanswered:
                 self._accept()

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.settings import Endpoint
-    from redelivery_memory.connection import Link
-    from redelivery_memory.server import Hub
+    from redelivery_memory.connection import MemoryConnection
+    from redelivery_memory.server import MemoryServer
 
 __all__ = ["CAPABILITIES", "MemoryAdapter"]
 
@@ -41,7 +41,7 @@ class MemoryAdapter:
     """Connects to the broker `memory://name` of this process. Events come in the thread that causes them."""
 
     def __init__(self) -> None:
-        self._open: tuple[Hub, Link] | None = None
+        self._open: tuple[MemoryServer, MemoryConnection] | None = None
 
     @staticmethod
     def clock_at(endpoint: Endpoint) -> Clock | None:
@@ -51,20 +51,20 @@ class MemoryAdapter:
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
         """Connect. Raises what `MemoryBroker.refuse_connections` says: TransportError, if nothing else."""
         self.close(0)
-        hub = hub_named(opening.endpoint.host, opening.clock)
-        self._open = hub, hub.connect(opening.epoch, sink, opening.settings.client_id)
+        server = hub_named(opening.endpoint.host, opening.clock)
+        self._open = server, server.connect(opening.epoch, sink, opening.settings.client_id)
         return CAPABILITIES
 
     def execute(self, commands: Sequence[AdapterCommand], /) -> None:
         """Carry out commands, in order, and hand over to the sink what follows from them."""
         if self._open is not None:
-            hub, link = self._open
-            hub.execute(link, commands)
+            server, link = self._open
+            server.execute(link, commands)
 
     def close(self, timeout: float, /) -> None:
         """Close; what is unsettled goes back, counted. Waits for a sink that is still running."""
         if self._open is not None:
-            hub, link = self._open
+            server, link = self._open
             self._open = None
-            hub.disconnect([link])
+            server.disconnect([link])
             link.settle(timeout)

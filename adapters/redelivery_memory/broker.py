@@ -11,7 +11,7 @@ from redelivery.core.destination import Destination
 from redelivery.core.events import ConnectionLost
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError, TransportError
-from redelivery_memory.server import Hub
+from redelivery_memory.server import MemoryServer
 from redelivery_memory.state import DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.errors import RedeliveryError
-    from redelivery_memory.connection import Link
+    from redelivery_memory.connection import MemoryConnection
     from redelivery_memory.messages import HeldMessage, Step
 
 __all__ = ["MemoryBroker", "clock_of", "hub_named"]
 
-_hubs: dict[str, Hub] = {}
+_hubs: dict[str, MemoryServer] = {}
 _hubs_lock = threading.Lock()
 _numbers = itertools.count(1)
 
 
-def hub_named(name: str, clock: Clock | None) -> Hub:
+def hub_named(name: str, clock: Clock | None) -> MemoryServer:
     """Return the broker of that name, made if there is none; it lives until `MemoryBroker.close`."""
     with _hubs_lock:
-        hub = _hubs.get(name)
-        if hub is None:
-            hub = _hubs[name] = Hub(name, SystemClock() if clock is None else clock)
-        return hub
+        server = _hubs.get(name)
+        if server is None:
+            server = _hubs[name] = MemoryServer(name, SystemClock() if clock is None else clock)
+        return server
 
 
 def clock_of(name: str) -> Clock | None:
     """Return the clock of the broker of that name, if there is one and a test moves its clock."""
     with _hubs_lock:
-        hub = _hubs.get(name)
-        return None if hub is None or not hasattr(hub.clock, "advance") else hub.clock
+        server = _hubs.get(name)
+        return None if server is None or not hasattr(server.clock, "advance") else server.clock
 
 
 class MemoryBroker:
@@ -56,8 +56,8 @@ class MemoryBroker:
 
     def __init__(self, name: str | None = None, *, clock: Clock | None = None) -> None:
         self.name = f"broker-{next(_numbers)}" if name is None else name
-        self._hub = hub_named(self.name, clock)
-        if clock is not None and self._hub.clock is not clock:
+        self._server = hub_named(self.name, clock)
+        if clock is not None and self._server.clock is not clock:
             raise ConfigurationError(f"memory://{self.name} exists already, with another clock")
 
     @property
@@ -68,10 +68,10 @@ class MemoryBroker:
     def close(self) -> None:
         """Cut all connections and forget everything; the name is free again."""
         with _hubs_lock:
-            if _hubs.get(self.name) is self._hub:
+            if _hubs.get(self.name) is self._server:
                 del _hubs[self.name]
         self.cut(reason="the broker was closed")
-        self._hub.close()
+        self._server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -97,15 +97,15 @@ class MemoryBroker:
         data = body.encode() if isinstance(body, str) else body
         kind = "text" if isinstance(body, str) else "bytes"
         fields: dict[str, Any] = {"body_kind": kind, "headers": dict(headers or {}), **options}
-        return self._hub.send(Outgoing(str(Destination.parse(destination)), data, **fields))
+        return self._server.send(Outgoing(str(Destination.parse(destination)), data, **fields))
 
     def messages(self, destination: str) -> list[HeldMessage]:
         """Return what is held for a destination, oldest first, also what consumers have unsettled.
 
         For a topic that is what its subscriptions hold, each on its own. Delayed messages are not there yet.
         """
-        with self._hub.lock:
-            return list(self._hub.held(str(Destination.parse(destination))))
+        with self._server.lock:
+            return list(self._server.held(str(Destination.parse(destination))))
 
     def depth(self, destination: str) -> int:
         """Return how many messages are held for a destination, with those that consumers have unsettled."""
@@ -117,14 +117,14 @@ class MemoryBroker:
 
     def history(self, message_id: str | None = None) -> list[Step]:
         """Return what happened at the broker, or to one message there: at most the last 10,000 steps."""
-        with self._hub.lock:
-            steps = self._hub.history()
+        with self._server.lock:
+            steps = self._server.history()
         return [step for step in steps if message_id is None or step.message_id == message_id]
 
     @property
     def connections(self) -> int:
         """How many connections are open."""
-        return len(self._hub.links)
+        return len(self._server.links)
 
     # What it should do wrong.
 
@@ -140,54 +140,54 @@ class MemoryBroker:
         What they have unsettled goes back, counted as one delivery more. `suspect` is the id of the message (what
         `send` returned, or its `message_id`), or its key, over which the broker is to have closed the connection.
         """
-        with self._hub.lock:
-            links = [link for link in self._hub.links if client_id is None or link.client_id == client_id]
-            key = self._hub.key_of(suspect)
+        with self._server.lock:
+            links = [link for link in self._server.links if client_id is None or link.client_id == client_id]
+            key = self._server.key_of(suspect)
             suspects = {link: link.holder(suspect) or (key, None) for link in links}
 
-        def lost(link: Link) -> ConnectionLost:
+        def lost(link: MemoryConnection) -> ConnectionLost:
             return ConnectionLost(link.epoch, TransportError(f"{self.uri}: {reason}"), *suspects[link])
 
-        self._hub.disconnect(links, lost)
+        self._server.disconnect(links, lost)
         return len(links)
 
     def refuse_connections(self, error: Callable[[], RedeliveryError] | None = None) -> None:
         """Let nobody connect from now on. `error` makes what they get: a TransportError, if None."""
-        with self._hub.lock:
-            self._hub.faults.connections = error or (
+        with self._server.lock:
+            self._server.faults.connections = error or (
                 lambda: TransportError(f"{self.uri} refuses connections, as the test told it to")
             )
 
     def accept_connections(self) -> None:
         """Let everybody connect again."""
-        with self._hub.lock:
-            self._hub.faults.connections = None
+        with self._server.lock:
+            self._server.faults.connections = None
 
     def refuse_settlements(self, rule: int | Callable[[HeldMessage], bool] = 1) -> None:
         """Refuse so many poison acknowledgements and forwards, or those of messages that `rule` picks."""
-        with self._hub.lock:
-            self._hub.faults.settlements = rule
+        with self._server.lock:
+            self._server.faults.settlements = rule
 
     def fail_forward(self, times: int = 1) -> None:
         """Refuse the next so many forwards: the copy is not kept, the original stays."""
-        with self._hub.lock:
-            self._hub.faults.forwards = times
+        with self._server.lock:
+            self._server.faults.forwards = times
 
     def refuse_sends(self, times: int = 1) -> None:
         """Refuse the next so many messages that connections send."""
-        with self._hub.lock:
-            self._hub.faults.sends = times
+        with self._server.lock:
+            self._server.faults.sends = times
 
     def drop_accepts(self, times: int = 1) -> None:
         """Lose the next so many accepts on the wire: after a `cut` their messages come again, marked."""
-        with self._hub.lock:
-            self._hub.faults.accepts = times
+        with self._server.lock:
+            self._server.faults.accepts = times
 
     def stall_confirmations(self) -> None:
         """Do what is asked, but confirm no send, forward or poison until `resume_confirmations`."""
-        with self._hub.lock:
-            self._hub.faults.stalled = self._hub.faults.stalled or []
+        with self._server.lock:
+            self._server.faults.stalled = self._server.faults.stalled or []
 
     def resume_confirmations(self) -> None:
         """Answer what was held back, and answer at once again."""
-        self._hub.resume()
+        self._server.resume()

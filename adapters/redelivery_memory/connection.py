@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from redelivery_memory.messages import MemoryDelivery
     from redelivery_memory.queues import Queue
 
-__all__ = ["Consumer", "Link", "drain"]
+__all__ = ["MemoryConnection", "MemoryConsumer", "drain"]
 
 
-class Consumer:
+class MemoryConsumer:
     """One subscription of one connection. All of it is guarded by the broker's lock."""
 
     __slots__ = (
         "batch", "browses", "credit", "epoch", "link", "matches", "number", "queues", "shown", "unsettled",
     )  # fmt: skip
 
-    def __init__(self, link: Link, number: int, *, browses: bool = False) -> None:
+    def __init__(self, link: MemoryConnection, number: int, *, browses: bool = False) -> None:
         self.browses = browses
         self.shown = 0  # the last message that it was shown
         self.link = link
@@ -36,14 +36,14 @@ class Consumer:
         self.batch: list[MemoryDelivery] = []  # delivered, to be told in one event
 
 
-class Link:
+class MemoryConnection:
     """One connection, from `open` until it is closed or cut."""
 
     def __init__(self, epoch: int, sink: Sink, client_id: str | None) -> None:
         self.epoch = epoch
         self.client_id = client_id
         self.open = True
-        self.consumers: dict[int, Consumer] = {}
+        self.consumers: dict[int, MemoryConsumer] = {}
         self.outbox: deque[AdapterEvent] = deque()  # appended to with the broker's lock held
         self._sink = sink
         self._draining = threading.Lock()
@@ -85,13 +85,13 @@ class _Turn(threading.local):
     """What this thread has still to drain."""
 
     def __init__(self) -> None:
-        self.links: deque[Link] | None = None
+        self.links: deque[MemoryConnection] | None = None
 
 
 _turn = _Turn()
 
 
-def drain(links: Iterable[Link]) -> None:
+def drain(links: Iterable[MemoryConnection]) -> None:
     """Hand over what the links have.
 
     Called inside a sink it only leaves the links to the outer call: a chain of consumers that send to each

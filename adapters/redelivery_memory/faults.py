@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import AdapterEvent
     from redelivery.errors import RedeliveryError
-    from redelivery_memory.connection import Link
-    from redelivery_memory.messages import Stored
+    from redelivery_memory.connection import MemoryConnection
+    from redelivery_memory.messages import StoredMessage
 
 __all__ = ["Faults"]
 
@@ -27,9 +27,9 @@ class Faults:
         self.sends = 0
         self.accepts = 0
         self.connections: Callable[[], RedeliveryError] | None = None
-        self.stalled: list[tuple[Link, AdapterEvent]] | None = None
+        self.stalled: list[tuple[MemoryConnection, AdapterEvent]] | None = None
 
-    def for_settlement(self, stored: Stored) -> AdapterError | None:
+    def for_settlement(self, stored: StoredMessage) -> AdapterError | None:
         """Return the refusal of a poison acknowledgement or a forward, if one is due."""
         rule = self.settlements
         if isinstance(rule, int):
@@ -40,7 +40,7 @@ class Faults:
             return None
         return AdapterError(f"the broker refused to settle {stored.message_id}, as the test told it to")
 
-    def for_forward(self, stored: Stored) -> AdapterError | None:
+    def for_forward(self, stored: StoredMessage) -> AdapterError | None:
         """Return the refusal of a forward, if one is due."""
         if self.forwards <= 0:
             return self.for_settlement(stored)

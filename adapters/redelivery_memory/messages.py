@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import BodyKind, Cause, Record
     from redelivery.core.outgoing import Outgoing
-    from redelivery_memory.connection import Consumer
+    from redelivery_memory.connection import MemoryConsumer
     from redelivery_memory.queues import Queue
 
-__all__ = ["HeldMessage", "MemoryDelivery", "Step", "Stored", "dead_letter"]
+__all__ = ["HeldMessage", "MemoryDelivery", "Step", "StoredMessage", "dead_letter"]
 
 
-class Stored:
+class StoredMessage:
     """One message on one queue. `number` is its place in the order of the whole broker.
 
     The body is kept apart from the rest, because it is dropped when the message is accepted: an engine
@@ -40,7 +40,7 @@ class Stored:
         own = message.headers.get("redeliveryId")
         self.message_id: str = own if isinstance(own, str) else broker_id
 
-    def __lt__(self, other: Stored) -> bool:
+    def __lt__(self, other: StoredMessage) -> bool:
         return self.number < other.number
 
     def key_in(self, queue: Queue) -> Hashable:
@@ -53,7 +53,7 @@ class MemoryDelivery(Delivery):
 
     __slots__ = ("_count", "queue", "stored")
 
-    def __init__(self, consumer: Consumer, queue: Queue, stored: Stored) -> None:
+    def __init__(self, consumer: MemoryConsumer, queue: Queue, stored: StoredMessage) -> None:
         super().__init__(consumer.number, consumer.epoch, stored.body)
         self.queue = queue
         self.stored = stored
@@ -134,7 +134,7 @@ class MemoryDelivery(Delivery):
 
 
 def dead_letter(
-    stored: Stored,
+    stored: StoredMessage,
     destination: str,
     cause: Cause,
     count: int,
@@ -185,7 +185,7 @@ class HeldMessage:
     expires_at: float | None = None
 
     @classmethod
-    def of(cls, stored: Stored, *, delivered: bool = False) -> HeldMessage:
+    def of(cls, stored: StoredMessage, *, delivered: bool = False) -> HeldMessage:
         """Return what is held of `stored`."""
         message = stored.message
         return cls(

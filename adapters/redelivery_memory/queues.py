@@ -11,8 +11,8 @@ from redelivery_memory.messages import MemoryDelivery
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from redelivery_memory.connection import Consumer
-    from redelivery_memory.messages import Stored
+    from redelivery_memory.connection import MemoryConsumer
+    from redelivery_memory.messages import StoredMessage
 
 __all__ = ["Queue"]
 
@@ -24,41 +24,41 @@ class Queue:
         self.name = name  # unique in the broker
         self.address = address  # what was subscribed to: a topic has one queue per subscription
         self.temporary = temporary  # a subscription that ends with its consumer
-        self.consumers: set[Consumer] = set()
-        self._fresh: deque[Stored] = deque()
-        self._returned: list[tuple[int, Stored]] = []
-        self._hungry: OrderedDict[Consumer, None] = OrderedDict()
+        self.consumers: set[MemoryConsumer] = set()
+        self._fresh: deque[StoredMessage] = deque()
+        self._returned: list[tuple[int, StoredMessage]] = []
+        self._hungry: OrderedDict[MemoryConsumer, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self._returned)
 
-    def __iter__(self) -> Iterator[Stored]:
+    def __iter__(self) -> Iterator[StoredMessage]:
         """Go through what waits, in order."""
         for _, stored in sorted(self._returned):
             yield stored
         yield from self._fresh
 
-    def put(self, stored: Stored) -> None:
+    def put(self, stored: StoredMessage) -> None:
         """Take in a new message."""
         self._fresh.append(stored)
 
-    def put_back(self, stored: Stored) -> None:
+    def put_back(self, stored: StoredMessage) -> None:
         """Take back a message that was delivered."""
         heappush(self._returned, (stored.number, stored))
 
-    def hungry(self, consumer: Consumer) -> None:
+    def hungry(self, consumer: MemoryConsumer) -> None:
         """Learn that a consumer has credit."""
         self._hungry[consumer] = None
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: MemoryConsumer) -> None:
         """Learn that a consumer is gone."""
         self.consumers.discard(consumer)
         self._hungry.pop(consumer, None)
 
-    def pump(self, now: float, expired: Callable[[Stored], None]) -> Iterator[Consumer]:
+    def pump(self, now: float, expired: Callable[[StoredMessage], None]) -> Iterator[MemoryConsumer]:
         """Deliver what can be delivered at the time of day `now`; return the consumers that got something."""
         hungry, returned, fresh = self._hungry, self._returned, self._fresh
-        touched: dict[Consumer, None] = {}
+        touched: dict[MemoryConsumer, None] = {}
         while hungry and (returned or fresh):
             consumer = next(iter(hungry))
             if consumer.credit <= 0:  # spent on another queue of its wildcard

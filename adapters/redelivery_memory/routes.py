@@ -11,7 +11,7 @@ from redelivery_memory.queues import Queue
 
 if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
-    from redelivery_memory.connection import Consumer
+    from redelivery_memory.connection import MemoryConsumer
 
 __all__ = ["Routes"]
 
@@ -41,7 +41,7 @@ class Routes:
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
         self._subscriptions: dict[str, _Subscription] = {}
-        self._wild: dict[Consumer, ClassicPatterns] = {}
+        self._wild: dict[MemoryConsumer, ClassicPatterns] = {}
         self._known: dict[str, tuple[Queue, ...]] = {}
 
     def to(self, address: str) -> tuple[Queue, ...]:
@@ -81,7 +81,7 @@ class Routes:
                     self._attach(consumer, queue)
         return queue
 
-    def join(self, consumer: Consumer, command: Subscribe) -> None:
+    def join(self, consumer: MemoryConsumer, command: Subscribe) -> None:
         """Give the consumer its queues.
 
         Raises:
@@ -108,7 +108,7 @@ class Routes:
                 if queue.address == name and patterns.find(Destination.parse(name)) is not None:
                     self._attach(consumer, queue)
 
-    def leave(self, consumer: Consumer) -> None:
+    def leave(self, consumer: MemoryConsumer) -> None:
         """Take its queues from the consumer; what is temporary goes with it."""
         self._wild.pop(consumer, None)
         for queue in consumer.queues:
@@ -117,14 +117,16 @@ class Routes:
                 self._end(queue.name)
         consumer.queues = []
 
-    def _attach(self, consumer: Consumer, queue: Queue) -> None:
+    def _attach(self, consumer: MemoryConsumer, queue: Queue) -> None:
         if queue not in consumer.queues:
             consumer.queues.append(queue)
             queue.consumers.add(consumer)
             if consumer.credit > 0:  # never, if it browses
                 queue.hungry(consumer)
 
-    def _subscribe(self, consumer: Consumer, destination: Destination, subscription: str | None) -> Queue:
+    def _subscribe(
+        self, consumer: MemoryConsumer, destination: Destination, subscription: str | None
+    ) -> Queue:
         if subscription is None:
             name = f"{destination}#{consumer.epoch}.{consumer.number}.{id(consumer):x}"
         else:

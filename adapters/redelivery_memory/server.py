@@ -16,7 +16,7 @@ from redelivery.core.commands import (
     Forward,
     ForwardAll,
     Hold,
-    Poison,
+    PoisonAck,
     Release,
     Send,
     Subscribe,
@@ -25,9 +25,9 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 from redelivery.errors import RedeliveryError, TransactionRolledBack
-from redelivery_memory.connection import Consumer, Link, drain
+from redelivery_memory.connection import MemoryConnection, MemoryConsumer, drain
 from redelivery_memory.messages import MemoryDelivery
-from redelivery_memory.state import Store
+from redelivery_memory.state import MemoryState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,24 +37,28 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
 
-__all__ = ["Hub"]
+__all__ = ["MemoryServer"]
 
 
-class Hub(Store):
+class MemoryServer(MemoryState):
     """What `memory://name` stands for. Its public face is `MemoryBroker`."""
 
     # Connections.
 
-    def connect(self, epoch: int, sink: Sink, client_id: str | None) -> Link:
+    def connect(self, epoch: int, sink: Sink, client_id: str | None) -> MemoryConnection:
         """Open a connection. Raises what `Faults.connections` says."""
         with self.lock:
             if self.faults.connections is not None:
                 raise self.faults.connections()
-            link = Link(epoch, sink, client_id)
+            link = MemoryConnection(epoch, sink, client_id)
             self.links[link] = None
             return link
 
-    def disconnect(self, links: Sequence[Link], lost: Callable[[Link], ConnectionLost] | None = None) -> None:
+    def disconnect(
+        self,
+        links: Sequence[MemoryConnection],
+        lost: Callable[[MemoryConnection], ConnectionLost] | None = None,
+    ) -> None:
         """End connections; what they have unsettled goes back, counted. `lost`: the event if they are cut."""
         with self.lock:
             for link in links:
@@ -73,7 +77,7 @@ class Hub(Store):
 
     # Commands.
 
-    def execute(self, link: Link, commands: Sequence[AdapterCommand]) -> None:
+    def execute(self, link: MemoryConnection, commands: Sequence[AdapterCommand]) -> None:
         """Carry out what a connection asks for, and hand over what follows from it."""
         with self.lock:
             for command in () if outdated(commands, link.epoch) else commands:
@@ -91,7 +95,7 @@ class Hub(Store):
         drain(ringing)
         return stored.message_id
 
-    def _do(self, link: Link, command: AdapterCommand) -> None:
+    def _do(self, link: MemoryConnection, command: AdapterCommand) -> None:
         match command:
             case Accept():
                 for delivery in command.deliveries:
@@ -108,7 +112,7 @@ class Hub(Store):
                         self._dirty[queue] = None
             case Send():
                 self._post(link, Sent(command.token, self._refusal(command.message)), confirms=True)
-            case Poison():
+            case PoisonAck():
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
@@ -116,7 +120,7 @@ class Hub(Store):
                 self._do_more(link, command)
 
     def _do_more(
-        self, link: Link, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
+        self, link: MemoryConnection, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
     ) -> None:
         match command:
             case Hold():
@@ -138,7 +142,7 @@ class Hub(Store):
             case Commit():
                 self._post(link, Sent(command.token, self._commit(link, command)), confirms=True)
 
-    def _commit(self, link: Link, command: Commit) -> RedeliveryError | None:
+    def _commit(self, link: MemoryConnection, command: Commit) -> RedeliveryError | None:
         """Do all of it, or say why nothing of it is done."""
         if any(self._unsettled(link, delivery) is None for delivery in command.deliveries):
             return TransactionRolledBack(
@@ -160,7 +164,7 @@ class Hub(Store):
                 self._note("accepted", found.stored)
         return None
 
-    def _accept(self, link: Link, delivery: Delivery) -> None:
+    def _accept(self, link: MemoryConnection, delivery: Delivery) -> None:
         consumer = link.consumers.get(delivery.consumer)
         if consumer is None:
             return
@@ -172,7 +176,7 @@ class Hub(Store):
             self._note("accepted", found.stored)
             found.stored.body = b""
 
-    def _poison(self, link: Link, command: Poison) -> None:
+    def _poison(self, link: MemoryConnection, command: PoisonAck) -> None:
         found = self._unsettled(link, command.delivery)
         error = None
         # Nothing is found when an answer was stalled and the client asks again: then it has been done.
@@ -184,7 +188,7 @@ class Hub(Store):
             self._bury(found.stored, command)
         self._confirm(link, command.delivery, error)
 
-    def _forward(self, link: Link, command: Forward) -> None:
+    def _forward(self, link: MemoryConnection, command: Forward) -> None:
         found = self._unsettled(link, command.delivery)
         error: RedeliveryError | None = None
         if found is not None:
@@ -194,7 +198,7 @@ class Hub(Store):
                 self._settled(link, command.delivery)
         self._confirm(link, command.delivery, error)
 
-    def _forward_all(self, link: Link, command: ForwardAll) -> None:
+    def _forward_all(self, link: MemoryConnection, command: ForwardAll) -> None:
         found = [(each, f) for each in command.forwards if (f := self._unsettled(link, each.delivery))]
         error: RedeliveryError | None = next(
             (e for _, held in found if (e := self.faults.for_forward(held.stored))), None
@@ -205,14 +209,14 @@ class Hub(Store):
         for each in command.forwards:
             self._confirm(link, each.delivery, error)
 
-    def _confirm(self, link: Link, delivery: Delivery, error: RedeliveryError | None) -> None:
+    def _confirm(self, link: MemoryConnection, delivery: Delivery, error: RedeliveryError | None) -> None:
         if delivery.epoch == link.epoch:
             self._post(link, Confirmed(delivery, error), confirms=True)
 
-    def _subscribe(self, link: Link, command: Subscribe) -> None:
+    def _subscribe(self, link: MemoryConnection, command: Subscribe) -> None:
         if command.consumer in link.consumers:
             return  # a second one would outlive its end
-        consumer = Consumer(link, command.consumer, browses=command.browse)
+        consumer = MemoryConsumer(link, command.consumer, browses=command.browse)
         try:
             self.routes.join(consumer, command)
         except RedeliveryError as error:
@@ -221,7 +225,7 @@ class Hub(Store):
         link.consumers[command.consumer] = consumer
         self._post(link, Subscribed(command.consumer))
 
-    def _show(self, consumer: Consumer, messages: int) -> None:
+    def _show(self, consumer: MemoryConsumer, messages: int) -> None:
         """Show a consumer that browses so many messages more, and tell it when there are none."""
         after = consumer.shown
         waiting = [(s.number, s, queue) for queue in consumer.queues for s in queue if s.number > after]
@@ -233,15 +237,15 @@ class Hub(Store):
         if len(found) < messages:
             self._post(consumer.link, Browsed(consumer.number))
 
-    def _unsettled(self, link: Link, delivery: Delivery) -> MemoryDelivery | None:
+    def _unsettled(self, link: MemoryConnection, delivery: Delivery) -> MemoryDelivery | None:
         consumer = link.consumers.get(delivery.consumer)
         return None if consumer is None else consumer.unsettled.get(delivery)
 
-    def _settled(self, link: Link, delivery: Delivery) -> MemoryDelivery | None:
+    def _settled(self, link: MemoryConnection, delivery: Delivery) -> MemoryDelivery | None:
         consumer = link.consumers.get(delivery.consumer)
         return None if consumer is None else consumer.unsettled.pop(delivery, None)
 
-    def _end(self, consumer: Consumer) -> None:
+    def _end(self, consumer: MemoryConsumer) -> None:
         """Let a consumer go: what it has unsettled goes back, one delivery older."""
         for delivery in consumer.unsettled:
             found = consumer.unsettled[delivery]

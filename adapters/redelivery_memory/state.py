@@ -12,7 +12,7 @@ from redelivery.core.events import Arrived
 from redelivery.errors import RedeliveryError
 from redelivery_memory.connection import drain
 from redelivery_memory.faults import Faults
-from redelivery_memory.messages import HeldMessage, Step, Stored, dead_letter
+from redelivery_memory.messages import HeldMessage, Step, StoredMessage, dead_letter
 from redelivery_memory.routes import Routes
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import AdapterEvent
     from redelivery.clock import Cancel, Clock
-    from redelivery.core.commands import Poison
+    from redelivery.core.commands import PoisonAck
     from redelivery.core.outgoing import Outgoing
-    from redelivery_memory.connection import Link
+    from redelivery_memory.connection import MemoryConnection
     from redelivery_memory.messages import MemoryDelivery
     from redelivery_memory.queues import Queue
 
-__all__ = ["DEAD_LETTERS", "Store"]
+__all__ = ["DEAD_LETTERS", "MemoryState"]
 
 DEAD_LETTERS = "queue://DLQ"
 STEPS = 10_000  # remembered for tests: more than any of them looks at
 
 
-class Store:
+class MemoryState:
     """The messages of one broker. Methods with an underscore need the lock."""
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -41,12 +41,12 @@ class Store:
         self.lock = threading.Lock()
         self.faults = Faults()
         self.routes = Routes()
-        self.links: dict[Link, None] = {}
+        self.links: dict[MemoryConnection, None] = {}
         self.steps: deque[tuple[str, str, str, float]] = deque(maxlen=STEPS)
         self._ids = f"ID:{name}-{uuid.uuid4().hex[:8]}-"  # no id may come again in another life of this name
         self._number = 0
         self._dirty: dict[Queue, None] = {}
-        self._ringing: dict[Link, None] = {}
+        self._ringing: dict[MemoryConnection, None] = {}
         self._delayed: dict[int, Cancel] = {}
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Store:
             return refused
         return None
 
-    def _take(self, message: Outgoing) -> Stored:
+    def _take(self, message: Outgoing) -> StoredMessage:
         self._number += 1
         number = self._number
         if message.delay:
@@ -87,10 +87,10 @@ class Store:
             ringing = self._pump()
         drain(ringing)
 
-    def _stored(self, number: int, message: Outgoing) -> Stored:
-        return Stored(f"{self._ids}{number}", number, message, self.clock.time())
+    def _stored(self, number: int, message: Outgoing) -> StoredMessage:
+        return StoredMessage(f"{self._ids}{number}", number, message, self.clock.time())
 
-    def _enqueue(self, number: int, message: Outgoing) -> Stored:
+    def _enqueue(self, number: int, message: Outgoing) -> StoredMessage:
         stored = self._stored(number, message)
         self._note("sent", stored)
         for turn, queue in enumerate(self.routes.to(message.destination)):
@@ -98,21 +98,21 @@ class Store:
             self._dirty[queue] = None
         return stored
 
-    def _bury(self, stored: Stored, command: Poison) -> None:
+    def _bury(self, stored: StoredMessage, command: PoisonAck) -> None:
         offset = self.clock.time() - self.clock.monotonic()
         letter = dead_letter(
             stored, DEAD_LETTERS, command.cause, command.count, command.delivery.record, offset
         )
         self._move(stored, letter)
 
-    def _expired(self, stored: Stored) -> None:
+    def _expired(self, stored: StoredMessage) -> None:
         self._note("expired", stored)
         self._move(stored, dead_letter(stored, DEAD_LETTERS, EXPIRED, stored.count))
 
-    def _move(self, stored: Stored, letter: Outgoing) -> None:
+    def _move(self, stored: StoredMessage, letter: Outgoing) -> None:
         """Put a dead letter on its queue: it keeps its id and its time stamp."""
         self._number += 1
-        moved = Stored(stored.broker_id, self._number, letter, stored.timestamp)
+        moved = StoredMessage(stored.broker_id, self._number, letter, stored.timestamp)
         for queue in self.routes.to(letter.destination):
             queue.put(moved)
             self._dirty[queue] = None
@@ -123,17 +123,17 @@ class Store:
 
     # Events.
 
-    def _note(self, action: str, stored: Stored) -> None:
+    def _note(self, action: str, stored: StoredMessage) -> None:
         self.steps.append((action, stored.message_id, stored.message.destination, self.clock.monotonic()))
 
-    def _post(self, link: Link, event: AdapterEvent, *, confirms: bool = False) -> None:
+    def _post(self, link: MemoryConnection, event: AdapterEvent, *, confirms: bool = False) -> None:
         if confirms and self.faults.stalled is not None:
             self.faults.stalled.append((link, event))
             return
         link.outbox.append(event)
         self._ringing[link] = None
 
-    def _pump(self) -> list[Link]:
+    def _pump(self) -> list[MemoryConnection]:
         """Deliver what can be delivered; return the connections that have something in their outbox."""
         dirty = self._dirty
         now = self.clock.time() if dirty else 0.0

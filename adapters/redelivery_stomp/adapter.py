@@ -14,7 +14,7 @@ from redelivery.core.commands import (
     Forward,
     ForwardAll,
     Hold,
-    Poison,
+    PoisonAck,
     Release,
     Send,
     Subscribe,
@@ -23,12 +23,12 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
-from redelivery_stomp.connection import Link
+from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
-from redelivery_stomp.subscribing import Beginning, Widening
+from redelivery_stomp.subscribing import Subscribing, WindowWidening
 from redelivery_stomp.transactions import Transaction, to_all
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class StompAdapter:
     """One connection at a time to ActiveMQ Classic, Artemis or RabbitMQ. Individual acknowledgement always."""
 
     def __init__(self) -> None:
-        self._link: Link | None = None
+        self._link: StompConnection | None = None
         self._sink: Sink
         self._transactions = itertools.count(1)
         self._checked: set[str] = set()  # dead-letter destinations that take our messages
@@ -58,7 +58,7 @@ class StompAdapter:
         if old is not None:
             old.abandon()
         self._sink = sink
-        link = Link(opening, sink)
+        link = StompConnection(opening, sink)
         link.open()
         self._link = link
         version = link.server.partition("/")[2].partition(" ")[0]
@@ -71,13 +71,13 @@ class StompAdapter:
             with link.order:
                 self._execute(link, commands)
 
-    def _execute(self, link: Link, commands: Sequence[AdapterCommand]) -> None:  # noqa: C901, PLR0912 - the table of commands
+    def _execute(self, link: StompConnection, commands: Sequence[AdapterCommand]) -> None:  # noqa: C901, PLR0912 - the table of commands
         frames: list[bytes] = []
         for command in commands:
             match command:
                 case Accept():
                     self._accept(link, command.deliveries, frames)
-                case Poison():
+                case PoisonAck():
                     self._poison(link, command)
                 case Forward():
                     self._forward(link, command)
@@ -108,7 +108,7 @@ class StompAdapter:
         if link is not None:
             link.close(timeout)
 
-    def _accept(self, link: Link, deliveries: Sequence[Delivery], frames: list[bytes]) -> None:
+    def _accept(self, link: StompConnection, deliveries: Sequence[Delivery], frames: list[bytes]) -> None:
         epoch = link.epoch
         own = [
             d for d in cast("Sequence[StompDelivery]", deliveries) if d.epoch == epoch and not d.source.ended
@@ -130,19 +130,19 @@ class StompAdapter:
         else:
             frames += [b"%b\n\0" % delivery.settlement(b"ACK") for delivery in own]
 
-    def _release(self, link: Link, command: Release, frames: list[bytes]) -> None:
+    def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
         _settled(own)
         frames += [each.returned() for each in own]
 
-    def _unsubscribe(self, link: Link, command: Unsubscribe, frames: list[bytes]) -> None:
+    def _unsubscribe(self, link: StompConnection, command: Unsubscribe, frames: list[bytes]) -> None:
         for identity, subscription in link.subscriptions.end(command.consumer).items():
-            if subscription.custody is None:
+            if subscription.unsettled is None:
                 frames.append(frame(b"UNSUBSCRIBE", [("id", identity)]))
             else:
                 give_back(link, subscription)
 
-    def _poison(self, link: Link, command: Poison) -> None:
+    def _poison(self, link: StompConnection, command: PoisonAck) -> None:
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
@@ -150,7 +150,7 @@ class StompAdapter:
         _, receipt = link.receipt(self._confirmation(link, delivery))
         link.write(b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode()))
 
-    def _forward(self, link: Link, command: Forward) -> None:
+    def _forward(self, link: StompConnection, command: Forward) -> None:
         if command.atomic(link.profile.capabilities):
             self._forward_all(link, (command,))
             return
@@ -162,26 +162,26 @@ class StompAdapter:
         receipt = link.receipt(self._confirmation(link, delivery), address=link.profile.target(copy))
         link.write(frame(b"SEND", [*headers, receipt], copy.body))
 
-    def _forward_all(self, link: Link, commands: Sequence[Forward]) -> None:
+    def _forward_all(self, link: StompConnection, commands: Sequence[Forward]) -> None:
         own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
         if own:
-            answers = [self._confirmation(link, delivery) for delivery in own]
+            receipts = [self._confirmation(link, delivery) for delivery in own]
             copies = [copy_of(link.profile, each) for each in own.values()]
-            transaction = Transaction(link, self._transaction(link), to_all(answers))
+            transaction = Transaction(link, self._transaction(link), to_all(receipts))
             transaction.begin(copies, list(own), dead_letter=not commands[0].back)
 
-    def _transaction(self, link: Link) -> str:
+    def _transaction(self, link: StompConnection) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
 
-    def _confirmation(self, link: Link, delivery: StompDelivery) -> Any:
+    def _confirmation(self, link: StompConnection, delivery: StompDelivery) -> Any:
         def answer(error: RedeliveryError | None) -> None:
             if isinstance(error, AdapterError):
-                link.complaints.accuse(delivery)  # a refusal, not a loss
+                link.disconnect_cause.accuse(delivery)  # a refusal, not a loss
             self._sink(Confirmed(delivery, error))
 
         return answer
 
-    def _send(self, link: Link, command: Send) -> None:
+    def _send(self, link: StompConnection, command: Send) -> None:
         message = command.message
         wrong = cannot_send(link.profile, message)
         if wrong is not None:
@@ -193,7 +193,7 @@ class StompAdapter:
         )
         link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
 
-    def _commit(self, link: Link, command: Commit) -> None:
+    def _commit(self, link: StompConnection, command: Commit) -> None:
         own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
         wrong = next((wrong for each in command.messages if (wrong := cannot_send(link.profile, each))), None)
         error: RedeliveryError | None = None if wrong is None else AdapterError(wrong)
@@ -213,15 +213,15 @@ class StompAdapter:
         link.accepted(own)
         Transaction(link, self._transaction(link), answer).begin(command.messages, own)
 
-    def _subscribe(self, link: Link, command: Subscribe) -> None:
+    def _subscribe(self, link: StompConnection, command: Subscribe) -> None:
         if str(command.consumer) in link.subscriptions:
             return  # a second one of the same id would outlive its end
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
             self._sink(Subscribed(command.consumer, AdapterError(wrong)))
         else:
-            link.turns.add(Beginning(link, command, self._sink, self._checked))
+            link.turns.add(Subscribing(link, command, self._sink, self._checked))
 
-    def _hold(self, link: Link, command: Hold) -> None:
+    def _hold(self, link: StompConnection, command: Hold) -> None:
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
@@ -230,10 +230,10 @@ class StompAdapter:
             return  # a further subscription to a topic would get each message again
         if source.window.hold(delivery):
             identity = f"{source.identity}.{source.window.subscriptions}"
-            link.turns.add(Widening(link, source, identity))
+            link.turns.add(WindowWidening(link, source, identity))
 
 
-def _own(link: Link, delivery: Delivery) -> StompDelivery | None:
+def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
     """Return the delivery if it came on this connection and its consumer has not ended: then it can be settled."""
     if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery):
         return None
@@ -242,6 +242,6 @@ def _own(link: Link, delivery: Delivery) -> StompDelivery | None:
 
 def _settled(deliveries: Sequence[StompDelivery]) -> None:
     """Let what is being settled go, where it is kept to be given back."""
-    custody = deliveries[0].source.custody if deliveries else None
-    if custody is not None:
-        custody.settled(deliveries)
+    unsettled = deliveries[0].source.unsettled if deliveries else None
+    if unsettled is not None:
+        unsettled.settled(deliveries)

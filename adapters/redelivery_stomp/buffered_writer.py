@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Postbox", "Writer"]
+__all__ = ["BufferedWriter", "Postbox"]
 
 AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)  # Windows has none: there a thread writes everything
 
 
-class Writer:
+class BufferedWriter:
     """Writes to a blocking socket, in order, from any thread. `broken()` is called if that fails behind the caller."""
 
     def __init__(self, sock: socket.socket, broken: Callable[[], None]) -> None:

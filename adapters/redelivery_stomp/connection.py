@@ -19,14 +19,14 @@ from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_stomp.connect_frame import connect_frame, not_logged_in
-from redelivery_stomp.disconnect_cause import Complaints, said
+from redelivery_stomp.disconnect_cause import StompDisconnectCause, said
 from redelivery_stomp.frames import frame
-from redelivery_stomp.listener import Listener
+from redelivery_stomp.listener import StompListener
 from redelivery_stomp.profiles import profile_for
-from redelivery_stomp.receipts import REQUEST, Answers
-from redelivery_stomp.subscribing import Turns
+from redelivery_stomp.receipts import REQUEST, Receipts
+from redelivery_stomp.subscribing import SubscribeQueue
 from redelivery_stomp.subscriptions import Subscriptions
-from redelivery_stomp.transport import CuttingTransport
+from redelivery_stomp.transport import ScanningTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import Opening, Sink
     from redelivery_stomp.delivery import StompDelivery
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
 
-__all__ = ["Link"]
+__all__ = ["StompConnection"]
 
 BROKEN = (OSError, StompException, AttributeError, ValueError)  # what a write meets when the link is gone
 ENDS = b"\nbrowser:end"  # the frame behind the last one of a browse
@@ -47,20 +47,20 @@ RECENT = (
 )
 
 
-class Link:
+class StompConnection:
     """One connection to one address."""
 
     def __init__(self, opening: Opening, sink: Sink) -> None:
         self.epoch = opening.epoch
-        self.profile: Profile
+        self.profile: StompProfile
         self.subscriptions = Subscriptions()
         self._opening = opening
         self._sink = sink
-        self._answers = Answers(opening.epoch)
+        self._receipts = Receipts(opening.epoch)
         self._lock = threading.Lock()
         # An ACK must not overtake, or be overtaken by, the end of its subscription.
         self.order = threading.RLock()
-        self.turns = Turns(lambda: self.lost("the broker has not answered a consumer that begins"))
+        self.turns = SubscribeQueue(lambda: self.lost("the broker has not answered a consumer that begins"))
         self._connected = threading.Event()
         self._refused: AdapterError | None = None  # why there was no log-in
         self._over = False  # nothing more is reported
@@ -70,15 +70,15 @@ class Link:
         self._server = ""
         self._last_arrived: StompDelivery | None = None
         self._accepted: deque[list[StompDelivery]] = deque(maxlen=RECENT)  # nothing tells what became of them
-        self.complaints = Complaints()
+        self.disconnect_cause = StompDisconnectCause()
         settings = opening.settings
-        self.transport = CuttingTransport(
+        self.transport = ScanningTransport(
             opening.endpoint, settings.tls, settings.connect_timeout, self._messages
         )
         milliseconds = int(settings.heartbeat * 1000)
         self._heartbeats = HeartbeatListener(self.transport, (milliseconds, milliseconds))
         self.transport.set_listener("heart-beats", self._heartbeats)
-        self.transport.set_listener("redelivery", Listener(self))
+        self.transport.set_listener("redelivery", StompListener(self))
         self.transport.heartbeats = self._heartbeats
 
     # Opening and closing.
@@ -145,11 +145,11 @@ class Link:
 
     def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
         """Return a `receipt` header whose answer goes to `answer`; `address`: the request's destination."""
-        return self._answers.expect(answer, kind, address)
+        return self._receipts.expect(answer, kind, address)
 
     def doubt(self, refused: Answer, address: str) -> None:
-        """Have a refusal that comes after the answer given to `refused`; see `Answers.doubt`."""
-        self._answers.doubt(refused, address)
+        """Have a refusal that comes after the answer given to `refused`; see `Receipts.doubt`."""
+        self._receipts.doubt(refused, address)
 
     @property
     def over(self) -> bool:
@@ -189,7 +189,7 @@ class Link:
         if only is not None and not only.command.browse:
             make = only.make
             deliveries = [make(only, head, body) for head, body in frames]
-            if only.custody is not None and not only.custody.take(deliveries):
+            if only.unsettled is not None and not only.unsettled.take(deliveries):
                 return
             self._last_arrived = deliveries[-1]
             self._sink(Arrived(only.consumer, deliveries))
@@ -204,8 +204,8 @@ class Link:
                 delivery = subscription.make(subscription, head, body)
                 by_subscription.setdefault(subscription.identity, []).append(delivery)
         for deliveries in by_subscription.values():
-            custody = deliveries[0].source.custody
-            if custody is not None and not custody.take(deliveries):
+            unsettled = deliveries[0].source.unsettled
+            if unsettled is not None and not unsettled.take(deliveries):
                 continue
             self._last_arrived = deliveries[-1]
             self._sink(
@@ -228,7 +228,7 @@ class Link:
     def on_receipt(self, received: Frame) -> None:
         """Give the answer to who waits for it."""
         self.turns.heard()
-        answer = self._answers.take(received.headers.get("receipt-id", ""))
+        answer = self._receipts.take(received.headers.get("receipt-id", ""))
         if answer is not None:
             answer(None)
 
@@ -236,18 +236,18 @@ class Link:
         """Give a refusal to who asked; keep one that nobody asked for, as the reason of the loss that follows."""
         words = said(received.headers, received.body or b"")
         error = AdapterError(self._opening.settings.masked(words))
-        self.complaints.hear(error)
+        self.disconnect_cause.hear(error)
         if not self._opened:
             self._refused = error
-        answer = self._answers.take(received.headers.get("receipt-id", ""))
+        answer = self._receipts.take(received.headers.get("receipt-id", ""))
         if answer is None and self._opened:
-            answer = self._answers.named(words, self.profile)
+            answer = self._receipts.named(words, self.profile)
         if not self._connected.is_set():
             self._connected.set()
         elif answer is not None:
             answer(error)
         else:
-            self.complaints.unclaimed(
+            self.disconnect_cause.unclaimed(
                 [one for batch in list(self._accepted) for one in batch], self._last_arrived
             )
         if self._opened and self.profile.closes:
@@ -261,7 +261,7 @@ class Link:
         if whole is not None and subscription is not None:
             last = subscription.make(subscription, *whole)
         if last is not None:
-            self.complaints.accuse(last)
+            self.disconnect_cause.accuse(last)
 
     def lost(self, reason: str) -> None:
         """Report the end of the connection, once."""
@@ -276,17 +276,17 @@ class Link:
             )
             self._accuse_last()
         self._connected.set()
-        because, refusal = self.complaints.error, self.complaints.refusal
+        because, refusal = self.disconnect_cause.error, self.disconnect_cause.refusal
         error = TransportError(
             f"{self._opening.endpoint}: {reason}" + (f" ({because})" if because is not None else "")
         )
-        if refusal is not None and (claim := self._answers.first_request()) is not None:
+        if refusal is not None and (claim := self._receipts.first_request()) is not None:
             # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused: it takes them
             # in order. The receipt of a SEND before it may come later, when that is stored.
             claim(refusal)
         if opened:
-            self._sink(ConnectionLost(self.epoch, error, *self.complaints.suspect))
-        for answer in self._answers.all():
+            self._sink(ConnectionLost(self.epoch, error, *self.disconnect_cause.suspect))
+        for answer in self._receipts.all():
             answer(
                 error
             )  # after the loss is known: who hears it and tries again must not find a connection that stands

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_stomp.artemis_window import ByteWindow
 from redelivery_stomp.frames import Headers, RawHeaders, number
-from redelivery_stomp.rabbitmq_requeue import Custody
+from redelivery_stomp.rabbitmq_requeue import UnsettledDeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from redelivery.core.commands import Subscribe
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
 
 __all__ = ["StompDelivery", "Subscription"]
 
@@ -29,7 +29,6 @@ class Subscription:
         "asked",
         "command",
         "consumer",
-        "custody",
         "destination",
         "ended",
         "epoch",
@@ -38,11 +37,12 @@ class Subscription:
         "last",
         "make",
         "profile",
+        "unsettled",
         "version",
         "window",
     )
 
-    def __init__(self, command: Subscribe, epoch: int, profile: Profile, version: str) -> None:
+    def __init__(self, command: Subscribe, epoch: int, profile: StompProfile, version: str) -> None:
         self.command = command
         self.consumer = command.consumer
         self.destination = command.destination
@@ -62,7 +62,7 @@ class Subscription:
         self.make = profile.makes or StompDelivery
         # A plain topic subscription's messages end with it.
         kept = not profile.gives_back and (self.kind != "topic" or command.subscription is not None)
-        self.custody = Custody() if kept else None
+        self.unsettled = UnsettledDeliveries() if kept else None
 
 
 class StompDelivery(Delivery):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from redelivery.errors import AdapterError
     from redelivery_stomp.delivery import StompDelivery
 
-__all__ = ["Complaints", "accused", "said"]
+__all__ = ["StompDisconnectCause", "accused", "said"]
 
 AT_ONCE = 1.0  # seconds after a complaint within which a closing is taken for its consequence
 # Artemis missed our heart-beats, a broker knows nothing of what was acknowledged, RabbitMQ has waited too long for an
@@ -23,7 +23,7 @@ _NO_REFUSAL = re.compile(
 )
 
 
-class Complaints:
+class StompDisconnectCause:
     """The last ERROR and the last suspect. A connection may live on for days: neither explains a later loss."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from redelivery_stomp.frames import MESSAGE, frame_end
 
-__all__ = ["Cutter"]
+__all__ = ["FrameScanner"]
 
 BETWEEN = b"\0\nMESSAGE"  # the end of one message and the beginning of the next, as every broker writes them
 LENGTH = b"\ncontent-length:"
@@ -19,7 +19,7 @@ COMMAND = len(b"MESSAGE")
 NEWLINE = ord("\n")
 
 
-class Cutter:
+class FrameScanner:
     """Splits a stream of bytes into messages and the rest. Keeps a partial frame until its end has come.
 
     `garbled`: what came is no STOMP, or no longer: a body was longer than its frame says (Classic writes a TextMessage

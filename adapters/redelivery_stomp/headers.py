@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.delivery import Subscription
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
 
 __all__ = ["cannot_send", "cannot_subscribe", "copy_of", "send_headers", "subscribe_headers"]
 
@@ -35,7 +35,7 @@ def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tup
 
 
 def send_headers(
-    profile: Profile, message: Outgoing, *, dead_letter: bool = False
+    profile: StompProfile, message: Outgoing, *, dead_letter: bool = False
 ) -> Iterator[tuple[str, object]]:
     """Yield the headers of SEND, but the receipt's and the transaction's; `dead_letter`: it is a copy."""
     yield "destination", profile.target(message)
@@ -54,14 +54,14 @@ def send_headers(
     yield from message.headers.items()
 
 
-def cannot_send(profile: Profile, message: Outgoing) -> str | None:
+def cannot_send(profile: StompProfile, message: Outgoing) -> str | None:
     """Say what of a message cannot be said over STOMP, or None."""
     for name in profile.protocol_headers.intersection(message.headers):
         return f"header {name!r} is STOMP's own and cannot be set"
     return profile.cannot_send(message)
 
 
-def cannot_subscribe(profile: Profile, command: Subscribe) -> str | None:
+def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
     """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
     wrong = profile.problem(command.destination)
     if command.browse and not profile.capabilities.browse:
@@ -71,7 +71,7 @@ def cannot_subscribe(profile: Profile, command: Subscribe) -> str | None:
     return wrong
 
 
-def copy_of(profile: Profile, command: Forward) -> Outgoing:
+def copy_of(profile: StompProfile, command: Forward) -> Outgoing:
     """Return the copy to send: with what this broker's tools expect, without what it would act on."""
     told = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
     own = [(name, value) for name, value in told if value is not None]

@@ -10,17 +10,17 @@ from stomp.listener import ConnectionListener
 if TYPE_CHECKING:
     from stomp.utils import Frame
 
-    from redelivery_stomp.connection import Link
+    from redelivery_stomp.connection import StompConnection
 
-__all__ = ["Listener"]
+__all__ = ["StompListener"]
 
 logger = logging.getLogger("redelivery")
 
 
-class Listener(ConnectionListener):
+class StompListener(ConnectionListener):
     """Passes on what the link needs to know."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StompConnection) -> None:
         self._link = link
         self._silent = False
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery_stomp.delivery import StompDelivery
     from redelivery_stomp.frames import RawHeaders
 
-__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "Profile"]
+__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "StompProfile"]
 
 # Set by a broker on a MESSAGE, or by a producer for the broker alone: no application property.
 PROTOCOL = frozenset({
@@ -41,7 +41,7 @@ NEVER_COPIED = frozenset({
 NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "x-first-death-", "x-last-death-")
 
 
-class Profile(ABC):
+class StompProfile(ABC):
     """One broker over STOMP."""
 
     capabilities: ClassVar[Capabilities]

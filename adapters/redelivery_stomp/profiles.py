@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.errors import ConfigurationError
-from redelivery_stomp.profile_base import Profile
-from redelivery_stomp.rabbitmq_profile import RabbitMQ
+from redelivery_stomp.profile_base import StompProfile
+from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.frames import RawHeaders
 
-__all__ = ["Artemis", "Classic", "RabbitMQ", "profile_for"]
+__all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 
 # Of one subscription that takes dead letters. At each COMMIT Classic compares all that a subscription was given and
 # has not acknowledged with all that it ever acknowledged in a transaction (`StompSubscription.onStompCommit`):
@@ -29,7 +29,7 @@ SHARE = 500
 PROCESS = uuid.uuid4().hex  # tells this process's plain topic subscribers from others'
 
 
-class Classic(Profile):
+class StompClassic(StompProfile):
     """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops a non-persistent one."""
 
     capabilities = Capabilities(
@@ -112,7 +112,7 @@ class Classic(Profile):
         return "expired" if cause and "Message Expired" in cause else cause
 
 
-class Artemis(Profile):
+class StompArtemis(StompProfile):
     """ActiveMQ Artemis: NACK discards, and an ACK inside a transaction takes effect at once, so a copy goes first."""
 
     capabilities = Capabilities(
@@ -216,7 +216,7 @@ def _subscriber(delivery: Delivery) -> str:
     return f":{source.command.subscription or f'{PROCESS}-{source.consumer}'}"
 
 
-def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | None = None) -> Profile:
+def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | None = None) -> StompProfile:
     """Return the profile for the `server` header of CONNECTED, or for the `broker` that the user names.
 
     Raises ConfigurationError for other brokers, and for settings that mean nothing to this one.
@@ -231,6 +231,6 @@ def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | N
     )
 
 
-_SERVERS: tuple[tuple[str, type[Profile]], ...] = (
-    ("ActiveMQ-Artemis/", Artemis), ("ActiveMQ/", Classic), ("RabbitMQ/", RabbitMQ),
+_SERVERS: tuple[tuple[str, type[StompProfile]], ...] = (
+    ("ActiveMQ-Artemis/", StompArtemis), ("ActiveMQ/", StompClassic), ("RabbitMQ/", StompRabbitMQ),
 )  # fmt: skip

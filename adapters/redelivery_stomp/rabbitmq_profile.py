@@ -18,7 +18,7 @@ from redelivery.core.dead_lettering.routing import COPY
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
 from redelivery_stomp.frames import number
-from redelivery_stomp.profile_base import PROTOCOL, Profile
+from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.frames import RawHeaders
 
-__all__ = ["RabbitDelivery", "RabbitMQ"]
+__all__ = ["RabbitDelivery", "StompRabbitMQ"]
 
 # These would declare, type, expire or sign a message; or are what an AMQP 1.0 client's message arrives with.
 OWN = QUEUE_ARGUMENTS | {
@@ -119,7 +119,7 @@ class RabbitDelivery(StompDelivery):
         return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
 
 
-class RabbitMQ(Profile):
+class StompRabbitMQ(StompProfile):
     """RabbitMQ 3 with its STOMP plugin: its transaction may not be whole, so a copy is confirmed first."""
 
     capabilities = Capabilities(

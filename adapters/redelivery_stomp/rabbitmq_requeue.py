@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from redelivery.errors import RedeliveryError
-    from redelivery_stomp.connection import Link
+    from redelivery_stomp.connection import StompConnection
     from redelivery_stomp.delivery import StompDelivery, Subscription
 
-__all__ = ["Custody", "give_back"]
+__all__ = ["UnsettledDeliveries", "give_back"]
 
 NOWHERE = f"/topic/redelivery.nowhere.{uuid.uuid4().hex}"
 
 
-class Custody:
+class UnsettledDeliveries:
     """The unsettled deliveries of one subscription."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Custody:
             return list(held)
 
 
-def give_back(link: Link, subscription: Subscription) -> None:
+def give_back(link: StompConnection, subscription: Subscription) -> None:
     """End a subscription and give back what its consumer has not settled, and what is still on its way."""
     identity = subscription.identity
     ended = frame(b"UNSUBSCRIBE", [("id", identity)])
@@ -79,5 +79,5 @@ def give_back(link: Link, subscription: Subscription) -> None:
 
 
 def _returned(subscription: Subscription) -> bytes:
-    custody = subscription.custody
-    return b"" if custody is None else b"".join(each.returned() for each in custody.end())
+    unsettled = subscription.unsettled
+    return b"" if unsettled is None else b"".join(each.returned() for each in unsettled.end())

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.errors import RedeliveryError
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
 
-__all__ = ["REQUEST", "Answer", "Answers"]
+__all__ = ["REQUEST", "Answer", "Receipts"]
 
 REQUEST = "q"  # begins the receipt ids of frames other than SEND
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Waiting(NamedTuple):
     address: str
 
 
-class Answers:
+class Receipts:
     """Receipts that have not come yet, in the order of their requests."""
 
     def __init__(self, epoch: int) -> None:
@@ -54,7 +54,7 @@ class Answers:
         found = self._waiting.pop(name, None)
         return None if found is None else found.answer
 
-    def named(self, text: str, profile: Profile) -> Answer | None:
+    def named(self, text: str, profile: StompProfile) -> Answer | None:
         """Return whose request an ERROR without a `receipt-id` refuses, if it names the destination."""
         for name, (_, address) in list(self._waiting.items()):
             if address and profile.names(text, address):

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Subscribed
-from redelivery.adapter_support.response_timeout import SILENT, Patience
+from redelivery.adapter_support.response_timeout import SILENT, ResponseTimeout
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
 from redelivery_stomp.delivery import Subscription
@@ -25,24 +25,26 @@ if TYPE_CHECKING:
     from redelivery.adapter import Sink
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
-    from redelivery_stomp.connection import Link
+    from redelivery_stomp.connection import StompConnection
 
-__all__ = ["Beginning", "Turns", "Widening"]
+__all__ = ["SubscribeQueue", "Subscribing", "WindowWidening"]
 
 
-class Turns:
+class SubscribeQueue:
     """Consumers of one connection that have not begun. Only used with the link's `order`, and when it is over.
 
     `over` is called when one of them has had no answer for so long that the others would wait for ever.
     """
 
     def __init__(self, over: Callable[[], None]) -> None:
-        self._waiting: deque[Beginning | Widening] = deque()
+        self._waiting: deque[Subscribing | WindowWidening] = deque()
         self._busy = False
-        self._patience = Patience(over, silent=SILENT)
-        self.doubted: dict[str, list[Beginning]] = {}  # consumers whose check proves nothing, by destination
+        self._patience = ResponseTimeout(over, silent=SILENT)
+        self.doubted: dict[
+            str, list[Subscribing]
+        ] = {}  # consumers whose check proves nothing, by destination
 
-    def add(self, beginning: Beginning | Widening) -> None:
+    def add(self, beginning: Subscribing | WindowWidening) -> None:
         """Let it begin, now or when the others have been answered."""
         self._waiting.append(beginning)
         if not self._busy:
@@ -75,10 +77,10 @@ class Turns:
             each.answer(error)
 
 
-class Beginning:
+class Subscribing:
     """One consumer's. The answers come on the reading thread, which writes what follows: that never waits."""
 
-    def __init__(self, link: Link, command: Subscribe, sink: Sink, checked: set[str]) -> None:
+    def __init__(self, link: StompConnection, command: Subscribe, sink: Sink, checked: set[str]) -> None:
         """`checked`: destinations that have been found to take our messages; it is added to."""
         self._link, self._command, self._sink, self._checked = link, command, sink, checked
         self._refused = False
@@ -127,7 +129,7 @@ class Beginning:
             return
         with link.order:
             for number in range(1, ceil(self._command.window / share)):
-                link.turns.add(Widening(link, subscription, f"{subscription.identity}.{number}"))
+                link.turns.add(WindowWidening(link, subscription, f"{subscription.identity}.{number}"))
 
     def _reason(self, error: AdapterError) -> str:
         command, profile = self._command, self._link.profile
@@ -217,10 +219,10 @@ class Beginning:
         self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
 
 
-class Widening:
+class WindowWidening:
     """A further subscription of a consumer that has begun: a SUBSCRIBE too, so it waits for its turn as well."""
 
-    def __init__(self, link: Link, source: Subscription, identity: str) -> None:
+    def __init__(self, link: StompConnection, source: Subscription, identity: str) -> None:
         self._link, self._source, self._identity = link, source, identity
 
     def ask(self) -> bool:
@@ -238,7 +240,7 @@ class Widening:
             _let_next(self._link, error)
 
 
-def _let_next(link: Link, error: RedeliveryError | None) -> None:
+def _let_next(link: StompConnection, error: RedeliveryError | None) -> None:
     """Let the next one begin; not on a connection that its broker ends over what it has refused."""
     if not (link.over or (link.profile.closes and isinstance(error, AdapterError))):
         with link.order:

@@ -30,7 +30,7 @@ class Subscriptions(dict[str, Subscription]):
         standing = {name: each for name, each in known.items() if each.asked and not each.ended}
         for name, each in known.items():
             each.ended = True
-            if each.asked and each.custody is not None:
+            if each.asked and each.unsettled is not None:
                 self._leaving[name] = each
             del self[name]
         self.only, self._ended = None, True  # what is on its way must not be taken for another's, ever

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.outgoing import Outgoing
-    from redelivery_stomp.connection import Link
+    from redelivery_stomp.connection import StompConnection
     from redelivery_stomp.delivery import StompDelivery
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
 
 __all__ = ["Transaction", "aborted"]
@@ -28,11 +28,11 @@ __all__ = ["Transaction", "aborted"]
 Header = tuple[str, str]
 
 
-def to_all(answers: Sequence[Answer]) -> Answer:
+def to_all(receipts: Sequence[Answer]) -> Answer:
     """Return what gives the one answer to all of them."""
 
     def answer(error: RedeliveryError | None) -> None:
-        for each in answers:
+        for each in receipts:
             each(error)
 
     return answer
@@ -41,7 +41,7 @@ def to_all(answers: Sequence[Answer]) -> Answer:
 class Transaction:
     """One transaction. It goes on when an answer comes, on the reading thread; writing never waits."""
 
-    def __init__(self, link: Link, name: str, answer: Answer) -> None:
+    def __init__(self, link: StompConnection, name: str, answer: Answer) -> None:
         self._link = link
         self._within = [("transaction", name)]
         self._answer = answer
@@ -95,7 +95,9 @@ class Transaction:
             )
 
 
-def aborted(profile: Profile, name: str, message: Outgoing, sent: Header | None, receipt: Header) -> bytes:
+def aborted(
+    profile: StompProfile, name: str, message: Outgoing, sent: Header | None, receipt: Header
+) -> bytes:
     """Return a transaction that sends a message and is aborted; `sent`: the SEND's own receipt."""
     within = [("transaction", name)]
     headers = [*send_headers(profile, message, dead_letter=True), *within, *([] if sent is None else [sent])]

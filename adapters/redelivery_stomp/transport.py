@@ -17,9 +17,9 @@ from stomp.exception import NotConnectedException
 from stomp.transport import Transport
 
 from redelivery.adapter_support.sockets import connected
-from redelivery_stomp.buffered_writer import Postbox, Writer
+from redelivery_stomp.buffered_writer import BufferedWriter, Postbox
 from redelivery_stomp.frame_log import show_answer, show_messages, show_written, watched
-from redelivery_stomp.frame_scanner import Cutter
+from redelivery_stomp.frame_scanner import FrameScanner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
     from redelivery.settings import Endpoint, TlsSettings
 
-__all__ = ["CuttingTransport"]
+__all__ = ["ScanningTransport"]
 
 READ = 262144  # bytes per read: a broker writes in small pieces, and each read costs a turn of the interpreter lock
 HEARTBEAT = b"\n"
 MOMENT = 0.001  # seconds
 
 
-class CuttingTransport(Transport):
+class ScanningTransport(Transport):
     """One socket to one address. `messages` takes lists of (header block, body), on the reading thread."""
 
     def __init__(
@@ -56,8 +56,8 @@ class CuttingTransport(Transport):
         self._connect_timeout = timeout
         self._deadline = 0.0  # of connecting
         self._messages = messages
-        self._cutter = Cutter()
-        self._writer: Writer | None = None  # without TLS
+        self._scanner = FrameScanner()
+        self._writer: BufferedWriter | None = None  # without TLS
 
     # Connecting: stomp.py logs why it failed and raises an exception that does not say.
 
@@ -73,7 +73,7 @@ class CuttingTransport(Transport):
         if self._endpoint.tls:
             self._write_from_the_reading_thread(self.socket)
         else:
-            self._writer = Writer(self.socket, self.disconnect_socket)
+            self._writer = BufferedWriter(self.socket, self.disconnect_socket)
         self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
 
     def _write_from_the_reading_thread(self, encrypted: socket.socket) -> None:
@@ -110,8 +110,8 @@ class CuttingTransport(Transport):
                 self.running = self.running and self.blocking
                 return b""
             self._heard()
-            messages, other = self._cutter.feed(chunk)
-            if self._cutter.garbled:
+            messages, other = self._scanner.feed(chunk)
+            if self._scanner.garbled:
                 # The last message before it may be its beginning: what came with it is not handed over.
                 self.garbled = True
                 self.last_whole = messages[-1] if messages else None

@@ -15,13 +15,13 @@ from redelivery.async_session import AsyncSession
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
-from redelivery.driver.asyncio_wait import Waiter, answer_on_loop, in_own_thread
+from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, in_own_thread
 from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
 from redelivery.driver.consumer.async_worker import work
 from redelivery.driver.consumer.message_log import brief
-from redelivery.driver.session.session_base import Seat
+from redelivery.driver.session.session_base import SessionPort
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.core.report import Report
-    from redelivery.driver.consumer.dispatcher import Channel
-    from redelivery.driver.session.session_state import Holdings
+    from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
 
     Handler = Callable[[Message], Awaitable[object] | object]
-    from redelivery.driver.connection.connection_base import Listener
+    from redelivery.driver.connection.connection_base import HandlerRegistration
 
-    _Listener = Listener[asyncio.Task[None]]
+    _Listener = HandlerRegistration[asyncio.Task[None]]
 
 __all__ = ["AsyncConnection", "connect_async"]
 
@@ -72,10 +72,10 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         try:
-            await in_own_thread(self._keeper.open)
+            await in_own_thread(self._driver.open)
         except asyncio.CancelledError:  # the thread goes on: what it opens must not stay
             with suppress(asyncio.CancelledError):
-                await in_own_thread(self._keeper.close, 0.0)
+                await in_own_thread(self._driver.close, 0.0)
             raise
         except RedeliveryError as error:
             raise brief(error) from None
@@ -110,7 +110,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                     self._pool.shutdown(wait=False)
                 self._roll_back_sessions()
                 left = max(0.0, deadline - time.monotonic())
-                await in_own_thread(self._close_keeper, left)
+                await in_own_thread(self._close_driver, left)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         """Return the workers' tasks, but for the one that asks."""
@@ -127,33 +127,33 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             selector, subscription, credit, ordering, errors: as there.
         """
         self._check_open()
-        channel, waiter = await self._awaited(destination, options)
-        channel.pulled = True
-        return AsyncConsumer(channel, waiter, self._keeper.unsubscribe)
+        dispatcher, waiter = await self._awaited(destination, options)
+        dispatcher.pulled = True
+        return AsyncConsumer(dispatcher, waiter, self._driver.unsubscribe)
 
     def session(self, mode: str = "individual") -> AsyncSession:
         """Return a session. Argument and errors as for `Connection.session`."""
         self._check_open()
         front = self._check_open, self._awaited, self._listening, self.send, self._patience
-        self._began(session := AsyncSession(Seat(self._keeper, self._clock, *front), mode))
+        self._began(session := AsyncSession(SessionPort(self._driver, self._clock, *front), mode))
         return session
 
     async def _awaited(
-        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
-    ) -> tuple[Channel, Waiter]:
+        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+    ) -> tuple[Dispatcher, AsyncioWait]:
         assert self._loop is not None, "checked by _check_open"
-        channel = self._channel(destination, options, holdings)
+        dispatcher = self._dispatcher(destination, options, session_state)
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
-            await answer_on_loop(deadline, self._keeper.subscribe(channel), self._clock)
+            await answer_on_loop(deadline, self._driver.subscribe(dispatcher), self._clock)
         except BaseException as error:  # also a cancelled one: no trace of it is left
-            self._keeper.unsubscribe(channel, 0.0)  # on the loop: it must not wait
+            self._driver.unsubscribe(dispatcher, 0.0)  # on the loop: it must not wait
             if isinstance(error, TimeoutError):
-                raise not_subscribed(channel) from None
+                raise not_subscribed(dispatcher) from None
             raise
-        waiter = Waiter(self._loop, self._clock)
-        channel.on_ready = waiter.wake
-        return channel, waiter
+        waiter = AsyncioWait(self._loop, self._clock)
+        dispatcher.on_ready = waiter.wake
+        return dispatcher, waiter
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
@@ -191,13 +191,13 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         if plain and self._pool is None:
             self._pool = ThreadPoolExecutor(plain, thread_name_prefix="redelivery-worker")
         for listener in self._listeners:
-            if listener.channel is None and not listener.ended:
-                listener.channel, waiter = await self._awaited(
-                    listener.destination, listener.options, listener.holdings
+            if listener.dispatcher is None and not listener.ended:
+                listener.dispatcher, waiter = await self._awaited(
+                    listener.destination, listener.options, listener.session_state
                 )
                 pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
                 listener.runners = [
-                    asyncio.create_task(self._work(listener, listener.channel, waiter, pool))
+                    asyncio.create_task(self._work(listener, listener.dispatcher, waiter, pool))
                     for _ in range(listener.workers)
                 ]
 
@@ -235,16 +235,16 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         self._drained = True
         self.stop()
         deadline = self._clock.monotonic() + timeout
-        for channel in list(self._channels):
-            channel.feed(Drained())
-            channel.stop()
+        for dispatcher in list(self._dispatchers):
+            dispatcher.feed(Drained())
+            dispatcher.stop()
         tasks = self._tasks()
         if tasks:
             await asyncio.wait(tasks, timeout=timeout)
         self._roll_back_sessions()
-        for channel in list(self._channels):
-            await in_own_thread(channel.wait_confirmed, deadline)
-        self._keeper.flush()
+        for dispatcher in list(self._dispatchers):
+            await in_own_thread(dispatcher.wait_confirmed, deadline)
+        self._driver.flush()
         return self.report()
 
     def _handle_signals(self) -> list[signal.Signals]:
@@ -266,9 +266,11 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         for number in handled:
             self._loop.remove_signal_handler(number)
 
-    async def _work(self, of: _Listener, channel: Channel, waiter: Waiter, pool: Executor | None) -> None:
+    async def _work(
+        self, of: _Listener, dispatcher: Dispatcher, waiter: AsyncioWait, pool: Executor | None
+    ) -> None:
         try:
-            await work(channel, waiter, of.handler, pool, of.overdue)
+            await work(dispatcher, waiter, of.handler, pool, of.overdue)
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
@@ -287,14 +289,14 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options), self._clock.monotonic()
-        if not self._keeper.up:
+        if not self._driver.up:
             limit = self._patience(timeout)
             try:
-                await answer_on_loop(began + limit, self._keeper.standing(), self._clock)
+                await answer_on_loop(began + limit, self._driver.standing(), self._clock)
             except TimeoutError:
                 raise unsent(message.destination, limit) from None
         try:
-            await answer_on_loop(began + timeout, self._keeper.send(message), self._clock)
+            await answer_on_loop(began + timeout, self._driver.send(message), self._clock)
         except TimeoutError:
             raise unconfirmed(message.destination, timeout) from None
         return identity

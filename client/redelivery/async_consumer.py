@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.driver.asyncio_wait import Waiter
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.asyncio_wait import AsyncioWait
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
 __all__ = ["AsyncConsumer"]
@@ -26,21 +26,21 @@ class AsyncConsumer:
     """Pulls messages from one destination. Made by `AsyncConnection.consumer`."""
 
     def __init__(
-        self, channel: Channel, waiter: Waiter, unsubscribe: Callable[[Channel, float], None]
+        self, dispatcher: Dispatcher, waiter: AsyncioWait, unsubscribe: Callable[[Dispatcher, float], None]
     ) -> None:
-        self._channel = channel
+        self._dispatcher = dispatcher
         self._waiter = waiter
         self._unsubscribe = unsubscribe
 
     @property
     def destination(self) -> str:
         """What it consumes, qualified: `queue://orders`."""
-        return self._channel.subscribe.destination
+        return self._dispatcher.subscribe.destination
 
     @property
     def parked(self) -> int:
         """Messages that wait here for their redelivery."""
-        return self._channel.engine.parked
+        return self._dispatcher.engine.parked
 
     async def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
@@ -49,10 +49,10 @@ class AsyncConsumer:
             AdapterError: the broker ended the consumer.
             TransportError: the connection was lost, and reconnecting was given up.
         """
-        if self._channel.holdings is not None:
-            self._channel.holdings.at_work.check_pull("receive")
-        delivery = await self._waiter.take(self._channel, timeout=patience(timeout))
-        return None if delivery is None else pulled(delivery, self._channel)
+        if self._dispatcher.session_state is not None:
+            self._dispatcher.session_state.activity.check_pull("receive")
+        delivery = await self._waiter.take(self._dispatcher, timeout=patience(timeout))
+        return None if delivery is None else pulled(delivery, self._dispatcher)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         """Go through messages until the consumer closes or drains."""
@@ -61,7 +61,7 @@ class AsyncConsumer:
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """End the consumer; the broker takes back what is not settled. `timeout` as for `Consumer.close`."""
-        await in_own_thread(self._unsubscribe, self._channel, seconds(timeout, "timeout"))
+        await in_own_thread(self._unsubscribe, self._dispatcher, seconds(timeout, "timeout"))
 
     async def __aenter__(self) -> Self:
         return self

@@ -35,10 +35,10 @@ class AsyncSession(SessionBase):
     async def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> AsyncConsumer:
         """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
         self._check_consumer()
-        channel, waiter = await self._seat.subscribed(destination, options, self._holdings)
-        channel.pulled = True
-        self._consuming(channel)
-        return AsyncConsumer(channel, waiter, self._seat.keeper.unsubscribe)
+        dispatcher, waiter = await self._port.subscribed(destination, options, self._state)
+        dispatcher.pulled = True
+        self._consuming(dispatcher)
+        return AsyncConsumer(dispatcher, waiter, self._port.driver.unsubscribe)
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
@@ -71,15 +71,15 @@ class AsyncSession(SessionBase):
     async def commit(self, *, timeout: float | timedelta = COMMIT_TIMEOUT) -> None:
         """Accept all that was received and send all that was sent since the last commit, as `Session.commit` does."""
         deadline, patience = self._commits(timeout)
-        if patience > self._seat.clock.monotonic():
+        if patience > self._port.clock.monotonic():
             with suppress(TimeoutError, RedeliveryError):  # then the commit says so
-                await answer_on_loop(patience, self._seat.keeper.standing(), self._seat.clock)
+                await answer_on_loop(patience, self._port.driver.standing(), self._port.clock)
         attempt = self._begin_commit(deadline, timeout)
         if attempt is None:
             return
         error: RedeliveryError | None = None
         try:
-            await answer_on_loop(attempt.deadline, attempt.future, self._seat.clock)
+            await answer_on_loop(attempt.deadline, attempt.future, self._port.clock)
         except TimeoutError:
             raise self._late(attempt) from None
         except RedeliveryError as refused:
@@ -98,14 +98,14 @@ class AsyncSession(SessionBase):
         self._check_open()
         if self.mode == "transacted":
             return self._keep(destination, body, options)
-        sent: str = await self._seat.send(destination, body, **options)
+        sent: str = await self._port.send(destination, body, **options)
         return sent
 
     async def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
         """End the session, its consumers and listeners, as `Session.close` does."""
         timeout = seconds(timeout, "timeout")
         if self._begin_end():  # in one call: a close that is cancelled ends all of them even so
-            await in_own_thread(self._finish, self._holdings.at_work.mine(), timeout)
+            await in_own_thread(self._finish, self._state.activity.mine(), timeout)
 
     async def __aenter__(self) -> Self:
         return self

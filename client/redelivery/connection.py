@@ -15,7 +15,7 @@ from redelivery.driver.connection.send_request import SendOptions, outgoing, tim
 from redelivery.driver.connection.signals import Signals, Stopping
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.consumer.worker import Worker
-from redelivery.driver.session.session_base import Seat
+from redelivery.driver.session.session_base import SessionPort
 from redelivery.driver.thread_wait import answer_by
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.core.report import Report
-    from redelivery.driver.consumer.dispatcher import Channel
-    from redelivery.driver.session.session_state import Holdings
+    from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
 
     Handler = Callable[[Message], object]
@@ -75,7 +75,7 @@ class Connection(ConnectionBase[Worker]):
                 "a connection is entered once; make a new one with redelivery.connect(...)"
             )
         try:
-            self._keeper.open()
+            self._driver.open()
         except RedeliveryError as error:
             raise brief(error) from None
         self._entered = True
@@ -96,7 +96,7 @@ class Connection(ConnectionBase[Worker]):
             self._closed = True
             self._stopping.set()
             self._roll_back_sessions()
-            self._close_keeper(timeout)
+            self._close_driver(timeout)
 
     # Consuming.
 
@@ -117,9 +117,9 @@ class Connection(ConnectionBase[Worker]):
             TransportError: the broker did not confirm it in time.
         """
         self._check_open()
-        channel = self._subscribed(destination, options)
-        channel.pulled = True
-        return Consumer(channel, self._keeper.unsubscribe)
+        dispatcher = self._subscribed(destination, options)
+        dispatcher.pulled = True
+        return Consumer(dispatcher, self._driver.unsubscribe)
 
     def session(self, mode: str = "individual") -> Session:
         """Return a session: consumers, listeners and sends that are settled together.
@@ -132,26 +132,26 @@ class Connection(ConnectionBase[Worker]):
         """
         self._check_open()
         front = self._check_open, self._subscribed, self._listening, self.send, self._patience
-        self._began(session := Session(Seat(self._keeper, self._clock, *front), mode))
+        self._began(session := Session(SessionPort(self._driver, self._clock, *front), mode))
         return session
 
     def _subscribed(
-        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
-    ) -> Channel:
+        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+    ) -> Dispatcher:
         """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
-        channel = self._channel(destination, options, holdings)
-        self._await_subscription(channel)
-        return channel
+        dispatcher = self._dispatcher(destination, options, session_state)
+        self._await_subscription(dispatcher)
+        return dispatcher
 
-    def _await_subscription(self, channel: Channel) -> None:
+    def _await_subscription(self, dispatcher: Dispatcher) -> None:
         """Start a consumer and wait for the broker, as above."""
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
-            answer_by(deadline, self._keeper.subscribe(channel), self._clock)
+            answer_by(deadline, self._driver.subscribe(dispatcher), self._clock)
         except BaseException as error:
-            self._keeper.unsubscribe(channel)
+            self._driver.unsubscribe(dispatcher)
             if isinstance(error, TimeoutError):
-                raise not_subscribed(channel) from None
+                raise not_subscribed(dispatcher) from None
             raise
 
     @overload
@@ -192,10 +192,12 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         self._check_fresh()
         for listener in self._listeners:
-            if listener.channel is None and not listener.ended:
-                listener.channel = self._subscribed(listener.destination, listener.options, listener.holdings)
+            if listener.dispatcher is None and not listener.ended:
+                listener.dispatcher = self._subscribed(
+                    listener.destination, listener.options, listener.session_state
+                )
                 listener.runners = [
-                    Worker(listener.channel, listener.handler, self._clock, self._ended, listener.overdue)
+                    Worker(listener.dispatcher, listener.handler, self._clock, self._ended, listener.overdue)
                     for _ in range(listener.workers)
                 ]
 
@@ -238,17 +240,17 @@ class Connection(ConnectionBase[Worker]):
         self._drained = True
         self._stopping.set()
         deadline = self._clock.monotonic() + timeout
-        for channel in list(self._channels):
-            channel.feed(Drained())
-            channel.stop()
+        for dispatcher in list(self._dispatchers):
+            dispatcher.feed(Drained())
+            dispatcher.stop()
         for listener in self._listeners:
             for worker in listener.runners:
                 if worker.thread is not threading.current_thread():
                     worker.thread.join(max(0.0, deadline - self._clock.monotonic()))
         self._roll_back_sessions()
-        for channel in list(self._channels):
-            channel.wait_confirmed(deadline)
-        self._keeper.flush()
+        for dispatcher in list(self._dispatchers):
+            dispatcher.wait_confirmed(deadline)
+        self._driver.flush()
         return self.report()
 
     def _ended(self, error: BaseException | None) -> None:
@@ -285,14 +287,14 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options), self._clock.monotonic()
-        if not self._keeper.up:
+        if not self._driver.up:
             limit = self._patience(timeout)
             try:
-                answer_by(began + limit, self._keeper.standing(), self._clock)
+                answer_by(began + limit, self._driver.standing(), self._clock)
             except TimeoutError:
                 raise unsent(message.destination, limit) from None
         try:
-            answer_by(began + timeout, self._keeper.send(message), self._clock)
+            answer_by(began + timeout, self._driver.send(message), self._clock)
         except TimeoutError:
             raise unconfirmed(message.destination, timeout) from None
         return identity

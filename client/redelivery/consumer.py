@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
 __all__ = ["Consumer"]
@@ -23,19 +23,19 @@ __all__ = ["Consumer"]
 class Consumer:
     """Pulls messages from one destination. Made by `Connection.consumer`; safe to share between threads."""
 
-    def __init__(self, channel: Channel, close: Callable[[Channel, float], None]) -> None:
-        self._channel = channel
+    def __init__(self, dispatcher: Dispatcher, close: Callable[[Dispatcher, float], None]) -> None:
+        self._dispatcher = dispatcher
         self._close = close
 
     @property
     def destination(self) -> str:
         """What it consumes, qualified: `queue://orders`."""
-        return self._channel.subscribe.destination
+        return self._dispatcher.subscribe.destination
 
     @property
     def parked(self) -> int:
         """Messages that wait here for their redelivery."""
-        return self._channel.engine.parked
+        return self._dispatcher.engine.parked
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
@@ -47,10 +47,10 @@ class Consumer:
             AdapterError: the broker ended the consumer.
             TransportError: the connection was lost, and reconnecting was given up.
         """
-        if self._channel.holdings is not None:
-            self._channel.holdings.at_work.check_pull("receive")
-        delivery = self._channel.take(None, patience(timeout))
-        return None if delivery is None else pulled(delivery, self._channel)
+        if self._dispatcher.session_state is not None:
+            self._dispatcher.session_state.activity.check_pull("receive")
+        delivery = self._dispatcher.take(None, patience(timeout))
+        return None if delivery is None else pulled(delivery, self._dispatcher)
 
     def __iter__(self) -> Iterator[Message]:
         """Go through messages until the consumer closes or drains."""
@@ -62,7 +62,7 @@ class Consumer:
 
         Waits for `timeout` seconds at most (5 by default) until the broker has confirmed dead letters on their way.
         """
-        self._close(self._channel, seconds(timeout, "timeout"))
+        self._close(self._dispatcher, seconds(timeout, "timeout"))
 
     def __enter__(self) -> Self:
         return self
@@ -73,4 +73,4 @@ class Consumer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.destination} running={self._channel.engine.running} parked={self.parked}>"
+        return f"<Consumer {self.destination} running={self._dispatcher.engine.running} parked={self.parked}>"

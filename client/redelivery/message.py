@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.events import Event
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
 
 __all__ = ["Message", "log_failure", "message_for", "pulled"]
 
@@ -32,16 +32,16 @@ class Message:
     `release`. A message that is never settled stays in flight.
     """
 
-    __slots__ = ("_channel", "_delivery", "_outcome", "body", "redelivery_count")
+    __slots__ = ("_delivery", "_dispatcher", "_outcome", "body", "redelivery_count")
 
     body: bytes
     """The body, always as bytes."""
     redelivery_count: int
     """Redeliveries charged so far: 0 on the first delivery."""
 
-    def __init__(self, delivery: Delivery, channel: Channel) -> None:
+    def __init__(self, delivery: Delivery, dispatcher: Dispatcher) -> None:
         self._delivery = delivery
-        self._channel = channel
+        self._dispatcher = dispatcher
         self._outcome: Outcome | None = None
         self.body = delivery.body
         record = delivery.record
@@ -128,7 +128,7 @@ class Message:
         """When its first failure was charged here, aware, in UTC, or None before that."""
         record = self._delivery.record
         at = None if record is None else record.first_failure
-        return None if at is None else self._channel.wall_time(at)
+        return None if at is None else self._dispatcher.wall_time(at)
 
     @property
     def delivery_count(self) -> int:
@@ -182,7 +182,7 @@ class Message:
             raise AlreadySettled(
                 f"this message has been {self._outcome} already; each is settled at most once"
             )
-        self._outcome = self._channel.settle(self._delivery, event)
+        self._outcome = self._dispatcher.settle(self._delivery, event)
         return self._outcome != "stale"
 
     def result(self, error: BaseException | None) -> Event | None:
@@ -214,7 +214,7 @@ class Message:
             return Succeeded(self._delivery)
         if not isinstance(error, Exception):
             return Released(self._delivery)
-        return self._channel.errors.event_for(self._delivery, error)
+        return self._dispatcher.errors.event_for(self._delivery, error)
 
     def __enter__(self) -> Self:
         return self
@@ -233,21 +233,21 @@ class Message:
         return self.settle_for(error) and error is not None
 
 
-def message_for(delivery: Delivery, channel: Channel, *, handled: bool = True) -> Message:
+def message_for(delivery: Delivery, dispatcher: Dispatcher, *, handled: bool = True) -> Message:
     """Return the message for a delivery, for a handler that begins now: its session may have it settled with others."""
-    holdings = channel.holdings
+    session_state = dispatcher.session_state
     return (
-        Message(delivery, channel)
-        if holdings is None
-        else holdings.message(delivery, channel, handled=handled)
+        Message(delivery, dispatcher)
+        if session_state is None
+        else session_state.message(delivery, dispatcher, handled=handled)
     )
 
 
-def pulled(delivery: Delivery, channel: Channel) -> Message:
+def pulled(delivery: Delivery, dispatcher: Dispatcher) -> Message:
     """Return the message that a `receive` returns: some sessions acknowledge it before that, as the reference does."""
-    message = message_for(delivery, channel, handled=False)
-    if channel.holdings is not None:
-        channel.holdings.pulled(message)
+    message = message_for(delivery, dispatcher, handled=False)
+    if dispatcher.session_state is not None:
+        dispatcher.session_state.pulled(message)
     return message
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redelivery.connection import Handler
     from redelivery.driver.arguments import ConsumerOptions, ListenOptions
     from redelivery.driver.connection.send_request import SendOptions
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
 __all__ = ["Session"]
@@ -38,10 +38,10 @@ class Session(SessionBase):
     def consumer(self, destination: str, **options: Unpack[ConsumerOptions]) -> Consumer:
         """Start a consumer of this session. Arguments and errors as for `Connection.consumer`."""
         self._check_consumer()
-        channel: Channel = self._seat.subscribed(destination, options, self._holdings)
-        channel.pulled = True
-        self._consuming(channel)
-        return Consumer(channel, self._seat.keeper.unsubscribe)
+        dispatcher: Dispatcher = self._port.subscribed(destination, options, self._state)
+        dispatcher.pulled = True
+        self._consuming(dispatcher)
+        return Consumer(dispatcher, self._port.driver.unsubscribe)
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
@@ -95,15 +95,15 @@ class Session(SessionBase):
                 or not at all. What was not committed comes again; its sends are not made again.
         """
         deadline, patience = self._commits(timeout)
-        if patience > self._seat.clock.monotonic():
+        if patience > self._port.clock.monotonic():
             with suppress(TimeoutError, RedeliveryError):  # then the commit says so
-                answer_by(patience, self._seat.keeper.standing(), self._seat.clock)
+                answer_by(patience, self._port.driver.standing(), self._port.clock)
         attempt = self._begin_commit(deadline, timeout)
         if attempt is None:
             return
         error: RedeliveryError | None = None
         try:
-            answer_by(attempt.deadline, attempt.future, self._seat.clock)
+            answer_by(attempt.deadline, attempt.future, self._port.clock)
         except TimeoutError:
             raise self._late(attempt) from None
         except RedeliveryError as refused:
@@ -128,7 +128,7 @@ class Session(SessionBase):
         self._check_open()
         if self.mode == "transacted":
             return self._keep(destination, body, options)
-        sent: str = self._seat.send(destination, body, **options)
+        sent: str = self._port.send(destination, body, **options)
         return sent
 
     # The end.
@@ -141,7 +141,7 @@ class Session(SessionBase):
         """
         timeout = seconds(timeout, "timeout")
         if self._begin_end():
-            self._finish(self._holdings.at_work.mine(), timeout)
+            self._finish(self._state.activity.mine(), timeout)
 
     def __enter__(self) -> Self:
         return self

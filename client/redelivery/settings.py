@@ -11,7 +11,7 @@ from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from redelivery.core.dead_lettering.strategies import Discarding, Individual
+    from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 
 __all__ = [
     "QUEUE_ARGUMENTS",
@@ -154,9 +154,9 @@ class Settings:
     dead_letter_destination: str | None = None
     """Qualified (`queue://name`); None: the broker's own default."""
     dead_letter_strategy: Literal["shared", "individual", "discarding"] = "shared"
-    individual: Individual | None = None
+    individual: IndividualStrategy | None = None
     """How the individual dead-letter destinations are called; None: another strategy."""
-    discarding: Discarding | None = None
+    discarding: DiscardingStrategy | None = None
     """Which dead letters are dropped; None: another strategy."""
     report_interval: int = 1000
     """Discarding: a line in the log for each so many dropped; 0: none."""

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-from redelivery_amqp.browse_links import Browses
-from redelivery_amqp.profiles import Artemis, BrokerJ, Classic, RabbitMQ
+from redelivery_amqp.browse_links import BrowseLinks
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
 from redelivery_amqp.proton_engine import ACCEPTED
 
 
@@ -34,26 +34,28 @@ class Wire:
         self.settled.append((len(handles), outcome))
 
 
-def came(browses: Browses, inlet: Any, count: int) -> list[Any]:
+def came(browses: BrowseLinks, receiver: Any, count: int) -> list[Any]:
     """So many come, and the drain is answered; return the looks that are over."""
-    browses.shown(inlet, cast("Any", [SimpleNamespace(handle=object()) for _ in range(count)]))
+    browses.shown(receiver, cast("Any", [SimpleNamespace(handle=object()) for _ in range(count)]))
     return list(browses.over()[0])
 
 
 def test_a_look_is_over_when_a_drain_brings_nothing() -> None:
     """An answer that came early, behind a part of what was asked for, is no end; what is shown is settled at once."""
     wire = Wire()
-    browses = Browses(cast("Any", wire), ACCEPTED)
-    inlet: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
-    browses.add(inlet)
-    browses.ask(inlet)
-    assert came(browses, inlet, 4) == []
-    assert came(browses, inlet, 3) == []
+    browses = BrowseLinks(cast("Any", wire), ACCEPTED)
+    receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
+    browses.add(receiver)
+    browses.ask(receiver)
+    assert came(browses, receiver, 4) == []
+    assert came(browses, receiver, 3) == []
     assert wire.asked == [10, 6, 3]
-    assert came(browses, inlet, 0) == [inlet]
+    assert came(browses, receiver, 0) == [receiver]
     assert wire.settled[:2] == [(4, ACCEPTED), (3, ACCEPTED)]
 
 
 def test_only_classic_is_told_that_they_are_accepted() -> None:
     """It would show again what is released; elsewhere nothing is lost if a broker has taken what it shows."""
-    assert [one for one in (Classic, Artemis, BrokerJ, RabbitMQ) if one.accepts_shown] == [Classic]
+    assert [one for one in (AmqpClassic, AmqpArtemis, AmqpBrokerJ, AmqpRabbitMQ) if one.accepts_shown] == [
+        AmqpClassic
+    ]

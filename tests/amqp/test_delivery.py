@@ -15,17 +15,17 @@ from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery_amqp.delivery import AmqpDelivery  # noqa: E402
 from redelivery_amqp.message_encoding import copied, encoded  # noqa: E402
-from redelivery_amqp.profiles import Artemis, BrokerJ, Classic, Profile, RabbitMQ  # noqa: E402
-from redelivery_amqp.receiver import Inlet  # noqa: E402
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ  # noqa: E402
+from redelivery_amqp.receiver import ReceiverLink  # noqa: E402
 
 AT = 1_800_000_000.0
 
 
 def delivery(
-    data: bytes, destination: str = "queue://orders", profile: Profile | None = None
+    data: bytes, destination: str = "queue://orders", profile: AmqpProfile | None = None
 ) -> AmqpDelivery:
-    inlet = Inlet(Subscribe(1, destination, 100), 1, profile or Artemis(), lambda _: None)
-    return AmqpDelivery(inlet, data, None, 0, AT)
+    receiver = ReceiverLink(Subscribe(1, destination, 100), 1, profile or AmqpArtemis(), lambda _: None)
+    return AmqpDelivery(receiver, data, None, 0, AT)
 
 
 def message(body: Any = b"body", *, inferred: bool = True, **fields: Any) -> bytes:
@@ -49,7 +49,7 @@ def test_what_was_sent_is_what_is_seen() -> None:
         "queue://orders", b"text", "text", {"n": 1, "s": "x"}, content_type="text/plain", correlation_id="c",
         reply_to="queue://answers", message_type="kind", priority=7, group="g", expires_at=AT + 60, persistent=True,
     )  # fmt: skip
-    seen = delivery(encoded(sent, Artemis(), AT))
+    seen = delivery(encoded(sent, AmqpArtemis(), AT))
     assert (seen.body, seen.body_kind, dict(seen.headers)) == (b"text", "text", {"n": 1, "s": "x"})
     assert (seen.content_type, seen.correlation_id, seen.reply_to) == ("text/plain", "c", "queue://answers")
     assert (seen.message_type, seen.priority, seen.group, seen.persistent) == ("kind", 7, "g", True)
@@ -62,7 +62,7 @@ def test_a_time_to_live_of_months_is_sent() -> None:
     for days, ttl in ((49, 49 * 86400.0), (50, 0.0)):
         sent = Outgoing("queue://orders", b"", "text", {}, expires_at=AT + days * 86400)
         wire = proton.Message()
-        wire.decode(encoded(sent, Artemis(), AT))
+        wire.decode(encoded(sent, AmqpArtemis(), AT))
         assert (wire.ttl, wire.expiry_time) == (ttl, AT + days * 86400)
 
 
@@ -127,11 +127,11 @@ def test_counts_and_marks() -> None:
     counted = delivery(message(delivery_count=2))
     assert (counted.broker_count, counted.redelivered) == (2, True)
     first, again = message(first_acquirer=True), message(durable=True, priority=4, ttl=1.0)
-    assert not delivery(first, profile=RabbitMQ()).redelivered
-    assert not delivery(again, profile=Artemis()).redelivered
+    assert not delivery(first, profile=AmqpRabbitMQ()).redelivered
+    assert not delivery(again, profile=AmqpArtemis()).redelivered
     later = proton.Message(body=b"")
     later.first_acquirer, later.delivery_count = False, 0
-    assert not delivery(bytes(later.encode()), profile=Classic()).redelivered
+    assert not delivery(bytes(later.encode()), profile=AmqpClassic()).redelivered
 
 
 def test_a_message_without_an_absolute_expiry_lives_from_its_arrival() -> None:
@@ -142,19 +142,21 @@ def test_a_message_without_an_absolute_expiry_lives_from_its_arrival() -> None:
 @pytest.mark.parametrize(
     ("profile", "to", "seen"),
     [
-        (Classic(), "queue://shop.orders", "queue://shop.orders"),
-        (Artemis(), "shop.orders", "queue://shop.orders"),
-        (BrokerJ(), "shop.orders", "queue://shop.orders"),
+        (AmqpClassic(), "queue://shop.orders", "queue://shop.orders"),
+        (AmqpArtemis(), "shop.orders", "queue://shop.orders"),
+        (AmqpBrokerJ(), "shop.orders", "queue://shop.orders"),
     ],
 )
-def test_a_wildcard_consumer_sees_each_messages_own_destination(profile: Profile, to: str, seen: str) -> None:
+def test_a_wildcard_consumer_sees_each_messages_own_destination(
+    profile: AmqpProfile, to: str, seen: str
+) -> None:
     """Elsewhere the subscription's destination counts: a dead letter may still name its old address."""
     data = message(address=to)
     assert delivery(data, "queue://shop.>", profile).destination == seen
     assert delivery(data, "queue://DLQ", profile).destination == "queue://DLQ"
 
 
-def copy_of(original: AmqpDelivery, profile: Profile) -> AmqpDelivery:
+def copy_of(original: AmqpDelivery, profile: AmqpProfile) -> AmqpDelivery:
     headers = {**original.headers, "redeliveryCause": "ValueError: x"}
     copy = Outgoing("queue://DLQ", original.body, original.body_kind, headers, priority=original.priority)
     return delivery(
@@ -169,7 +171,7 @@ def copy_of(original: AmqpDelivery, profile: Profile) -> AmqpDelivery:
 def test_a_copy_keeps_the_body_byte_for_byte(body: Any, inferred: bool) -> None:
     """Whatever it is: the encoded section is copied, not what it means."""
     original = delivery(message(body, inferred=inferred))
-    copy = copy_of(original, Artemis())
+    copy = copy_of(original, AmqpArtemis())
     assert [original.raw[a - 3 : b] for _, a, b in original.places[-1:]] == [
         copy.raw[a - 3 : b] for _, a, b in copy.places[-1:]
     ]
@@ -187,7 +189,7 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
         proton.symbol("x-opt-delivery-delay"): 5,
     }
     made.content_type, made.group_id, made.priority = "application/x", "g", 9
-    copy = copy_of(delivery(bytes(made.encode())), Classic())
+    copy = copy_of(delivery(bytes(made.encode())), AmqpClassic())
     decoded = copy.decoded()
     assert decoded is not None
     properties = decoded.properties or {}
@@ -207,11 +209,11 @@ def test_a_copy_keeps_what_the_application_sees() -> None:
 
 
 @pytest.mark.parametrize(("profile", "annotation", "value"), [
-    (Classic(), "x-opt-delivery-delay", 1500),
-    (Artemis(), "x-opt-delivery-delay", 1500),
-    (BrokerJ(), "x-opt-delivery-time", int(AT * 1000) + 1500),
+    (AmqpClassic(), "x-opt-delivery-delay", 1500),
+    (AmqpArtemis(), "x-opt-delivery-delay", 1500),
+    (AmqpBrokerJ(), "x-opt-delivery-time", int(AT * 1000) + 1500),
 ])  # fmt: skip
-def test_delays(profile: Profile, annotation: str, value: int) -> None:
+def test_delays(profile: AmqpProfile, annotation: str, value: int) -> None:
     """Broker-J takes a time, the others a delay; all of them a plain number."""
     sent = encoded(Outgoing("queue://q", b"", delay=1.5), profile, AT)
     assert delivery(sent, profile=profile).annotations()[annotation] == value
@@ -226,7 +228,7 @@ def test_a_copy_tells_its_own_story() -> None:
         command = Forward(
             dead, Outgoing("queue://a", b"x", headers=headers), Cause("new"), 1, redrive=redrive
         )
-        again = delivery(copied(command, dead, Artemis(), AT))
+        again = delivery(copied(command, dead, AmqpArtemis(), AT))
         assert again.headers == {"redeliveryCause": "new", "redeliveryRedrives": "2", "nr": 7, **told}
 
 

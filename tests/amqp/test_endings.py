@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-from redelivery_amqp.detach import Endings
+from redelivery_amqp.detach import DetachQueue
 
 
 class Consumer:
@@ -36,39 +36,39 @@ class Consumer:
 def test_a_session_begins_when_the_one_before_is_over() -> None:
     """Where sessions go in turn the link's end is answered, then the session's, and only then the next one begins."""
     log: list[str] = []
-    endings, old = Endings(in_turn=True), cast("Any", Consumer("old", log))
-    endings.begin(lambda: log.append("first begins"))
-    endings.leave(old)
-    endings.begin(lambda: log.append("next begins"))
+    detaches, old = DetachQueue(in_turn=True), cast("Any", Consumer("old", log))
+    detaches.begin(lambda: log.append("first begins"))
+    detaches.leave(old)
+    detaches.begin(lambda: log.append("next begins"))
     assert log == ["first begins", "old link ends"]
-    endings.answered(old)
-    endings.begin(lambda: log.append("last begins"))
+    detaches.answered(old)
+    detaches.begin(lambda: log.append("last begins"))
     assert log[2:] == ["old session ends"]
-    endings.over(old)
+    detaches.over(old)
     assert log[3:] == ["old is freed", "next begins", "last begins"]
 
 
 def test_elsewhere_nobody_waits() -> None:
     """Without turns a link ends with its session, and the next begins at once."""
     log: list[str] = []
-    endings, old = Endings(in_turn=False), cast("Any", Consumer("old", log))
-    endings.leave(old)
-    endings.begin(lambda: log.append("next begins"))
-    endings.wait(0.0)
-    endings.answered(old)
+    detaches, old = DetachQueue(in_turn=False), cast("Any", Consumer("old", log))
+    detaches.leave(old)
+    detaches.begin(lambda: log.append("next begins"))
+    detaches.wait(0.0)
+    detaches.answered(old)
     assert log == ["old ends", "next begins", "old is freed"]
 
 
 def test_a_lost_connection_ends_all_turns() -> None:
     """What waited for an answer is dropped with the connection, and nobody waits any more; nor for what never stood."""
     log: list[str] = []
-    endings, old, never = Endings(in_turn=True), Consumer("old", log), Consumer("never", log)
+    detaches, old, never = DetachQueue(in_turn=True), Consumer("old", log), Consumer("never", log)
     never.handle = None
-    endings.leave(cast("Any", never))
-    endings.begin(lambda: log.append("next begins"))
-    endings.leave(cast("Any", old))
-    endings.begin(lambda: log.append("dropped"))
-    endings.fail()
-    endings.wait(10.0)
-    endings.over(cast("Any", old))
+    detaches.leave(cast("Any", never))
+    detaches.begin(lambda: log.append("next begins"))
+    detaches.leave(cast("Any", old))
+    detaches.begin(lambda: log.append("dropped"))
+    detaches.fail()
+    detaches.wait(10.0)
+    detaches.over(cast("Any", old))
     assert "dropped" not in log

@@ -50,7 +50,7 @@ def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> N
             target=refused("closed|may have been", lambda: send(KNOWN, LARGE, timeout=60))
         )
         sender.start()
-        eventually(lambda: connection._keeper._adapter._link._stream._blocked)  # type: ignore[attr-defined]
+        eventually(lambda: connection._driver._adapter._link._stream._blocked)  # type: ignore[attr-defined]
         for call in (
             refused("may have been sent", lambda: send(KNOWN, LARGE, timeout=CLOSE)),
             refused("may have been sent", lambda: send(KNOWN, b"x", timeout=CLOSE)),

@@ -14,7 +14,7 @@ from redelivery.core.commands import Forward  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery_amqp.message_encoding import copied  # noqa: E402
-from redelivery_amqp.profiles import Artemis  # noqa: E402
+from redelivery_amqp.profiles import AmqpArtemis  # noqa: E402
 
 from .test_delivery import AT, delivery  # noqa: E402
 
@@ -59,7 +59,7 @@ def copy_of(original: AmqpDelivery) -> AmqpDelivery:
     headers = {**original.headers, "redeliveryCause": "ValueError"}
     copy = Outgoing("queue://DLQ", original.body, original.body_kind, headers, priority=original.priority)
     return delivery(
-        copied(Forward(original, copy, Cause("ValueError"), 1), original, Artemis(), AT), "queue://DLQ"
+        copied(Forward(original, copy, Cause("ValueError"), 1), original, AmqpArtemis(), AT), "queue://DLQ"
     )
 
 

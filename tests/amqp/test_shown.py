@@ -9,7 +9,7 @@ import pytest
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 from redelivery_amqp import frame_log  # noqa: E402
-from redelivery_amqp.proton_engine import Wire  # noqa: E402
+from redelivery_amqp.proton_engine import ProtonEngine  # noqa: E402
 
 
 def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture) -> None:
@@ -20,7 +20,7 @@ def test_a_log_in_is_shown_without_credentials(caplog: pytest.LogCaptureFixture)
     sasl = transport.sasl()
     sasl.allowed_mechs("PLAIN")
     sasl.allow_insecure_mechs = True
-    wire = Wire(connection, transport)
+    wire = ProtonEngine(connection, transport)
     connection.open()
     with wire.lock:
         wire.output()

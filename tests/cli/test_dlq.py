@@ -158,7 +158,7 @@ def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
     """Without a terminal it is a line every ten seconds on stderr; nothing on stdout."""
     at = iter([0.0, 1.0, 10.0, 11.0, 20.5])
     monkeypatch.setattr(time, "monotonic", lambda: next(at))
-    steps = progress.Steps("redriven", live=False)
+    steps = progress.ProgressSteps("redriven", live=False)
     with steps.shown():
         for done in (10, 20, 30):
             steps(done)
@@ -174,7 +174,7 @@ def test_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     made = rich.console.Console(file=screen, force_terminal=True, width=80, color_system=None)
     monkeypatch.setattr(progress, "console", lambda *, err: made)
-    steps = progress.Steps("redriven", live=True)
+    steps = progress.ProgressSteps("redriven", live=True)
     with steps.shown():
         steps.expect(50000)
         steps(12345)

@@ -149,7 +149,7 @@ def test_a_cancelled_consumer_leaves_no_trace() -> None:
                 await making
             broker.accept_connections()
             await clock.advance_async(60)
-            while connection._keeper.channels:
+            while connection._driver.dispatchers:
                 await asyncio.to_thread(lambda: None)
             broker.send("orders", "a")
             assert not broker.messages("orders")[0].delivered

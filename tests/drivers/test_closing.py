@@ -29,8 +29,8 @@ def test_a_consumer_closed_during_a_reconnect_leaves_no_ghost(
     """Closed between learning of the new connection and subscribing on it: the broker knows of no consumer."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
-        channel, adapter = consumer._channel, connection._keeper._adapter
-        connected, execute = channel.connected, adapter.execute
+        dispatcher, adapter = consumer._dispatcher, connection._driver._adapter
+        connected, execute = dispatcher.connected, adapter.execute
         closer = threading.Thread(target=consumer.close)
         written: list[type[Any]] = []
 
@@ -44,14 +44,14 @@ def test_a_consumer_closed_during_a_reconnect_leaves_no_ghost(
             written.extend(type(command) for command in commands)
             execute(commands)
 
-        monkeypatch.setattr(channel, "connected", preempted)
+        monkeypatch.setattr(dispatcher, "connected", preempted)
         monkeypatch.setattr(adapter, "execute", noted)
         redelivery_broker.cut()
         redelivery_clock.advance(1)
         closer.join(5)
         assert Unsubscribe in written
         assert Subscribe not in written[written.index(Unsubscribe) :]
-        assert not connection._keeper.channels
+        assert not connection._driver.dispatchers
         redelivery_broker.send("orders", "a")
         assert redelivery_broker.depth("orders") == 1
 
@@ -62,8 +62,8 @@ def test_a_consumer_closed_by_its_own_subscribing_is_not_subscribed(
     """Closed on the very thread that introduces it: nothing is written after UNSUBSCRIBE."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
-        channel, adapter = consumer._channel, connection._keeper._adapter
-        connected, execute = channel.connected, adapter.execute
+        dispatcher, adapter = consumer._dispatcher, connection._driver._adapter
+        connected, execute = dispatcher.connected, adapter.execute
         written: list[type[Any]] = []
 
         def closing(event: Any) -> Any:
@@ -74,7 +74,7 @@ def test_a_consumer_closed_by_its_own_subscribing_is_not_subscribed(
             written.extend(type(command) for command in commands)
             execute(commands)
 
-        monkeypatch.setattr(channel, "connected", closing)
+        monkeypatch.setattr(dispatcher, "connected", closing)
         monkeypatch.setattr(adapter, "execute", noted)
         redelivery_broker.cut()
         redelivery_clock.advance(1)
@@ -89,10 +89,10 @@ def test_closing_waits_for_dead_letters_in_doubt(twin: Twin, closes: str) -> Non
     twin.broker.stall_confirmations()
     twin.broker.send("orders", "a")
     twin.receive(consumer).poison("bad")
-    channel = consumer._channel
+    dispatcher = consumer._dispatcher
 
     def confirm() -> None:
-        eventually(lambda: channel.closed)
+        eventually(lambda: dispatcher.closed)
         twin.broker.resume_confirmations()
 
     confirming = threading.Thread(target=confirm)
@@ -141,7 +141,7 @@ def test_a_consumer_closed_while_its_subscription_is_written_leaves_no_ghost(
     """Whatever the moment: the last that the broker hears of a closed consumer is its end."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
-        adapter = connection._keeper._adapter
+        adapter = connection._driver._adapter
         execute = adapter.execute
         closer = threading.Thread(target=consumer.close)
 
@@ -164,8 +164,8 @@ def test_a_consumer_is_not_made_on_a_connection_behind_the_next(
 ) -> None:
     """The connection is lost while a consumer is being made: it ends up on the new one, not back on the old."""
     with redelivery.connect(redelivery_broker.uri) as connection:
-        keeper = connection._keeper
-        introduce = keeper._introduce
+        driver = connection._driver
+        introduce = driver._introduce
         me, never = threading.current_thread(), threading.Event()
 
         def slow(*arguments: Any) -> None:
@@ -174,7 +174,7 @@ def test_a_consumer_is_not_made_on_a_connection_behind_the_next(
                 never.wait(2 * MEANWHILE)  # for the keeper to connect again, and to be made to wait
             introduce(*arguments)
 
-        monkeypatch.setattr(keeper, "_introduce", slow)
+        monkeypatch.setattr(driver, "_introduce", slow)
         consumer = connection.consumer("orders")
         redelivery_broker.send("orders", "a")
         message = consumer.receive(5)
@@ -188,7 +188,7 @@ class Written:
     def __init__(self, connection: redelivery.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.order: list[str] = []
         self.before_accept: Any = lambda: None
-        adapter = connection._keeper._adapter
+        adapter = connection._driver._adapter
         execute, close = adapter.execute, adapter.close
 
         def executed(commands: Any) -> None:
@@ -246,7 +246,7 @@ def test_nothing_overtakes_what_is_left_to_the_keeper(
     with redelivery.connect(redelivery_broker.uri + options, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         written = Written(connection, monkeypatch)
-        defer = connection._keeper.defer
+        defer = connection._driver.defer
         closer = threading.Thread(target=consumer.close, args=(0,))
 
         def deferred(commands: Any) -> None:
@@ -259,7 +259,7 @@ def test_nothing_overtakes_what_is_left_to_the_keeper(
         message = consumer.receive(0)
         assert message is not None
         message.poison("bad")
-        monkeypatch.setattr(connection._keeper, "defer", deferred)
+        monkeypatch.setattr(connection._driver, "defer", deferred)
         redelivery_clock.advance(1)
         closer.join()
     assert written.order.count("Forward") == 2

@@ -103,7 +103,7 @@ def test_a_handler_that_is_interrupted_in_its_commit(twin: Twin, monkeypatch: py
     connection = twin.connect("", policies=POLICY)
     session: Any = connection.session("transacted")
     done: list[str] = []
-    connection._keeper._adapter.execute = noting(connection._keeper._adapter.execute, done)
+    connection._driver._adapter.execute = noting(connection._driver._adapter.execute, done)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt

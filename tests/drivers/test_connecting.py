@@ -154,11 +154,11 @@ def test_closing_while_reconnecting(twin: Twin) -> None:
 def test_closing_ends_all_that_wait_for_the_connection(twin: Twin) -> None:
     """A send, and a new consumer, that wait for the next connection learn that there will be none."""
     connection = twin.connect()
-    waiting = twin.call(connection.consumer("orders"))._channel
+    waiting = twin.call(connection.consumer("orders"))._dispatcher
     twin.broker.refuse_connections()
     twin.broker.cut()
     twin.advance(1)
-    waits = [connection._keeper.standing(), connection._keeper.subscribe(waiting)]
+    waits = [connection._driver.standing(), connection._driver.subscribe(waiting)]
     twin.leave(connection)
     assert [str(wait.exception(5)) for wait in waits] == ["the connection was closed"] * 2
 
@@ -185,7 +185,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(twin: Twin, monkeypatch
     """Lost before anybody could take it for one that stands: another try, and the consumer goes on there."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
-    adapter = connection._keeper._adapter
+    adapter = connection._driver._adapter
     opened, tries = adapter.open, list[object]()
 
     def open_and_lose(*arguments: Any) -> Any:
@@ -208,11 +208,11 @@ def test_nothing_of_a_lost_connection_is_written_on_the_next(
 ) -> None:
     """What was left to the keeper for the old one would give credit twice, or end what is made anew."""
     connection = twin.connect()
-    keeper, written = connection._keeper, list[object]()
+    driver, written = connection._driver, list[object]()
     twin.broker.refuse_connections()
     twin.broker.cut()
-    monkeypatch.setattr(keeper._adapter, "execute", written.extend)
-    keeper.defer([Credit(1, 10)])
+    monkeypatch.setattr(driver._adapter, "execute", written.extend)
+    driver.defer([Credit(1, 10)])
     twin.broker.accept_connections()
     twin.advance(60)
     assert connection.connected

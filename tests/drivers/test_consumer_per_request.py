@@ -29,13 +29,13 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
         assert body_of(message) == str(number)
         message.accept()
         twin.call(consumer.close())
-        gone.append(weakref.ref(consumer._channel))
+        gone.append(weakref.ref(consumer._dispatcher))
     del consumer, message
     gc.collect()
-    assert [channel() for channel in gone] == [None] * 5
-    assert connection._channels == []
-    assert connection._keeper.channels == {}
-    assert connection._keeper.legacy._windows == 0
+    assert [dispatcher() for dispatcher in gone] == [None] * 5
+    assert connection._dispatchers == []
+    assert connection._driver.dispatchers == {}
+    assert connection._driver.shared_history._windows == 0
     assert connection.report() == redelivery.Report(accepted=5)
 
 
@@ -50,11 +50,11 @@ def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
     assert connection.report() == redelivery.Report()
     assert held.pop().accept() is False
     assert connection.report() == redelivery.Report(stale=1)
-    channel = weakref.ref(consumer._channel)
+    dispatcher = weakref.ref(consumer._dispatcher)
     del consumer
     held.clear()
     gc.collect()
-    assert channel() is None
+    assert dispatcher() is None
     assert connection.report() == redelivery.Report(stale=1)
 
 
@@ -65,7 +65,7 @@ def test_a_closed_consumer_that_somebody_keeps_is_added_up(twin: Twin) -> None:
     twin.broker.send("orders", "a")
     twin.receive(consumer).accept()
     twin.call(consumer.close())
-    assert connection._keeper.totals._late == []
+    assert connection._driver.open_consumers._late == []
     assert connection.report() == redelivery.Report(accepted=1)
     assert consumer.destination == "queue://orders"
 
@@ -79,7 +79,7 @@ def test_a_refused_consumer_is_not_kept(twin: Twin) -> None:
         pass
     else:
         raise AssertionError("the memory broker has no selectors")
-    assert connection._channels == []
+    assert connection._dispatchers == []
 
 
 def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytes
         "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=lambda: now)
     )
     connection = twin.connect()
-    watch = IdleWatch(connection._channels, 1.0, lambda: True)
+    watch = IdleWatch(connection._dispatchers, 1.0, lambda: True)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
     message = twin.receive(consumer)
@@ -108,13 +108,13 @@ def test_draining_while_a_consumer_closes_itself(twin: Twin, monkeypatch: pytest
     connection = twin.connect()
     for _ in range(3):
         twin.call(connection.consumer("orders"))
-    channels = list(connection._channels)
-    feed = channels[0].feed
+    dispatchers = list(connection._dispatchers)
+    feed = dispatchers[0].feed
 
     def closing(event: object) -> None:
         feed(event)
-        connection._keeper.totals.retire(channels[0])
+        connection._driver.open_consumers.retire(dispatchers[0])
 
-    monkeypatch.setattr(channels[0], "feed", closing)
+    monkeypatch.setattr(dispatchers[0], "feed", closing)
     twin.call(connection.drain(timeout=0))
-    assert all(channel.closed for channel in channels)
+    assert all(dispatcher.closed for dispatcher in dispatchers)

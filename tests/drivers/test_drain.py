@@ -96,7 +96,7 @@ def test_closing_ends_a_run_elsewhere(redelivery_broker: MemoryBroker, redeliver
         connection.listen("orders", lambda _: None)
         with ThreadPoolExecutor(1) as pool:
             report = pool.submit(connection.run)
-            while not redelivery_broker.connections or not connection._channels:
+            while not redelivery_broker.connections or not connection._dispatchers:
                 pass
             connection.close()
             assert report.result(5) == redelivery.Report()

@@ -36,8 +36,8 @@ def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
             consumer = await connection.consumer("orders")
-            channel: Any = consumer._channel
-            look = channel.poll
+            dispatcher: Any = consumer._dispatcher
+            look = dispatcher.poll
             looked: list[bool] = []
 
             def poll(after: Any = None) -> Any:
@@ -45,10 +45,10 @@ def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: 
                 if not looked:
                     looked.append(True)
                     error = redelivery.AdapterError("the broker ended it")
-                    connection._keeper._sink(Subscribed(channel.subscribe.consumer, error))
+                    connection._driver._sink(Subscribed(dispatcher.subscribe.consumer, error))
                 return found
 
-            channel.poll = poll
+            dispatcher.poll = poll
             with pytest.raises(redelivery.AdapterError, match="ended it"):
                 await asyncio.wait_for(consumer.receive(), 5)
 
@@ -127,7 +127,7 @@ def test_a_close_does_not_overtake_what_the_keeper_writes(redelivery_broker: Mem
     """Settlements that the keeper has taken are written before another thread ends the consumer."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         consumer = connection.consumer("orders")
-        keeper = connection._keeper
+        driver = connection._driver
         written: list[str] = []
         taken, closing = threading.Event(), threading.Event()
 
@@ -137,9 +137,9 @@ def test_a_close_does_not_overtake_what_the_keeper_writes(redelivery_broker: Mem
                 closing.wait(0.1)
             written.extend(type(command).__name__ for command in commands)
 
-        keeper._adapter.execute = execute  # type: ignore[method-assign]
-        keeper._deferred.append(Accept(()))
-        writer = threading.Thread(target=keeper.flush)
+        driver._adapter.execute = execute  # type: ignore[method-assign]
+        driver._deferred.append(Accept(()))
+        writer = threading.Thread(target=driver.flush)
         writer.start()
         taken.wait(5)
         consumer.close()

@@ -25,7 +25,7 @@ def test_back_off_goes_on_over_connections_that_do_not_last(
     """A broker that ends each connection at its SUBSCRIBE is tried ever more seldom."""
     connection = twin.connect(uri=f"failover:({twin.broker.uri}){FAILOVER}")
     twin.call(connection.consumer("orders"))
-    adapter = connection._keeper._adapter
+    adapter = connection._driver._adapter
     execute = adapter.execute
     tried: list[float] = []
     flapping = True

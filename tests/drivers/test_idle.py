@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from redelivery import Report, TransportError
-from redelivery.cli.stop_condition import Tally
+from redelivery.cli.stop_condition import StopCondition
 from redelivery.clock import SystemClock
 from redelivery.driver.connection.idle_watch import IdleWatch
 
@@ -59,7 +59,7 @@ def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> 
             twin.broker.cut()
 
     connection = twin.make(uri=f"failover:({twin.broker.uri})?initialReconnectDelay=20", clock=SystemClock())
-    adapter = connection._keeper._adapter
+    adapter = connection._driver._adapter
     opened, refused = adapter.open, itertools.count()
 
     def refusing(opening: Any, sink: Any) -> Any:
@@ -88,7 +88,7 @@ def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> N
     """`--idle` starts over when the connection stands again."""
     time = Time()
     monkeypatch.setattr("redelivery.cli.stop_condition.time", time)
-    tally = Tally(idle=1.0)
+    tally = StopCondition(idle=1.0)
     looks = iter([False, False, True, True, True])
     seen: list[float] = []
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery import LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
-from redelivery.core.ledger_entry import CRASH, Attempt, Entry, after_death, fingerprint
+from redelivery.core.ledger_entry import CRASH, AttemptMark, Entry, after_death, fingerprint
 
 from .twins import body_of
 
@@ -34,7 +34,7 @@ def die_over(ledger: SqliteLedger, *messages: Message) -> None:
     """Write down what the death of a process means that had these messages open."""
     keys = [fingerprint(message._delivery) for message in messages]
     ledger.open(print)
-    for key, entry in after_death([Attempt(key, 0, "running") for key in keys], {}, 0.0).items():
+    for key, entry in after_death([AttemptMark(key, 0, "running") for key in keys], {}, 0.0).items():
         ledger.end(None, key, entry, failed=False, keep=False)
     ledger.close(print)
 

@@ -39,7 +39,7 @@ def test_a_poison_message_does_not_outlive_its_policy(twin: Twin) -> None:
         twin.call(consumer.close())
     assert counts == [0, 1, 2, 3]
     assert [(letter.cause, letter.count) for letter in twin.broker.dead_letters()] == [("bad", 4)]
-    assert connection._keeper.legacy.sources == {}
+    assert connection._driver.shared_history.sources == {}
 
 
 def test_the_due_time_goes_with_the_count(twin: Twin) -> None:
@@ -115,7 +115,7 @@ def test_a_consumer_that_is_open_already_gets_the_count(twin: Twin) -> None:
     again = twin.receive(other, 1)
     assert (again.text, again.redelivery_count) == ("a", 1)
     assert (other.parked, third.parked) == (0, 0)
-    assert connection._keeper.legacy.sources == {}
+    assert connection._driver.shared_history.sources == {}
 
 
 def test_what_is_released_keeps_its_count(twin: Twin) -> None:
@@ -163,7 +163,7 @@ def test_nothing_goes_to_another_destination(twin: Twin) -> None:
     other = twin.call(connection.consumer("others"))
     twin.broker.send("others", "a")
     assert twin.receive(other).redelivery_count == 0
-    assert list(connection._keeper.legacy.sources) == [("queue://orders", None)]
+    assert list(connection._driver.shared_history.sources) == [("queue://orders", None)]
 
 
 def test_topics(twin: Twin) -> None:
@@ -178,7 +178,7 @@ def test_topics(twin: Twin) -> None:
     for consumer in (mine, plain):
         twin.receive(consumer).fail()
         twin.call(consumer.close())
-    assert list(connection._keeper.legacy.sources) == [("topic://news", "mine")]
+    assert list(connection._driver.shared_history.sources) == [("topic://news", "mine")]
     yours = subscribed("yours")
     twin.broker.send("topic://news", "b")
     assert [twin.receive(neighbour).redelivery_count for _ in "ab"] == [0, 0]
@@ -211,7 +211,7 @@ def test_a_native_consumer_keeps_its_counts_over_a_loss(twin: Twin) -> None:
     twin.receive(consumer).fail()
     twin.broker.cut()
     assert twin.receive(consumer, 1).redelivery_count == 1
-    assert connection._keeper.legacy.sources == {}
+    assert connection._driver.shared_history.sources == {}
 
 
 def test_what_a_lost_connection_still_brings_takes_nothing(twin: Twin) -> None:
@@ -222,7 +222,7 @@ def test_what_a_lost_connection_still_brings_takes_nothing(twin: Twin) -> None:
     message = twin.receive(consumer)
     twin.broker.cut()
     twin.advance(1)
-    late, legacy = message._delivery, connection._keeper.legacy
-    legacy.leave(("queue://orders", None), {late.key: Record(2)})
-    consumer._channel.feed(Arrived(late.consumer, [late]))
-    assert list(legacy.claim(("queue://orders", None))) == [late.key]
+    late, shared_history = message._delivery, connection._driver.shared_history
+    shared_history.leave(("queue://orders", None), {late.key: Record(2)})
+    consumer._dispatcher.feed(Arrived(late.consumer, [late]))
+    assert list(shared_history.claim(("queue://orders", None))) == [late.key]

@@ -103,7 +103,7 @@ def test_giving_up_waiting_leaves_nothing() -> None:
         send.cancel()
         with pytest.raises(asyncio.CancelledError):
             await send
-        assert not connection._keeper._standing
+        assert not connection._driver._standing
         broker.accept_connections()
         await clock.advance_async(2)
         assert broker.depth("orders") == 0

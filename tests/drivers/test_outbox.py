@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from redelivery.core.commands import Accept, Hold, Unsubscribe
 from redelivery.core.delivery import Delivery
-from redelivery.driver.consumer.settlement_batch import BATCH, LINGER, Outbox
+from redelivery.driver.consumer.settlement_batch import BATCH, LINGER, SettlementBatch
 
 
-def filled(count: int, *, batch: bool = True) -> Outbox:
+def filled(count: int, *, batch: bool = True) -> SettlementBatch:
     """Return an outbox with so many settlements, collected at the time 0."""
-    outbox = Outbox()
+    outbox = SettlementBatch()
     outbox.batch = batch
     for number in range(count):
         assert outbox.collect([Delivery(1, 1, b"")], LINGER / 2 if number else 0.0) is (number == 0)

@@ -11,7 +11,7 @@ from redelivery import AdapterError
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.delivery import Delivery
 from redelivery.core.events import Arrived
-from redelivery.driver.connection.broker_redelivery_probe import DELAY, Proof
+from redelivery.driver.connection.broker_redelivery_probe import DELAY, DelayProbe
 
 if TYPE_CHECKING:
     import threading
@@ -31,7 +31,7 @@ class SlowBroker:
     """
 
     def __init__(self, subscribed: float, taken: float | None, held: float = 0.0) -> None:
-        self.browsers: dict[int, Proof] = {}
+        self.browsers: dict[int, DelayProbe] = {}
         self.up = True
         self._subscribed, self._taken, self._held = subscribed, taken, held
         self._now = 0.0
@@ -59,7 +59,7 @@ class SlowBroker:
             self._subscribed += self._now
             self._plan.append((self._subscribed, self._proof().begun))
 
-    def _proof(self) -> Proof:
+    def _proof(self) -> DelayProbe:
         (proof,) = self.browsers.values()
         return proof
 
@@ -75,7 +75,9 @@ class SlowBroker:
 
 def prove(broker: SlowBroker, proof: str) -> None:
     able = Capabilities("lazy", reschedule="confirmed", reschedule_proof=cast("Any", proof))
-    Proof(cast("ConnectionDriver", broker), -1, "queue://orders", able, cast("Clock", broker)).carry_out()
+    DelayProbe(
+        cast("ConnectionDriver", broker), -1, "queue://orders", able, cast("Clock", broker)
+    ).carry_out()
 
 
 @pytest.mark.parametrize("proof", ["arrival", "held"])

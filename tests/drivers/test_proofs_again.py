@@ -23,12 +23,12 @@ def test_a_connection_lost_during_the_proof(
     """It is proved again over the next one, and the consumer starts then; also if it was lost before it began."""
     able = replace(redelivery_memory.CAPABILITIES, reschedule_proof="arrival", selectors=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
-    proofs: list[Any] = []
-    carry_out = broker_redelivery_probe.Proof.carry_out
+    probes: list[Any] = []
+    carry_out = broker_redelivery_probe.DelayProbe.carry_out
 
     def cut_once(proof: Any) -> None:
-        proofs.append(proof)
-        if len(proofs) == 1:
+        probes.append(proof)
+        if len(probes) == 1:
             if after:
                 begun = proof.begun
                 proof.begun = lambda: (begun(), twin.broker.cut())
@@ -36,9 +36,9 @@ def test_a_connection_lost_during_the_proof(
                 twin.broker.cut()
         carry_out(proof)
 
-    monkeypatch.setattr(broker_redelivery_probe.Proof, "carry_out", cut_once)
+    monkeypatch.setattr(broker_redelivery_probe.DelayProbe, "carry_out", cut_once)
     connection = twin.connect("?redelivery.scheduler=broker", policies=POLICY)
     consumer = twin.call(connection.consumer("orders"), over=30)
     twin.broker.send("orders", "x")
     assert twin.receive(consumer) is not None
-    assert len(proofs) == 2
+    assert len(probes) == 2

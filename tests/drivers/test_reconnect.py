@@ -182,7 +182,7 @@ def test_the_engines_learn_of_a_loss_before_the_next_connection(
 
         def emit(self, record: logging.LogRecord) -> None:
             if record.msg.startswith("connection lost"):
-                connection._keeper.expect_alarm()
+                connection._driver.expect_alarm()
                 connected.wait(0.05)
             elif record.msg.startswith("connected to"):
                 connected.set()

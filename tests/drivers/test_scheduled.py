@@ -13,9 +13,9 @@ from redelivery import AdapterError, ConfigurationError, RedeliveryPolicy, Redel
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.destination import Destination
-from redelivery.core.ledger_entry import Attempt, after_death, fingerprint
+from redelivery.core.ledger_entry import AttemptMark, after_death, fingerprint
 from redelivery.driver.consumer.plan import planned
-from redelivery_memory.server import Hub
+from redelivery_memory.server import MemoryServer
 
 from .twins import body_of
 
@@ -121,7 +121,7 @@ def test_a_ledger_charges_the_death_over_a_copy(twin: Twin, tmp_path: Path) -> N
         key = fingerprint(message._delivery)
         twin.leave(connection)
         ledger.open(print)
-        for dead, entry in after_death([Attempt(key, count, "running")], {}, twin.clock.time()).items():
+        for dead, entry in after_death([AttemptMark(key, count, "running")], {}, twin.clock.time()).items():
             ledger.end(None, dead, entry, failed=False, keep=False)
         ledger.close(print)
     connection = twin.connect(BY_BROKER, policies=POLICIES, ledger=ledger)
@@ -176,12 +176,12 @@ def able(monkeypatch: pytest.MonkeyPatch, **changed: Any) -> Able:
 
 def delaying(monkeypatch: pytest.MonkeyPatch, change: Callable[[float], float]) -> None:
     """Have the broker hold messages for as long as `change` makes of it."""
-    plain = Hub._take
+    plain = MemoryServer._take
 
-    def take(self: Hub, message: Outgoing) -> Any:
+    def take(self: MemoryServer, message: Outgoing) -> Any:
         return plain(self, replace(message, delay=None if message.delay is None else change(message.delay)))
 
-    monkeypatch.setattr(Hub, "_take", take)
+    monkeypatch.setattr(MemoryServer, "_take", take)
 
 
 def test_it_is_proved_before_a_consumer_starts(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ def test_no_answer_in_time(twin: Twin) -> None:
     twin.broker.stall_confirmations()
     with pytest.raises(TransportError, match="may have been sent"):
         twin.call(connection.send("orders", "x", timeout=5), over=5)
-    assert len(connection._keeper._sends) == 0  # nobody waits: nothing is kept for the answer
+    assert len(connection._driver._sends) == 0  # nobody waits: nothing is kept for the answer
     twin.broker.resume_confirmations()
     twin.call(connection.send("orders", "y"))
 
@@ -68,7 +68,7 @@ def test_a_cut_before_the_answer(twin: Twin) -> None:
     """The connection is lost while `send` waits: TransportError."""
     connection = twin.connect()
     twin.broker.stall_confirmations()
-    future = connection._keeper.send(_message(twin))
+    future = connection._driver.send(_message(twin))
     twin.broker.cut()
     with pytest.raises(TransportError, match="cut"):
         future.result(5)
@@ -79,10 +79,10 @@ def test_each_sender_gets_an_error_of_its_own(twin: Twin) -> None:
     connection = twin.connect(uri=f"failover:({twin.broker.uri})?maxReconnectAttempts=0")
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
-    futures = [connection._keeper.send(_message(twin)) for _ in range(2)]
+    futures = [connection._driver.send(_message(twin)) for _ in range(2)]
     twin.broker.cut(reason="gone")
     twin.advance(0)
-    futures += [connection._keeper.send(_message(twin)) for _ in range(2)]
+    futures += [connection._driver.send(_message(twin)) for _ in range(2)]
     errors = [future.exception(5) for future in futures]
     for _ in range(2):
         with pytest.raises(TransportError) as caught:

@@ -68,7 +68,7 @@ def test_closing_a_session_ends_its_listeners(twin: Twin) -> None:
     twin.call(connection.start())
     twin.broker.send("q", "1")
     twin.advance(1)
-    assert not connection._keeper.channels
+    assert not connection._driver.dispatchers
     assert not seen
 
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_written_is_refused(twin: Twin, monkeypatch: pytest.Monke
         raise OverflowError("int too big to convert")
 
     with monkeypatch.context() as patch:
-        patch.setattr(connection._keeper._adapter, "execute", overflows)
+        patch.setattr(connection._driver._adapter, "execute", overflows)
         for call in (session.commit, lambda: connection.send("out", "x")):
             with pytest.raises(AdapterError, match="cannot be written: OverflowError: int too big"):
                 twin.call(call())
@@ -128,10 +128,10 @@ def test_a_close_that_is_cancelled_ends_all_consumers(twin: Twin) -> None:
 
     twin.runner.run(cancelled())
     for _ in range(200):
-        if not connection._keeper.channels:
+        if not connection._driver.dispatchers:
             break
         twin.advance(0.01)
-    assert not connection._keeper.channels
+    assert not connection._driver.dispatchers
 
 
 def test_what_is_closed_is_not_kept(twin: Twin) -> None:
@@ -142,7 +142,7 @@ def test_what_is_closed_is_not_kept(twin: Twin) -> None:
         twin.call(connection.session("transacted").close())
         twin.call(twin.call(lasting.consumer("q")).close())
     assert len(connection._sessions) <= 2
-    assert len(lasting._channels) <= 1
+    assert len(lasting._dispatchers) <= 1
 
 
 def test_a_classifier_has_no_effect_in_transactions(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
@@ -179,10 +179,10 @@ def test_a_fault_in_a_commit_does_not_hang_its_closing(twin: Twin, monkeypatch: 
         raise KeyError("a type that nobody knows")
 
     with monkeypatch.context() as patch:
-        patch.setattr(connection._keeper._adapter, "execute", faulty)
+        patch.setattr(connection._driver._adapter, "execute", faulty)
         with pytest.raises(AdapterError, match="cannot be written: KeyError"):
             twin.call(session.commit())
-    assert session._holdings.at_work.wait_quiet(0, None) is None
+    assert session._state.activity.wait_quiet(0, None) is None
 
 
 def test_two_sessions_of_a_connection_settle_apart(twin: Twin) -> None:

@@ -25,7 +25,7 @@ def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twi
     if not twin.asynchronous:
         return
     _, session, consumer = seated(twin, "individual", "long")
-    holdings, channel = session._holdings, consumer._channel
+    session_state, dispatcher = session._state, consumer._dispatcher
     began, go_on = threading.Event(), threading.Event()
 
     def handle(_: Any) -> None:
@@ -34,17 +34,17 @@ def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twi
 
     async def cancelled() -> None:
         with ThreadPoolExecutor(1) as pool:
-            delivery, _ = channel.poll()
-            worker = asyncio.ensure_future(_attempt(handle, delivery, channel, pool))
+            delivery, _ = dispatcher.poll()
+            worker = asyncio.ensure_future(_attempt(handle, delivery, dispatcher, pool))
             assert await asyncio.to_thread(began.wait, PATIENCE)
             worker.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await worker
-            assert holdings.at_work.wait_quiet(0.0, None) == "a handler still runs"
+            assert session_state.activity.wait_quiet(0.0, None) == "a handler still runs"
             go_on.set()
 
     asyncio.run(cancelled())
-    assert holdings.at_work.wait_quiet(0.0, None) is None
+    assert session_state.activity.wait_quiet(0.0, None) is None
 
 
 def test_one_that_is_settled_already_keeps_no_other_from_it(twin: Twin) -> None:
@@ -54,5 +54,5 @@ def test_one_that_is_settled_already_keeps_no_other_from_it(twin: Twin) -> None:
     _, session, consumer = seated(twin, "transacted", "a", "b")
     first, second = pull(twin, consumer, 2)
     first.conclude(Released(first.delivery))
-    session._holdings.conclude([first, second], None)
+    session._state.conclude([first, second], None)
     assert (first.outcome, second.outcome) == ("released", "accepted")

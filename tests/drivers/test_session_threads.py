@@ -28,7 +28,7 @@ class Held:
     def __init__(self, twin: Twin, connection: Any, session: Any, *, then: Callable[[Any], Any]) -> None:
         self.began, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
         self.errors: list[Exception] = []
-        self._gate = asyncio.Event()
+        self._throttle = asyncio.Event()
         self._then = then
         self._twin = twin
         session.listen("work", self._async if twin.asynchronous else self._sync)
@@ -47,7 +47,7 @@ class Held:
 
     async def _async(self, message: Any) -> None:
         self.began.set()
-        await self._gate.wait()
+        await self._throttle.wait()
         try:
             # In a task of its own, as asyncio.wait_for makes one: it still belongs to the handler.
             if asyncio.iscoroutine(result := self._then(message)):
@@ -66,7 +66,7 @@ class Held:
 
     def finish(self) -> None:
         self.go_on.set()
-        self._gate.set()
+        self._throttle.set()
         self._wait(self.ended)
         self._twin.advance(0)
 
@@ -92,7 +92,7 @@ def test_only_the_handler_settles_what_it_has_in_hand(twin: Twin) -> None:
             with pytest.raises(ConfigurationError, match=r"send\(\): a handler of this session is at work"):
                 twin.call(session.send("out", "x"))
         else:
-            other = next(iter(session._holdings._given.values()))
+            other = next(iter(session._state._given.values()))
             with pytest.raises(ConfigurationError, match=r"accept\(\): a handler of this session is at work"):
                 other.accept()
         held.finish()
@@ -195,7 +195,7 @@ def test_close_waits_for_a_commit_in_flight(twin: Twin) -> None:
     with pytest.raises(TransportError, match="did not answer the commit within 1 s"):
         twin.call(session.commit(timeout=1), over=1)
     closed = closing(twin, session)
-    assert connection._keeper.channels, "it waits"
+    assert connection._driver.dispatchers, "it waits"
     twin.broker.resume_confirmations()
     closed()
     assert (connection.report().accepted, connection.report().stale) == (1, 0)
@@ -211,7 +211,7 @@ def test_close_says_that_a_commit_has_no_answer(twin: Twin, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING, "redelivery"):
         twin.call(session.close(timeout=0.01))
     assert "the broker has not answered a commit within 0.01 s" in caplog.text
-    assert not connection._keeper.channels
+    assert not connection._driver.dispatchers
     twin.broker.resume_confirmations()
 
 
@@ -274,9 +274,9 @@ def test_nothing_comes_between_a_handlers_end_and_what_it_came_to(twin: Twin, mo
     if twin.asynchronous:
         return
     _, session, consumer = seated(twin, mode, "interrupted")
-    channel, at_work = consumer._channel, session._holdings.at_work
-    message: Any = message_for(channel.take(None, 1.0), channel)
-    ended = at_work.ended
+    dispatcher, activity = consumer._dispatcher, session._state.activity
+    message: Any = message_for(dispatcher.take(None, 1.0), dispatcher)
+    ended = activity.ended
 
     def between(one: Any) -> None:
         ended(one)
@@ -284,10 +284,10 @@ def test_nothing_comes_between_a_handlers_end_and_what_it_came_to(twin: Twin, mo
         other.start()
         other.join(PATIENCE)
 
-    at_work.ended = between
+    activity.ended = between
     if mode == "transacted":
         message.give_back()  # as for a handler that SystemExit has ended
     else:
-        channel.settle(message.delivery, message.result(None))
-    at_work.ended = ended
+        dispatcher.settle(message.delivery, message.result(None))
+    activity.ended = ended
     assert twin.broker.depth("q") == (mode == "transacted")

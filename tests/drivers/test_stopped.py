@@ -52,7 +52,7 @@ def test_what_it_has_prefetched_goes_to_others(twin: Twin) -> None:
     assert [twin.receive(other).text for _ in range(3)] == ["part", "a", "b"]
     with pytest.raises(AdapterError, match="over AMQP"):
         twin.receive(consumer)
-    assert (first._channels, first._keeper.channels) == ([], {})
+    assert (first._dispatchers, first._driver.dispatchers) == ([], {})
     twin.call(consumer.close())
 
 
@@ -128,8 +128,8 @@ def test_what_the_broker_ends_is_unsubscribed(twin: Twin) -> None:
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
     assert delivered(twin) == ["a"]
-    number = consumer._channel.subscribe.consumer
-    connection._keeper._sink(Subscribed(number, AdapterError("its dead letters cannot be sent")))
+    number = consumer._dispatcher.subscribe.consumer
+    connection._driver._sink(Subscribed(number, AdapterError("its dead letters cannot be sent")))
     twin.advance(0)
     assert delivered(twin) == []
     with pytest.raises(AdapterError, match="cannot be sent"):
@@ -149,7 +149,7 @@ def test_an_outage_does_not_keep_it(twin: Twin) -> None:
     twin.advance(1)
     with pytest.raises(AdapterError, match="3 times"):
         twin.receive(consumer)
-    assert connection._channels == []
+    assert connection._dispatchers == []
 
 
 def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
@@ -160,7 +160,7 @@ def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
     delivery = twin.receive(consumer)._delivery
     twin.call(connection.drain(0))
     verdict = Stop(redelivery.AdapterError("three times"))
-    connection._keeper.suspects._closings[delivery.key] = [twin.clock.monotonic()]
-    connection._keeper.suspects.convicted = {delivery.key: verdict}
-    consumer._channel.feed(Arrived(delivery.consumer, [delivery]))
+    connection._driver.suspects._closings[delivery.key] = [twin.clock.monotonic()]
+    connection._driver.suspects.convicted = {delivery.key: verdict}
+    consumer._dispatcher.feed(Arrived(delivery.consumer, [delivery]))
     assert twin.receive(consumer) is None

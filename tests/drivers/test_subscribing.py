@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import redelivery
 from redelivery.adapter import Subscribed
-from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.errors import TransportError
 from redelivery.testing import MemoryBroker
 
@@ -30,8 +30,8 @@ def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.Mon
         MemoryBroker() as broker,
         redelivery.connect(f"failover:({broker.uri})?initialReconnectDelay=1") as connection,
     ):
-        adapter: Any = connection._keeper._adapter
-        begin, open_one, opened = Channel.connected, adapter.open, threading.Event()
+        adapter: Any = connection._driver._adapter
+        begin, open_one, opened = Dispatcher.connected, adapter.open, threading.Event()
         epochs: list[int] = []
 
         def opens(*arguments: Any) -> Any:
@@ -39,7 +39,7 @@ def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.Mon
             opened.set()
             return capabilities
 
-        def meets(self: Channel, event: Connected) -> Sequence[AdapterCommand]:
+        def meets(self: Dispatcher, event: Connected) -> Sequence[AdapterCommand]:
             commands = begin(self, event)
             epochs.append(event.epoch)
             if len(epochs) == 1:  # the connection is lost, and the next one open, before this is carried out
@@ -48,7 +48,7 @@ def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.Mon
             return commands
 
         monkeypatch.setattr(adapter, "open", opens)
-        monkeypatch.setattr(Channel, "connected", meets)
+        monkeypatch.setattr(Dispatcher, "connected", meets)
         with connection.consumer("orders", credit=10):
             assert epochs == [1, 2]
             (subscribed,) = adapter._open[1].consumers.values()
@@ -62,7 +62,7 @@ def test_a_subscribe_that_meets_a_reconnect_is_made_once(monkeypatch: pytest.Mon
 def test_a_subscription_that_is_lost_with_its_connection_is_made_again(twin: Twin) -> None:
     """No answer will come on this connection: that refuses no consumer."""
     connection = twin.connect()
-    channel = twin.call(connection.consumer("orders"))._channel
-    number = channel.subscribe.consumer
-    connection._keeper._sink(Subscribed(number, TransportError("gone")))
-    assert (channel.closed, channel.error) == (False, None)
+    dispatcher = twin.call(connection.consumer("orders"))._dispatcher
+    number = dispatcher.subscribe.consumer
+    connection._driver._sink(Subscribed(number, TransportError("gone")))
+    assert (dispatcher.closed, dispatcher.error) == (False, None)

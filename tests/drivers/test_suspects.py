@@ -101,13 +101,13 @@ def test_a_suspect_is_known_by_the_id_that_its_sender_got(twin: Twin, held: bool
 
 def test_a_loss_that_is_reported_twice_counts_once(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """stomp.py may report the end of one connection again: that is no second closing over the message."""
-    keeper = twin.connect()._keeper
+    driver = twin.connect()._driver
 
     def nobody(_: object) -> None:
         raise redelivery.TransportError("nobody is there")
 
-    monkeypatch.setattr(keeper, "_connect", nobody)
-    lost = ConnectionLost(keeper._epoch, redelivery.TransportError("gone"), "ID:1")
+    monkeypatch.setattr(driver, "_connect", nobody)
+    lost = ConnectionLost(driver._epoch, redelivery.TransportError("gone"), "ID:1")
     for _ in range(3):
-        keeper._sink(lost)
-    assert keeper.suspects.convicted == {}
+        driver._sink(lost)
+    assert driver.suspects.convicted == {}

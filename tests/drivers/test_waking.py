@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import redelivery
 import redelivery_memory.adapter
-from redelivery.driver.consumer.dispatcher import Channel
-from redelivery.driver.consumer.read_throttle import HIGH, LOW, SKIPPED, Gate
+from redelivery.driver.consumer.dispatcher import Dispatcher
+from redelivery.driver.consumer.read_throttle import HIGH, LOW, SKIPPED, ReadThrottle
 from redelivery.testing import ManualClock, MemoryBroker
 
 from ..stomp.peer import eventually
@@ -94,7 +94,7 @@ def test_a_refused_dead_letter_is_tried_again_after_a_second(
 
 def test_a_pause_of_reading_has_one_thread_and_one_end() -> None:
     """A second thread does not pause beside the first, an end that nobody waits for is kept, and time ends it too."""
-    gate, lock = Gate(), threading.Lock()
+    gate, lock = ReadThrottle(), threading.Lock()
     assert gate.closes(HIGH)
     assert not gate.closes(HIGH)
     gate.opens(LOW + 1)
@@ -119,7 +119,7 @@ def test_taking_ends_a_pause_of_reading(
     """The reading thread goes on as soon as the workers have little left, not when its time is over."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
-        gate, told = consumer._channel._gate, list[int]()
+        gate, told = consumer._dispatcher._throttle, list[int]()
         monkeypatch.setattr(gate, "opens", told.append)
         for body in ("a", "b", "c"):
             redelivery_broker.send("orders", body)
@@ -144,7 +144,9 @@ def test_all_who_wait_for_a_dead_letter_learn_of_it() -> None:
         for drain in drains:
             drain.start()
         waiters = clock._waiters.get
-        eventually(lambda: [w.awake for w in list(waiters(consumer._channel._ready, ()))] == [False, False])
+        eventually(
+            lambda: [w.awake for w in list(waiters(consumer._dispatcher._ready, ()))] == [False, False]
+        )
         broker.resume_confirmations()
         for drain in drains:
             drain.join(10)
@@ -160,14 +162,14 @@ def test_the_keeper_does_not_stop_looking_while_something_is_collected(
     )
     with redelivery.connect(redelivery_broker.uri) as connection:
         connection.consumer("orders")
-        keeper, looked = connection._keeper, list[bool]()
+        driver, looked = connection._driver, list[bool]()
 
-        def collecting(_: Channel) -> bool:
-            looked.append(keeper._polling)
+        def collecting(_: Dispatcher) -> bool:
+            looked.append(driver._polling)
             return True
 
-        monkeypatch.setattr(Channel, "collecting", property(collecting))
-        keeper.expect()
+        monkeypatch.setattr(Dispatcher, "collecting", property(collecting))
+        driver.expect()
         eventually(lambda: len(looked) > 1)  # it has gone on, and come to the same look again
     assert not any(looked)  # each time the flag was down already
 
@@ -177,17 +179,17 @@ def test_closing_on_the_keepers_own_thread(
 ) -> None:
     """It does not wait for itself."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
-        channel, keeper = connection.consumer("orders")._channel, connection._keeper
-        tick, calls = channel.tick, list[threading.Thread]()
+        dispatcher, driver = connection.consumer("orders")._dispatcher, connection._driver
+        tick, calls = dispatcher.tick, list[threading.Thread]()
 
         def close() -> None:
             calls.append(threading.current_thread())
             connection.close()
             tick()
 
-        channel.tick = close  # type: ignore[method-assign]
-        keeper.expect_alarm()
-        assert keeper._thread is not None
-        keeper._thread.join(10)
-        assert calls == [keeper._thread]
+        dispatcher.tick = close  # type: ignore[method-assign]
+        driver.expect_alarm()
+        assert driver._thread is not None
+        driver._thread.join(10)
+        assert calls == [driver._thread]
     assert caplog.messages == []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Dispatch
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.engine import Engine
 from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Succeeded, Wanted
@@ -36,7 +36,7 @@ class Bench:
         policy = policy or RedeliveryPolicy(
             maximum_redeliveries=3, initial_redelivery_delay=60.0, redelivery_delay=60.0
         )
-        options.setdefault("dead_letters", DeadLetters())
+        options.setdefault("dead_letters", DeadLetterRouting())
         kind = LedgerEngine if options.pop("counted", False) else Engine
         self.engine = kind(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
         self.engine.wall_offset = WALL_OFFSET

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.commands import Accept, Command, Credit, Forward, Poison, Release
+from redelivery.core.commands import Accept, Command, Credit, Forward, PoisonAck, Release
 from redelivery.core.delivery import Delivery
 from redelivery.core.events import Arrived, Confirmed
 from redelivery.errors import AdapterError
@@ -107,7 +107,7 @@ class Broker:
     waiting: deque[Letter] = field(default_factory=deque[Letter])
     unsettled: dict[Arrival, None] = field(default_factory=dict[Arrival, None])
     wire: deque[Command] = field(default_factory=deque[Command])
-    unconfirmed: deque[Poison | Forward] = field(default_factory=deque[Poison | Forward])
+    unconfirmed: deque[PoisonAck | Forward] = field(default_factory=deque[PoisonAck | Forward])
     scheduled: list[tuple[float, Letter]] = field(default_factory=list[tuple[float, Letter]])
     now: float = 0.0
     epoch: int = 0
@@ -140,7 +140,7 @@ class Broker:
             case Release():
                 for delivery in reversed(command.deliveries):
                     self._return(self._take(delivery))
-            case Poison() | Forward():
+            case PoisonAck() | Forward():
                 asked = [one.delivery for one in self.unconfirmed]
                 assert command.delivery not in asked, (
                     "a second poison acknowledgement, and the first has no answer yet"
@@ -177,7 +177,7 @@ class Broker:
             self.scheduled.append((self.now + command.copy.delay, letter))
             return Confirmed(delivery)
         delivery.letter.dead += 1
-        if isinstance(command, Poison) or self.capabilities.forward == "atomic":
+        if isinstance(command, PoisonAck) or self.capabilities.forward == "atomic":
             self._take(delivery)
         return Confirmed(delivery)
 

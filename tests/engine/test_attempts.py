@@ -14,9 +14,9 @@ from redelivery.core.commands import (
     Hold,
     LookUp,
     Mark,
-    Poison,
+    PoisonAck,
 )
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.events import (
     Alone,
     Committed,
@@ -137,12 +137,12 @@ def test_a_verdict_outlives_the_process() -> None:
     """Poisoned by the application, with redeliveries left, and not confirmed before the process died."""
     bench = Counted()
     _, (poison,) = bench.known(Letter(0), Entry(1, "Poison: bad", 0.0, 0.0, poisoned=True))
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, PoisonAck)
 
 
 def test_what_is_dropped_leaves_the_ledger_at_once() -> None:
     """With deadLetter=discard there is no dead letter to wait for."""
-    bench = Counted(dead_letters=DeadLetters(route="discard"))
+    bench = Counted(dead_letters=DeadLetterRouting(route="discard"))
     _, commands = bench.known(Letter(0), Entry(4, CRASH, 0.0, 0.0))
     assert [type(command) for command in commands] == [Accept, Dropped, Bury]
     assert cleared(bench.feed(Poisoned(bench.begun(Letter(1)), CAUSE))).entry is None

@@ -10,7 +10,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Credit, Forward
 from redelivery.core.events import Confirmed, Deferred, Drained, Poisoned, Released
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.core.report import Counts, Report
+from redelivery.core.report import Counters, Report
 
 from .bench import CAUSE, NATIVE, Bench
 from .model import Letter
@@ -74,11 +74,11 @@ def test_a_confirmation_that_is_lost_is_not_counted() -> None:
 
 def test_a_report_sums_up() -> None:
     """Every total of every consumer goes into the report of the connection."""
-    counts = [Counts(), Counts()]
-    for name in Counts.__slots__:
+    counts = [Counters(), Counters()]
+    for name in Counters.__slots__:
         for each in counts:
             setattr(each, name, 2)
-    assert Report.of(counts, running=1) == Report(running=1, **dict.fromkeys(Counts.__slots__, 4))
+    assert Report.of(counts, running=1) == Report(running=1, **dict.fromkeys(Counters.__slots__, 4))
 
 
 @pytest.mark.parametrize(("maximum", "count"), [(-1, 7), (0, 0), (3, 3), (9, 7)])

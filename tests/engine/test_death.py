@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.ledger_entry import CRASH, HUNG, Attempt, Entry, after_death, counted
+from redelivery.core.ledger_entry import CRASH, HUNG, AttemptMark, Entry, after_death, counted
 
 keys = st.sampled_from([bytes([n]) * 16 for n in range(5)])
 attempts = st.lists(
-    st.builds(Attempt, keys, st.integers(0, 3), st.sampled_from(["running", "failed", "hung"])),
+    st.builds(AttemptMark, keys, st.integers(0, 3), st.sampled_from(["running", "failed", "hung"])),
     max_size=5, unique_by=lambda attempt: attempt.key,
 )  # fmt: skip
 entries = st.dictionaries(
@@ -20,18 +20,22 @@ A, B, C = (bytes([n]) * 16 for n in range(3))
 
 def test_who_was_alone_is_charged() -> None:
     """The cause is a crash, and it goes on alone."""
-    assert after_death([Attempt(A, 0, "running")], {}, 5.0) == {A: Entry(1, CRASH, 5.0, 5.0, suspect=True)}
+    assert after_death([AttemptMark(A, 0, "running")], {}, 5.0) == {
+        A: Entry(1, CRASH, 5.0, 5.0, suspect=True)
+    }
 
 
 def test_of_several_nobody_is_charged() -> None:
     """They are suspects."""
-    found = after_death([Attempt(A, 0, "running"), Attempt(B, 2, "running")], {B: Entry(2, "x")}, 5.0)
+    found = after_death([AttemptMark(A, 0, "running"), AttemptMark(B, 2, "running")], {B: Entry(2, "x")}, 5.0)
     assert found == {A: Entry(suspect=True), B: Entry(2, "x", suspect=True)}
 
 
 def test_what_had_failed_before_the_death_is_charged_and_is_no_company() -> None:
     """Its handler had ended: who ran is alone."""
-    found = after_death([Attempt(A, 0, "running"), Attempt(B, 0, "failed"), Attempt(C, 1, "hung")], {}, 5.0)
+    found = after_death(
+        [AttemptMark(A, 0, "running"), AttemptMark(B, 0, "failed"), AttemptMark(C, 1, "hung")], {}, 5.0
+    )
     assert found[A].cause == CRASH
     assert (found[B].count, found[B].suspect) == (1, False)
     assert (found[C].count, found[C].cause) == (2, HUNG)
@@ -40,20 +44,22 @@ def test_what_had_failed_before_the_death_is_charged_and_is_no_company() -> None
 def test_a_failure_that_has_been_written_is_not_charged_again() -> None:
     """Its mark was still there, because it is cleared after the writing."""
     known = {A: Entry(1, "ValueError", 1.0, 1.0)}
-    assert after_death([Attempt(A, 0, "failed")], known, 5.0) == {}
+    assert after_death([AttemptMark(A, 0, "failed")], known, 5.0) == {}
 
 
 def test_a_failure_on_its_way_counts_for_other_processes() -> None:
     """Its process lives; what it runs counts for nothing."""
-    entry = counted(Entry(1, "x"), [Attempt(A, 1, "failed")])
+    entry = counted(Entry(1, "x"), [AttemptMark(A, 1, "failed")])
     assert entry is not None
     assert entry.count == 2
-    assert counted(Entry(2, "x"), [Attempt(A, 1, "failed")]) == Entry(2, "x")
-    assert counted(None, [Attempt(A, 0, "running")]) is None
+    assert counted(Entry(2, "x"), [AttemptMark(A, 1, "failed")]) == Entry(2, "x")
+    assert counted(None, [AttemptMark(A, 0, "running")]) is None
 
 
 @given(attempts, entries)
-def test_no_count_is_lost_and_none_is_charged_twice(open_: list[Attempt], known: dict[bytes, Entry]) -> None:
+def test_no_count_is_lost_and_none_is_charged_twice(
+    open_: list[AttemptMark], known: dict[bytes, Entry]
+) -> None:
     """Settled twice, as after a death in between, a death means the same; it charges one at most of what ran."""
     written = after_death(open_, known, 5.0)
     after = known | written

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery.core.commands import Poison, Unanswered
+from redelivery.core.commands import PoisonAck, Unanswered
 from redelivery.core.events import Confirmed, Poisoned, Tick
 from redelivery.errors import AdapterError
 
@@ -30,7 +30,7 @@ def test_refused_poison_is_tried_again_with_back_off() -> None:
             alarm = bench.engine.next_alarm()
             assert alarm is not None
             bench.now = alarm
-        assert isinstance(commands[0], Poison)
+        assert isinstance(commands[0], PoisonAck)
         waits.append(bench.now - began)
     assert waits == [1, 2, 4, 8, 16, 30, 30]
     assert bench.engine.parked == 1
@@ -65,4 +65,4 @@ def test_unanswered_poison_is_sent_again_over_the_next_connection() -> None:
     bench.lose()
     bench.connect()
     bench.arrive(Letter(0, attempts=1))
-    assert [type(command) for command in bench.commands] == [Poison]
+    assert [type(command) for command in bench.commands] == [PoisonAck]

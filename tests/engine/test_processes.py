@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Bury, Clear, Dispatch, LookUp, Mark, Poison
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.commands import Bury, Clear, Dispatch, LookUp, Mark, PoisonAck
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed, Known, Succeeded, Wanted
-from redelivery.core.exclusive_run import Solitude
+from redelivery.core.exclusive_run import ExclusiveRuns
 from redelivery.core.ledger_engine import LedgerEngine
-from redelivery.core.ledger_entry import Attempt, Entry, after_death, counted, fingerprint
+from redelivery.core.ledger_entry import AttemptMark, Entry, after_death, counted, fingerprint
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
@@ -47,15 +47,15 @@ class Process:
     """One process: its engine, its marks, and who runs beside whom."""
 
     engine: LedgerEngine
-    solitude: Solitude = field(default_factory=Solitude)
-    marks: dict[Arrival, Attempt] = field(default_factory=dict[Arrival, Attempt])
+    exclusive_runs: ExclusiveRuns = field(default_factory=ExclusiveRuns)
+    marks: dict[Arrival, AttemptMark] = field(default_factory=dict[Arrival, AttemptMark])
     unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
-    failed: list[Attempt] = field(default_factory=list[Attempt])  # marks of what is unwritten
+    failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten
     held: list[Arrival] = field(default_factory=list[Arrival])
     alone: Arrival | None = None
     dead: bool = False
 
-    def open(self) -> list[Attempt]:
+    def open(self) -> list[AttemptMark]:
         """Return what is in its file."""
         return [*self.marks.values(), *self.failed]
 
@@ -81,7 +81,7 @@ class Processes(RuleBasedStateMachine):
             maximum_redeliveries=self.maximum, initial_redelivery_delay=0.0, redelivery_delay=0.0
         )
         engine = LedgerEngine(
-            1, policies=RedeliveryPolicyMap({}, default=policy), dead_letters=DeadLetters(), credit=10
+            1, policies=RedeliveryPolicyMap({}, default=policy), dead_letters=DeadLetterRouting(), credit=10
         )
         engine.feed(Connected(1, ABLE), self.now)
         return Process(engine)
@@ -167,8 +167,8 @@ class Processes(RuleBasedStateMachine):
 
     def take(self, process: Process) -> None:
         if process.engine.suspects:
-            process.solitude.claim("c", self.now)
-            if not process.solitude.turn("c"):
+            process.exclusive_runs.claim("c", self.now)
+            if not process.exclusive_runs.turn("c"):
                 return
             commands = self.carry_out(process, process.engine.feed(Alone(), self.now))
             begun = [c.delivery for c in commands if isinstance(c, Dispatch)]
@@ -176,7 +176,7 @@ class Processes(RuleBasedStateMachine):
             assert isinstance(begun[0], Arrival)
             process.alone = begun[0]
             return
-        if not process.solitude.enter(self.now):
+        if not process.exclusive_runs.enter(self.now):
             return
         commands = process.engine.feed(Wanted(), self.now)
         if commands and isinstance(commands[0], LookUp):
@@ -184,7 +184,7 @@ class Processes(RuleBasedStateMachine):
             commands = process.engine.feed(Known(commands[0].delivery, entry), self.now)
         self.carry_out(process, commands)
         if not any(isinstance(command, Dispatch) for command in commands):
-            process.solitude.leave()
+            process.exclusive_runs.leave()
 
     def carry_out(self, process: Process, commands: Sequence[Command]) -> Sequence[Command]:
         for command in commands:
@@ -192,11 +192,11 @@ class Processes(RuleBasedStateMachine):
                 case Mark():
                     self.check_mark(command)
                     assert isinstance(command.delivery, Arrival)
-                    attempt = Attempt(fingerprint(command.delivery), command.count, "running")
+                    attempt = AttemptMark(fingerprint(command.delivery), command.count, "running")
                     process.marks[command.delivery] = attempt
                 case Clear():
                     self.clear(process, command)
-                case Poison():
+                case PoisonAck():
                     self.bury(process, command)
                 case _:
                     pass
@@ -221,11 +221,11 @@ class Processes(RuleBasedStateMachine):
             process.failed.append(replace(attempt, state="failed"))
         if process.alone is clear.delivery:
             process.alone = None
-            process.solitude.end_turn(self.now)
+            process.exclusive_runs.end_turn(self.now)
         else:
-            process.solitude.leave()
+            process.exclusive_runs.leave()
 
-    def bury(self, process: Process, poison: Poison) -> None:
+    def bury(self, process: Process, poison: PoisonAck) -> None:
         mail = poison.delivery.letter  # type: ignore[attr-defined]  # an Arrival
         assert isinstance(mail, Mail)
         assert mail.kind != "good" or mail.operator > self.maximum, "an innocent has been poisoned"

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from redelivery.core.broker_redelivery import Rescheduling
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.engine import Engine
 from redelivery.core.events import Connected, ConnectionLost, Drained
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -83,13 +83,13 @@ class EngineMachine(World, RuleBasedStateMachine):
         engine = Engine(
             1,
             policies=RedeliveryPolicyMap({}, default=policy),
-            dead_letters=DeadLetters(),
+            dead_letters=DeadLetterRouting(),
             credit=credit,
             max_parked=max_parked,
             ordering=ordering,
             maximum_deferrals=DEFERRALS,
             random=Random(seed),
-            rescheduling=Rescheduling("queue://orders", "run", maximum_deferrals=DEFERRALS)
+            rescheduling=BrokerRedelivery("queue://orders", "run", maximum_deferrals=DEFERRALS)
             if by_broker
             else None,
         )

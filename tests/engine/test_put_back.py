@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery.core.commands import Poison
+from redelivery.core.commands import PoisonAck
 from redelivery.core.events import Confirmed, ConnectionLost, Deferred, Poisoned
 from redelivery.core.message_history import RETURN
 from redelivery.core.pending_confirms import ACKNOWLEDGED
@@ -72,6 +72,6 @@ def test_what_cannot_be_known_again_is_not_given_back_in_the_middle_of_a_delay(
     bench.feed(Deferred(delivery, 50.0, CAUSE))
     bench.now += 50
     assert bench.want() is delivery
-    assert [type(command) for command in bench.feed(Deferred(delivery, 50.0, CAUSE))] == [Poison]
+    assert [type(command) for command in bench.feed(Deferred(delivery, 50.0, CAUSE))] == [PoisonAck]
     assert delivery.outcome == "poisoned"
     assert bench.engine.counts.deferred == 1

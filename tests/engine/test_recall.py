@@ -5,7 +5,7 @@ from __future__ import annotations
 from redelivery.core.commands import Accept
 from redelivery.core.delivery import Cause, Record
 from redelivery.core.events import Committed
-from redelivery.core.message_history import Recall
+from redelivery.core.message_history import MessageHistory
 
 from .bench import NOTHING, Bench
 from .model import Arrival, Letter
@@ -20,32 +20,32 @@ def running(count: int = 1) -> Record:
 
 def test_of_a_message_that_still_runs_the_others_get_a_record_of_their_own() -> None:
     """They neither wait for its handler nor hear of what it reports later; this consumer keeps its own."""
-    recall, record = Recall(10), running()
-    recall.remember("m", record)
-    left = recall.leave(closed=False)["m"]
+    history, record = MessageHistory(10), running()
+    history.remember("m", record)
+    left = history.leave(closed=False)["m"]
     assert left is not record
     assert (left.count, left.running) == (1, False)
-    assert recall.records == {"m": record}
+    assert history.records == {"m": record}
 
 
 def test_what_has_come_back_here_is_not_left_to_others() -> None:
     """Its copy waits here for the handler: nobody else can get the message."""
-    recall, record = Recall(10), running()
+    history, record = MessageHistory(10), running()
     record.copy = Arrival(Letter(0), 1, counts=False)
-    recall.remember("m", record)
-    assert recall.leave(closed=False) == {}
-    assert recall.leave(closed=True) == {"m": record}
-    assert recall.records == {}
+    history.remember("m", record)
+    assert history.leave(closed=False) == {}
+    assert history.leave(closed=True) == {"m": record}
+    assert history.records == {}
 
 
 def test_what_ran_here_last_is_known_better_here() -> None:
     """What another consumer left counts for nothing where the message was accepted, or is remembered already."""
-    recall, mine = Recall(10), Record(3)
-    recall.remember("mine", mine)
-    recall.accepted(["accepted"])
-    recall.inherit({"mine": Record(1), "accepted": Record(1), "new": Record(2)})
-    assert recall.records.keys() == {"mine", "new"}
-    assert recall.records["mine"] is mine
+    history, mine = MessageHistory(10), Record(3)
+    history.remember("mine", mine)
+    history.accepted(["accepted"])
+    history.inherit({"mine": Record(1), "accepted": Record(1), "new": Record(2)})
+    assert history.records.keys() == {"mine", "new"}
+    assert history.records["mine"] is mine
 
 
 def test_a_record_apart_has_all_that_was_charged() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, Credit, Hold, Poison, Stop
+from redelivery.core.commands import Accept, Credit, Hold, PoisonAck, Stop
 from redelivery.core.events import (
     Arrived,
     Confirmed,
@@ -20,9 +20,9 @@ from redelivery.core.events import (
     Released,
     Succeeded,
 )
-from redelivery.core.message_history import Recall
+from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import STORED
-from redelivery.core.protocol_poison import Suspects
+from redelivery.core.protocol_poison import ProtocolPoison
 from redelivery.errors import TransportError
 
 from .bench import CAUSE, NOTHING, Bench
@@ -128,7 +128,7 @@ def test_a_copy_of_what_was_poisoned_meanwhile_is_poison() -> None:
     bench.connect()
     copy = bench.again(letter)
     (poison,) = bench.commands
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, PoisonAck)
     assert (poison.delivery, poison.cause) == (copy, CAUSE)
 
 
@@ -200,7 +200,7 @@ def test_arrivals_and_answers_of_an_old_connection_are_nothing() -> None:
     assert bench.engine.epoch == 2
 
 
-def lost(bench: Bench, suspects: Suspects) -> list[Command]:
+def lost(bench: Bench, suspects: ProtocolPoison) -> list[Command]:
     """Lose the connection over a message, as the driver tells of it."""
     event = ConnectionLost(bench.epoch, TransportError("frame too large"), "ID:7")
     event.stop = suspects.accuse(event.suspect, event.error, bench.now)
@@ -209,7 +209,7 @@ def lost(bench: Bench, suspects: Suspects) -> list[Command]:
 
 def test_three_closings_over_one_message_stop_the_consumer() -> None:
     """A message over which the broker closes the connection three times within a minute stops its consumer."""
-    bench, suspects = Bench(), Suspects()
+    bench, suspects = Bench(), ProtocolPoison()
     for closing in range(3):
         commands = lost(bench, suspects)
         assert bool(commands) == (closing == 2)
@@ -222,7 +222,7 @@ def test_three_closings_over_one_message_stop_the_consumer() -> None:
 
 def test_closings_far_apart_do_not_stop() -> None:
     """Three closings over one message in more than a minute are bad luck."""
-    bench, suspects = Bench(), Suspects()
+    bench, suspects = Bench(), ProtocolPoison()
     for _ in range(5):
         assert lost(bench, suspects) == NOTHING
         bench.now += 31
@@ -250,13 +250,13 @@ def test_credit_is_granted_again_and_by_the_quarter() -> None:
 
 def test_recall_is_bounded() -> None:
     """What is remembered over connections has a limit: the oldest goes first."""
-    recall = Recall(3)
+    history = MessageHistory(3)
     arrivals = [Arrival(Letter(n, attempts=1), 1, counts=False) for n in range(10)]
     for arrival in arrivals[:5]:
-        recall.accept(arrival)
-    recall.connection_lost([], arrivals[5:], 0.0)
-    assert [bool(recall.accepted_before(a)) for a in arrivals[:5]] == [False, False, True, True, True]
-    assert list(recall.records) == [7, 8, 9]
+        history.accept(arrival)
+    history.connection_lost([], arrivals[5:], 0.0)
+    assert [bool(history.accepted_before(a)) for a in arrivals[:5]] == [False, False, True, True, True]
+    assert list(history.records) == [7, 8, 9]
 
 
 def poisoned(bench: Bench, letter: Letter) -> None:
@@ -274,7 +274,7 @@ def test_a_poison_acknowledgement_that_the_broker_forgot_is_given_again() -> Non
     bench.lose()
     bench.connect()
     bench.again(letter)
-    assert [type(command) for command in bench.commands] == [Poison]
+    assert [type(command) for command in bench.commands] == [PoisonAck]
     assert bench.want() is None
     assert bench.engine.counts.poisoned == 1
 

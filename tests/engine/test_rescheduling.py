@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redelivery.core.broker_redelivery import Rescheduling
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, Hold, LookUp, Mark, Unanswered
-from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetters
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
 from redelivery.core.events import Arrived, Confirmed, Deferred, Drained, Known, Tick, Wanted
 from redelivery.core.ledger_entry import Entry
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
@@ -46,8 +46,8 @@ class Copy(Arrival):
 
 
 def bench(able: Capabilities = ATOMIC, **options: Any) -> Bench:
-    options.setdefault("rescheduling", Rescheduling(QUEUE, "run", maximum_deferrals=5))
-    return Bench(able=able, dead_letters=DeadLetters(scheduled=True), **options)
+    options.setdefault("rescheduling", BrokerRedelivery(QUEUE, "run", maximum_deferrals=5))
+    return Bench(able=able, dead_letters=DeadLetterRouting(scheduled=True), **options)
 
 
 def one(commands: list[Command]) -> Forward:

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, Forward, Hold, Poison, Release, Stop
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.commands import Accept, Forward, Hold, PoisonAck, Release, Stop
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.events import (
     Confirmed,
@@ -71,7 +71,7 @@ def test_failures_follow_the_policy() -> None:
         bench.now = hold.due
         assert bench.want() is delivery
     (poison,) = bench.fail(delivery)
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, PoisonAck)
     assert (poison.count, poison.cause) == (4, CAUSE)
     assert delivery.outcome == "poisoned"
 
@@ -100,7 +100,7 @@ def test_a_classifiers_policy_overrides() -> None:
     bench = Bench()
     delivery = bench.run(Letter(0))
     (poison,) = bench.feed(Failed(delivery, CAUSE, RedeliveryPolicy(maximum_redeliveries=0)))
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, PoisonAck)
 
 
 def test_poison_now() -> None:
@@ -108,7 +108,7 @@ def test_poison_now() -> None:
     bench = Bench()
     delivery = bench.run(Letter(0))
     (poison,) = bench.feed(Poisoned(delivery, Cause("bad format")))
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, PoisonAck)
     assert poison.cause.text == "bad format"
 
 
@@ -154,13 +154,13 @@ def test_expired_is_poison_and_not_dispatched() -> None:
     bench.now += 1
     assert bench.want() is None
     (poison,) = bench.commands
-    assert isinstance(poison, Poison)
+    assert isinstance(poison, PoisonAck)
     assert (poison.cause.text, poison.count) == ("expired", 0)
 
 
 def test_expired_is_dropped_if_so_configured() -> None:
     """With process_expired=False an expired message is accepted away and counts as discarded."""
-    bench = Bench(dead_letters=DeadLetters(process_expired=False))
+    bench = Bench(dead_letters=DeadLetterRouting(process_expired=False))
     bench.arrive(Letter(0, expires_at=WALL_OFFSET))
     assert bench.want() is None
     assert isinstance(bench.commands[0], Accept)

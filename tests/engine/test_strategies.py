@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, Command, Dropped, Forward, Poison, Stop
-from redelivery.core.dead_lettering.routing import DeadLetters
-from redelivery.core.dead_lettering.safe_regex import NamePatterns
-from redelivery.core.dead_lettering.strategies import Discarding, Individual
+from redelivery.core.commands import Accept, Command, Dropped, Forward, PoisonAck, Stop
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.dead_lettering.safe_regex import SafeRegex
+from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.destination import Destination
 from redelivery.core.events import Failed, Poisoned
@@ -64,7 +64,9 @@ class Came(Delivery):
         return self._kind
 
 
-def taken(letters: DeadLetters, destination: str, able: Capabilities = CLASSIC, **options: object) -> str:
+def taken(
+    letters: DeadLetterRouting, destination: str, able: Capabilities = CLASSIC, **options: object
+) -> str:
     """Return what becomes of a poison message: the destination of its copy, or the name of another command."""
     record = Record(1)
     record.cause = Cause("no")
@@ -79,24 +81,24 @@ def taken(letters: DeadLetters, destination: str, able: Capabilities = CLASSIC, 
 @pytest.mark.parametrize(
     ("strategy", "source", "subscriber", "able", "expected"),
     [
-        (Individual(), "queue://orders", None, CLASSIC, "queue://ActiveMQ.DLQ.Queue.orders"),
-        (Individual(), "topic://prices.eu", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.prices.eu"),
-        (Individual(), "queue://orders", None, ARTEMIS, "queue://DLQ.orders"),
-        (Individual(), "topic://prices", None, ARTEMIS, "queue://DLQ.prices"),
-        (Individual("DLQ.", ".dead"), "queue://orders", None, CLASSIC, "queue://DLQ.orders.dead"),
-        (Individual(topic_prefix="T.", topic_suffix=".dead"), "topic://a", None, ARTEMIS, "queue://T.a.dead"),
-        (Individual(queue_for_queues=False), "queue://orders", None, ARTEMIS, "topic://DLQ.orders"),
-        (Individual(queue_for_topics=False), "topic://a", None, ARTEMIS, "topic://DLQ.a"),
-        (Individual(per_durable_subscriber=True, topic_suffix="!"), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a.c:s!"),
-        (Individual(per_durable_subscriber=True), "topic://a", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
-        (Individual(), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
+        (IndividualStrategy(), "queue://orders", None, CLASSIC, "queue://ActiveMQ.DLQ.Queue.orders"),
+        (IndividualStrategy(), "topic://prices.eu", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.prices.eu"),
+        (IndividualStrategy(), "queue://orders", None, ARTEMIS, "queue://DLQ.orders"),
+        (IndividualStrategy(), "topic://prices", None, ARTEMIS, "queue://DLQ.prices"),
+        (IndividualStrategy("DLQ.", ".dead"), "queue://orders", None, CLASSIC, "queue://DLQ.orders.dead"),
+        (IndividualStrategy(topic_prefix="T.", topic_suffix=".dead"), "topic://a", None, ARTEMIS, "queue://T.a.dead"),
+        (IndividualStrategy(queue_for_queues=False), "queue://orders", None, ARTEMIS, "topic://DLQ.orders"),
+        (IndividualStrategy(queue_for_topics=False), "topic://a", None, ARTEMIS, "topic://DLQ.a"),
+        (IndividualStrategy(per_durable_subscriber=True, topic_suffix="!"), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a.c:s!"),
+        (IndividualStrategy(per_durable_subscriber=True), "topic://a", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
+        (IndividualStrategy(), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
     ],
 )  # fmt: skip
 def test_individual_names(
-    strategy: Individual, source: str, subscriber: str | None, able: Capabilities, expected: str
+    strategy: IndividualStrategy, source: str, subscriber: str | None, able: Capabilities, expected: str
 ) -> None:
     """Prefix, name, subscription, suffix, as Classic makes them; a copy goes there, whatever the broker does itself."""
-    letters = DeadLetters(individual=strategy, source=Destination.parse(source), subscriber=subscriber)
+    letters = DeadLetterRouting(individual=strategy, source=Destination.parse(source), subscriber=subscriber)
     assert letters.destination_on(able) == expected
     assert taken(letters, source, able) == expected
     assert letters.may_forward(able)
@@ -110,14 +112,14 @@ def test_individual_names(
 
 def test_the_consumed_queue_names_the_dead_letters() -> None:
     """Where a message was sent to another address than its queue, the queue counts, as on Classic."""
-    letters = DeadLetters(individual=Individual(), source=Destination.parse("Consumer.A.VT.x"))
+    letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("Consumer.A.VT.x"))
     assert taken(letters, "topic://VT.x", ARTEMIS) == "queue://DLQ.Consumer.A.VT.x"
 
 
 def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
     """What cannot be copied is poisoned natively where that keeps it; elsewhere the consumer stops."""
-    letters = DeadLetters(individual=Individual(), source=Destination.parse("orders"))
-    assert taken(letters, "queue://orders", CLASSIC, kind="partial") == "Poison"
+    letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("orders"))
+    assert taken(letters, "queue://orders", CLASSIC, kind="partial") == "PoisonAck"
     command = letters.command(Came("queue://orders", kind="partial"), Record(1), ARTEMIS, 0.0, 0.0)
     assert isinstance(command, Stop)
     assert "queue://DLQ.orders" in str(command.error)
@@ -125,41 +127,41 @@ def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
 
 def test_an_expiration_needs_a_copy() -> None:
     """The broker's own poison acknowledgement cannot give a dead letter an expiration, so a copy is sent."""
-    assert taken(DeadLetters(), "queue://a") == "Poison"
-    assert taken(DeadLetters(expiration=60.0), "queue://a") == "queue://ActiveMQ.DLQ"
-    assert DeadLetters(expiration=60.0).may_forward(MEMORY)
-    assert not DeadLetters().may_forward(MEMORY)
+    assert taken(DeadLetterRouting(), "queue://a") == "PoisonAck"
+    assert taken(DeadLetterRouting(expiration=60.0), "queue://a") == "queue://ActiveMQ.DLQ"
+    assert DeadLetterRouting(expiration=60.0).may_forward(MEMORY)
+    assert not DeadLetterRouting().may_forward(MEMORY)
 
 
 def test_discarding() -> None:
     """All of them; those that a pattern names; those of temporary destinations: the others go the usual way."""
-    everything, only = Discarding(), Discarding(NamePatterns.parse(r"LOG\..* prices"))
-    temporary = Discarding(temporary_queues=True)
+    everything, only = DiscardingStrategy(), DiscardingStrategy(SafeRegex.parse(r"LOG\..* prices"))
+    temporary = DiscardingStrategy(temporary_queues=True)
     vectors = [
         (everything, "queue://orders", "Accept"), (everything, "temp-topic://t", "Accept"),
-        (only, "queue://LOG.a", "Accept"), (only, "topic://prices", "Accept"), (only, "queue://orders", "Poison"),
-        (only, "temp-queue://q", "Poison"), (temporary, "temp-queue://q", "Accept"),
-        (temporary, "temp-topic://t", "Poison"), (temporary, "queue://orders", "Poison"),
+        (only, "queue://LOG.a", "Accept"), (only, "topic://prices", "Accept"), (only, "queue://orders", "PoisonAck"),
+        (only, "temp-queue://q", "PoisonAck"), (temporary, "temp-queue://q", "Accept"),
+        (temporary, "temp-topic://t", "PoisonAck"), (temporary, "queue://orders", "PoisonAck"),
         (replace(only, temporary_topics=True), "temp-topic://t", "Accept"),
     ]  # fmt: skip
     for strategy, source, expected in vectors:
-        letters = DeadLetters(discarding=strategy, source=Destination.parse(source))
+        letters = DeadLetterRouting(discarding=strategy, source=Destination.parse(source))
         assert taken(letters, source) == expected, (strategy, source)
         assert letters.may_forward(ARTEMIS) is not strategy.everything
 
 
 def test_dropped_for_want_of_redeliveries_or_of_a_policy() -> None:
     """`send_exhausted` drops only what used them up; `policies` what no entry serves; expired ones are kept by both."""
-    exhausted = DeadLetters(send_exhausted=False)
+    exhausted = DeadLetterRouting(send_exhausted=False)
     policies = RedeliveryPolicyMap({"orders": RedeliveryPolicy()})
-    unserved = DeadLetters(policies=policies)
-    vectors: list[tuple[DeadLetters, str, dict[str, Any], str]] = [
-        (exhausted, "queue://a", {"exhausted": True}, "Accept"), (exhausted, "queue://a", {}, "Poison"),
-        (exhausted, "queue://a", {"cause": EXPIRED, "exhausted": True}, "Poison"),
-        (unserved, "queue://a", {}, "Accept"), (unserved, "queue://orders", {}, "Poison"),
-        (unserved, "topic://orders", {}, "Accept"), (unserved, "queue://a", {"cause": EXPIRED}, "Poison"),
-        (DeadLetters(process_expired=False), "queue://a", {"cause": EXPIRED}, "Accept"),
-        (DeadLetters(process_non_persistent=False), "queue://a", {"persistent": False}, "Accept"),
+    unserved = DeadLetterRouting(policies=policies)
+    vectors: list[tuple[DeadLetterRouting, str, dict[str, Any], str]] = [
+        (exhausted, "queue://a", {"exhausted": True}, "Accept"), (exhausted, "queue://a", {}, "PoisonAck"),
+        (exhausted, "queue://a", {"cause": EXPIRED, "exhausted": True}, "PoisonAck"),
+        (unserved, "queue://a", {}, "Accept"), (unserved, "queue://orders", {}, "PoisonAck"),
+        (unserved, "topic://orders", {}, "Accept"), (unserved, "queue://a", {"cause": EXPIRED}, "PoisonAck"),
+        (DeadLetterRouting(process_expired=False), "queue://a", {"cause": EXPIRED}, "Accept"),
+        (DeadLetterRouting(process_non_persistent=False), "queue://a", {"persistent": False}, "Accept"),
     ]  # fmt: skip
     for letters, source, options, expected in vectors:
         assert taken(letters, source, **options) == expected, (letters, source, options)
@@ -173,19 +175,19 @@ def commands(bench: Bench, *, poisoned: bool) -> list[Command]:
 def test_the_engine_tells_used_up_from_poisoned() -> None:
     """A failure past the maximum is dropped, and said to be; what the handler poisons is dead-lettered all the same."""
     once = RedeliveryPolicy(maximum_redeliveries=0)
-    letters = DeadLetters(send_exhausted=False)
+    letters = DeadLetterRouting(send_exhausted=False)
     bench = Bench(policy=once, dead_letters=letters)
     accept, dropped = commands(bench, poisoned=False)
     assert isinstance(accept, Accept)
     assert isinstance(dropped, Dropped)
     assert (dropped.cause, bench.engine.counts.discarded, bench.engine.counts.poisoned) == (CAUSE, 1, 0)
-    assert isinstance(commands(Bench(policy=once, dead_letters=letters), poisoned=True)[0], Poison)
+    assert isinstance(commands(Bench(policy=once, dead_letters=letters), poisoned=True)[0], PoisonAck)
 
 
 def test_the_verdict_outlives_the_connection() -> None:
     """What was to be dropped when the connection was lost is dropped when it comes again, and not dead-lettered."""
     bench = Bench(
-        policy=RedeliveryPolicy(maximum_redeliveries=0), dead_letters=DeadLetters(send_exhausted=False)
+        policy=RedeliveryPolicy(maximum_redeliveries=0), dead_letters=DeadLetterRouting(send_exhausted=False)
     )
     delivery = bench.run(Letter(0))
     bench.lose()
@@ -204,8 +206,8 @@ def test_no_dead_letter_comes_back_to_its_consumer(
     own = Destination("queue", ".".join(name))
     if not covers(source, own):
         return
-    strategy = Individual(prefix, suffix or "", queue_for_queues=queue)
-    letters = DeadLetters(individual=strategy, source=source)
+    strategy = IndividualStrategy(prefix, suffix or "", queue_for_queues=queue)
+    letters = DeadLetterRouting(individual=strategy, source=source)
     taken_to = taken(letters, str(own), ARTEMIS)
     assert taken_to == "Stop" or not covers(source, Destination.parse(taken_to))
     found = strategy.returns_to(source, ARTEMIS, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Credit, Dispatch, Forward, Hold, Poison, Release, Stop
+from redelivery.core.commands import Accept, Credit, Dispatch, Forward, Hold, PoisonAck, Release, Stop
 from redelivery.core.delivery import Cause
 from redelivery.core.events import (
     Deferred,
@@ -157,7 +157,7 @@ class World:
                     safe = delivery.letter.processed or delivery.letter.dead
                     assert isinstance(command, Release) or safe, "accepted, but not processed"
                 self.broker.wire.append(command)
-            case Poison() | Forward():
+            case PoisonAck() | Forward():
                 assert isinstance(command.delivery, Arrival)
                 self.check_settlement(command.delivery)
                 letter = command.delivery.letter

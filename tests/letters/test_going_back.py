@@ -11,8 +11,8 @@ import redelivery
 import redelivery_memory
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN
 from redelivery.core.events import Confirmed
-from redelivery.dlq.dlq_connection import Reading
-from redelivery.dlq.dlq_consumer import Taker
+from redelivery.dlq.dlq_connection import DeadLetterConnection
+from redelivery.dlq.dlq_consumer import DeadLetterConsumer
 from redelivery.dlq.results import Redriven
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def test_the_rate(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> No
     """Ten at 5 a second take 1.8 s, and 2 s of silence at the end."""
     for _ in range(10):
         bury(origin="queue://orders")
-    began = broker._hub.clock.monotonic()
+    began = broker._server.clock.monotonic()
     assert tools.redrive(rate=5).redriven == 10
-    assert broker._hub.clock.monotonic() - began == pytest.approx(3.8, abs=0.01)
+    assert broker._server.clock.monotonic() - began == pytest.approx(3.8, abs=0.01)
 
 
 def test_a_refused_copy(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
@@ -141,14 +141,14 @@ def test_one_refusal_among_many(broker: MemoryBroker, tools: DeadLetterQueue, bu
 def test_many_share_a_transaction(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """64 go in one, fewer if they are large; by a rate no more than a tenth of a second's worth."""
     batches: list[int] = []
-    send = Taker.send_on
+    send = DeadLetterConsumer.send_on
 
-    def counted(taker: Taker, deliveries: Any, *, together: bool) -> Any:
+    def counted(taker: DeadLetterConsumer, deliveries: Any, *, together: bool) -> Any:
         batches.append(len(deliveries))
         return send(taker, deliveries, together=together)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Taker, "send_on", counted)
+        patch.setattr(DeadLetterConsumer, "send_on", counted)
         for body, count, rate, expected in (
             ("x", 150, None, [64, 64, 22]),
             ("x" * 600_000, 5, None, [2, 2, 1]),
@@ -185,13 +185,13 @@ def test_a_broker_that_is_slow_to_hand_out(broker: MemoryBroker, bury: Any, *, t
     """Silence alone is no end: looks and redrives go on when the queue has been looked at, or asked for, again."""
     for number in range(5):
         bury(str(number), origin="queue://orders")
-    silences, real = [True, True], Taker.take
+    silences, real = [True, True], DeadLetterConsumer.take
 
-    def slow(taker: Taker, *arguments: Any) -> Any:
+    def slow(taker: DeadLetterConsumer, *arguments: Any) -> Any:
         return None if silences and silences.pop() else real(taker, *arguments)
 
     with redelivery.dead_letters(broker.uri, take=take) as tools, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Taker, "take", slow)
+        patch.setattr(DeadLetterConsumer, "take", slow)
         silences[:] = [True]
         assert len(list(tools)) == 5
         silences[:] = [True]
@@ -203,7 +203,7 @@ def test_what_does_not_come(broker: MemoryBroker, tools: DeadLetterQueue, bury: 
     """What can be seen and is never handed out makes a report incomplete, of a redrive and of a purge."""
     bury(origin="queue://orders")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Taker, "take", lambda *_: None)
+        patch.setattr(DeadLetterConsumer, "take", lambda *_: None)
         for done in (tools.redrive(), tools.purge()):
             assert not done.complete
             assert "1 dead letters that are meant are still there" in str(done.incomplete)
@@ -225,17 +225,21 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
     """So many copies, and no more, are unconfirmed at once; one by default; refused where there are transactions."""
     held: list[Any] = []
     unconfirmed: list[int] = []
-    send, feed, wait_below = Taker.send_on, Taker.feed, Taker.wait_below
+    send, feed, wait_below = (
+        DeadLetterConsumer.send_on,
+        DeadLetterConsumer.feed,
+        DeadLetterConsumer.wait_below,
+    )
 
-    def counted(taker: Taker, deliveries: Any, *, together: bool) -> Any:
+    def counted(taker: DeadLetterConsumer, deliveries: Any, *, together: bool) -> Any:
         assert not together
         unconfirmed.append(taker.engine.unconfirmed + len(deliveries))
         return send(taker, deliveries, together=together)
 
-    def slow(taker: Taker, event: Any) -> None:
+    def slow(taker: DeadLetterConsumer, event: Any) -> None:
         held.append(event) if isinstance(event, Confirmed) else feed(taker, event)
 
-    def waited(taker: Taker, pending: int) -> None:
+    def waited(taker: DeadLetterConsumer, pending: int) -> None:
         while held and taker.engine.unconfirmed >= pending:
             feed(taker, held.pop(0))
         wait_below(taker, pending)
@@ -247,9 +251,9 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
             tools.redrive(in_flight=0)
     able = replace(redelivery_memory.CAPABILITIES, forward="confirmed")
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
-    monkeypatch.setattr(Taker, "send_on", counted)
-    monkeypatch.setattr(Taker, "feed", slow)
-    monkeypatch.setattr(Taker, "wait_below", waited)
+    monkeypatch.setattr(DeadLetterConsumer, "send_on", counted)
+    monkeypatch.setattr(DeadLetterConsumer, "feed", slow)
+    monkeypatch.setattr(DeadLetterConsumer, "wait_below", waited)
     for given, most in ((None, 1), (4, 4)):
         for _ in range(30):
             bury(origin="queue://orders")
@@ -269,26 +273,28 @@ def test_a_broker_that_hands_out_pages(
         bury(str(number), origin="queue://orders", cause="KeyError" if number in (0, 8) else "OSError")
     selectors: list[str | None] = []
     page, asked = 2, []
-    real_taker, real_take, ask = Reading.taker, Taker.take, Reading.ask
+    real_taker, real_take, ask = DeadLetterConnection.taker, DeadLetterConsumer.take, DeadLetterConnection.ask
 
-    def taker(reading: Reading, queue: str, redrive: Any, selector: str | None = None, **more: Any) -> Any:
+    def taker(
+        reading: DeadLetterConnection, queue: str, redrive: Any, selector: str | None = None, **more: Any
+    ) -> Any:
         selectors.append(selector)
         return real_taker(reading, queue, redrive, selector, **more)
 
-    def take(channel: Taker, *arguments: Any) -> Any:
+    def take(dispatcher: DeadLetterConsumer, *arguments: Any) -> Any:
         nonlocal page
         page -= 1
-        return None if page < 0 else real_take(channel, *arguments)
+        return None if page < 0 else real_take(dispatcher, *arguments)
 
-    def next_page(reading: Reading, queue: str) -> None:
+    def next_page(reading: DeadLetterConnection, queue: str) -> None:
         nonlocal page
         page = 2
         asked.append(queue)
         ask(reading, queue)
 
-    monkeypatch.setattr(Reading, "taker", taker)
-    monkeypatch.setattr(Taker, "take", take)
-    monkeypatch.setattr(Reading, "ask", next_page)
+    monkeypatch.setattr(DeadLetterConnection, "taker", taker)
+    monkeypatch.setattr(DeadLetterConsumer, "take", take)
+    monkeypatch.setattr(DeadLetterConnection, "ask", next_page)
     with redelivery.dead_letters(broker.uri) as tools:
         done = tools.redrive(cause="KeyError")
     assert (done.redriven, done.skipped, broker.depth("DLQ")) == (2, 7, 7)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import redelivery
 from redelivery.dlq import dlq_consumer
-from redelivery.dlq.dlq_connection import Reading
+from redelivery.dlq.dlq_connection import DeadLetterConnection
 
 if TYPE_CHECKING:
     import pytest
@@ -28,14 +28,14 @@ def test_a_narrow_window_is_widened(
     """What stays and fills it is given back, and so many times more are held; each is counted once."""
     fill(bury, 20)
     windows: list[int] = []
-    begin = Reading.taker
+    begin = DeadLetterConnection.taker
 
-    def taker(reading: Reading, *args: Any, **given: Any) -> Any:
+    def taker(reading: DeadLetterConnection, *args: Any, **given: Any) -> Any:
         windows.append(given["held"])
         return begin(reading, *args, **given)
 
-    monkeypatch.setattr(Reading, "first", 2)
-    monkeypatch.setattr(Reading, "taker", taker)
+    monkeypatch.setattr(DeadLetterConnection, "first", 2)
+    monkeypatch.setattr(DeadLetterConnection, "taker", taker)
     done = tools.redrive(cause="ValueError")
     assert (done.redriven, done.skipped, done.incomplete) == (1, 20, None)
     assert sorted(set(windows)) == [2, 16, 128]
@@ -53,7 +53,7 @@ def test_so_many_bytes_and_no_more(
         assert done.skipped == 5
         assert "5 dead letters (0.0 MiB) that stay are held" in str(done.incomplete)
         assert not done.complete
-    monkeypatch.setattr(Reading, "first", 2)
+    monkeypatch.setattr(DeadLetterConnection, "first", 2)
     narrow = tools.redrive(cause="ValueError")
     assert (narrow.skipped, narrow.complete) == (5, False)
     assert broker.depth("DLQ") == 21
@@ -70,6 +70,6 @@ def test_what_goes_is_not_held(
     for number in range(300):
         bury(str(number), origin="queue://orders")
     monkeypatch.setattr(dlq_consumer, "HELD_BYTES", 10)
-    monkeypatch.setattr(Reading, "first", 2)
+    monkeypatch.setattr(DeadLetterConnection, "first", 2)
     assert tools.redrive().redriven == 300
     assert broker.depth("orders") == 300

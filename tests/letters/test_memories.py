@@ -15,7 +15,7 @@ import redelivery
 from redelivery import LedgerError, SqliteLedger
 from redelivery.core.delivery import Delivery
 from redelivery.core.ledger_entry import Buried
-from redelivery.dlq.ledger_causes import Memories
+from redelivery.dlq.ledger_causes import LedgerCauses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -165,7 +165,7 @@ def test_an_id_that_others_may_have_too_is_not_enough(
     """Producers count "1", "2" in more than one queue: without an origin such an id tells nothing."""
     cases = {"1": None, "order-2": None, "ID:host-1": "queue://bills", str(uuid.uuid4()): "queue://bills"}
     remember(tmp_path / "a.db", *(Buried("queue://bills", name, "crash", 1, 1.0) for name in cases))
-    memories = Memories(SqliteLedger(tmp_path / "a.db"))
+    memories = LedgerCauses(SqliteLedger(tmp_path / "a.db"))
     memories.refresh()
     for name, origin in cases.items():
         assert memories.origin(Named(name)) == origin

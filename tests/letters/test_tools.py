@@ -72,7 +72,7 @@ def test_the_summary(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) ->
 
 def test_filters(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """By cause, origin, id and age, alone and together; a pattern where it has a star."""
-    now = datetime.fromtimestamp(broker._hub.clock.time(), UTC).isoformat()
+    now = datetime.fromtimestamp(broker._server.clock.time(), UTC).isoformat()
     bury(
         "a",
         origin="queue://orders.eu",

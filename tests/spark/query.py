@@ -15,7 +15,7 @@ from redelivery_spark.stream.startup import opened
 from redelivery_spark.wal.arrow_files import read_table
 from redelivery_spark.wal.records import Records, Refusal
 from redelivery_spark.wal.store import store_at
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,15 +142,15 @@ class Query:
         """Run a task that consumes for itself; again, if it is to die."""
         dies, self.task_dies = self.task_dies, None
         if dies is not None:
-            publish = Parts.publish
+            publish = TaskParts.publish
 
-            def dying(parts: Parts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
+            def dying(parts: TaskParts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
                 if dies == "after":
                     publish(parts, name, rows, undecodable)
                 raise Killed
 
             with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-                patch.setattr(Parts, "publish", dying)
+                patch.setattr(TaskParts, "publish", dying)
                 rows_of_share(share)
         rows: list[Row] = rows_of_share(share).to_pylist()
         return rows

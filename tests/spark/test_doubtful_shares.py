@@ -19,12 +19,12 @@ from redelivery_memory.queues import Queue
 from redelivery_spark.executors.share import Share
 from redelivery_spark.executors.task_consumer import rows_of_share
 from redelivery_spark.options.stream_options import read_options
-from redelivery_spark.stream.source_connection import Intake
+from redelivery_spark.stream.source_connection import SourceConnection
 from redelivery_spark.wal import segments, task_parts
 from redelivery_spark.wal.arrow_files import empty
 from redelivery_spark.wal.segments import Segments
 from redelivery_spark.wal.store import store_at
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,10 +63,10 @@ def test_a_share_whose_connection_came_back_is_not_accepted_for_certain(
 ) -> None:
     """The link was another one when it was to accept: its message comes again, and is known."""
     broker.send("orders", "a")
-    publish, begin = Parts.publish, Intake.begin
-    intakes: list[Intake] = []
+    publish, begin = TaskParts.publish, SourceConnection.begin
+    intakes: list[SourceConnection] = []
 
-    def cut_meanwhile(self: Parts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
+    def cut_meanwhile(self: TaskParts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         done = publish(self, name, rows, undecodable)
         stack.enter_context(redelivery.connect(broker.uri)).consumer(
             "orders", credit=2
@@ -77,7 +77,7 @@ def test_a_share_whose_connection_came_back_is_not_accepted_for_certain(
         eventually(lambda: intake.connected and intake.epoch != epoch)
         return done
 
-    def noted(self: Intake) -> None:
+    def noted(self: SourceConnection) -> None:
         intakes.append(self)
         begin(self)
 
@@ -87,8 +87,8 @@ def test_a_share_whose_connection_came_back_is_not_accepted_for_certain(
         "walDir": share.options.wal_dir,
     }
     with ExitStack() as stack, monkeypatch.context() as patch:
-        patch.setattr(Parts, "publish", cut_meanwhile)
-        patch.setattr(Intake, "begin", noted)
+        patch.setattr(TaskParts, "publish", cut_meanwhile)
+        patch.setattr(SourceConnection, "begin", noted)
         assert bodies(replace(share, options=read_options(named))) == ["a"]
     assert bodies(replace(share, number=2)) == []
     assert broker.depth("orders") == 0
@@ -105,7 +105,7 @@ def test_one_unread_acceptance_costs_no_more_than_one_equal_message(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Intake, "settle", dies)
+        patch.setattr(SourceConnection, "settle", dies)
         with pytest.raises(KeyboardInterrupt):
             rows_of_share(share)  # its part has one row; its message is on the queue again
     monkeypatch.setattr(MemoryDelivery, "redelivered", property(lambda _: True))  # were sent to others before

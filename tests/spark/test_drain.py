@@ -10,7 +10,7 @@ from tests.spark.query import Killed
 from tests.spark.tables import bodies, fill, planned, read, rows
 
 from redelivery.dlq.dead_letter import read_letter
-from redelivery.dlq.dlq_connection import Reading
+from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_spark.batch import drain as module
 from redelivery_spark.batch.drained_queue import DrainedQueue
@@ -68,7 +68,7 @@ def test_a_drain_ends_at_its_limit(
 POINTS: list[tuple[type[Any], str]] = [
     (DrainedQueue, "publish"),
     (DrainedQueue, "end"),
-    (Reading, "taker"),
+    (DeadLetterConnection, "taker"),
 ]
 
 

@@ -10,8 +10,8 @@ from tests.spark.query import Killed
 from tests.spark.tables import bodies, fill, read
 
 from redelivery.core.message_history import RETURN
-from redelivery.dlq.dlq_connection import Reading
-from redelivery.dlq.dlq_consumer import Taker
+from redelivery.dlq.dlq_connection import DeadLetterConnection
+from redelivery.dlq.dlq_consumer import DeadLetterConsumer
 from redelivery_memory.queues import Queue
 from redelivery_spark.batch import drain as module
 from redelivery_spark.batch.drained_queue import DrainedQueue
@@ -102,7 +102,7 @@ def test_copies_that_come_last(
     for number in deaths:
         die_at(number, redelivery_broker, **given)
     segments: dict[str, int] = {}  # how many there were when a copy came
-    taken, publish = Taker.take, DrainedQueue.publish
+    taken, publish = DeadLetterConsumer.take, DrainedQueue.publish
     published = deaths[-1] + 1
 
     def watched(self: Any, *arguments: Any) -> Any:
@@ -117,7 +117,7 @@ def test_copies_that_come_last(
         published += done
         return done
 
-    monkeypatch.setattr(Taker, "take", watched)
+    monkeypatch.setattr(DeadLetterConsumer, "take", watched)
     monkeypatch.setattr(DrainedQueue, "publish", counted)
     assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
     assert redelivery_broker.depth("orders") == 0
@@ -171,9 +171,9 @@ def test_the_limit_ends_at_the_broker(
     """A drain says that it has ended when the broker has read the last acceptance, and answered."""
     fill(redelivery_broker, 10)
     told: list[object] = []
-    ask, end = Reading.ask, DrainedQueue.end
+    ask, end = DeadLetterConnection.ask, DrainedQueue.end
 
-    def asking(self: Reading, queue: str) -> None:
+    def asking(self: DeadLetterConnection, queue: str) -> None:
         ask(self, queue)
         told.append("answered")
 
@@ -181,7 +181,7 @@ def test_the_limit_ends_at_the_broker(
         told.append(redelivery_broker.depth("orders"))
         return end(self, number)
 
-    monkeypatch.setattr(Reading, "ask", asking)
+    monkeypatch.setattr(DeadLetterConnection, "ask", asking)
     monkeypatch.setattr(DrainedQueue, "end", ending)
     read(redelivery_broker, **given, maxMessages=6)
     assert told == ["answered", 4]
@@ -211,24 +211,24 @@ def test_a_copy_after_the_answer(
     die_at(0, redelivery_broker, **given)
     late: list[Any] = []
     told: list[str] = []
-    taken, ask, drop = Taker.take, Reading.ask, Taker.drop
+    taken, ask, drop = DeadLetterConsumer.take, DeadLetterConnection.ask, DeadLetterConsumer.drop
 
-    def held_back(self: Taker, *arguments: Any) -> Any:
+    def held_back(self: DeadLetterConsumer, *arguments: Any) -> Any:
         while (delivery := taken(self, *arguments)) is not None:
             late.append(delivery)
         return late.pop() if late and "answered" in told else None
 
-    def asking(self: Reading, queue: str) -> None:
+    def asking(self: DeadLetterConnection, queue: str) -> None:
         ask(self, queue)
         told.append("answered")
 
-    def dropping(self: Taker, delivery: Any) -> bool:
+    def dropping(self: DeadLetterConsumer, delivery: Any) -> bool:
         told.append("accepted")
         return drop(self, delivery)
 
-    monkeypatch.setattr(Taker, "take", held_back)
-    monkeypatch.setattr(Reading, "ask", asking)
-    monkeypatch.setattr(Taker, "drop", dropping)
+    monkeypatch.setattr(DeadLetterConsumer, "take", held_back)
+    monkeypatch.setattr(DeadLetterConnection, "ask", asking)
+    monkeypatch.setattr(DeadLetterConsumer, "drop", dropping)
     assert bodies(read(redelivery_broker, **given)) == sent
     assert told == ["answered", "accepted", "accepted", "answered"]
 
@@ -269,16 +269,16 @@ def test_a_segment_of_two_connections(
     """What was taken over a connection that was lost before it was published is known when it comes again."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
-    original, calls = Taker.take, 0
+    original, calls = DeadLetterConsumer.take, 0
 
-    def cutting(self: Taker, *arguments: Any) -> Any:
+    def cutting(self: DeadLetterConsumer, *arguments: Any) -> Any:
         nonlocal calls
         calls += 1
         if calls == 3:
             redelivery_broker.cut()
         return original(self, *arguments)
 
-    monkeypatch.setattr(Taker, "take", cutting)
+    monkeypatch.setattr(DeadLetterConsumer, "take", cutting)
     assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
     assert redelivery_broker.depth("orders") == 0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.spark.tables import bodies, fill, read
 
-from redelivery.dlq.dlq_consumer import Taker
+from redelivery.dlq.dlq_consumer import DeadLetterConsumer
 from redelivery.errors import AdapterError
 from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.batch import drain as module
@@ -47,9 +47,9 @@ def goes_on(
     """Have a producer send a message whenever the drain has waited for so many seconds."""
 
     def begin(pause: float) -> None:
-        take, numbers = Taker.take, itertools.count()
+        take, numbers = DeadLetterConsumer.take, itertools.count()
 
-        def taking(self: Taker, errors: Any, timeout: float | None = None) -> Any:
+        def taking(self: DeadLetterConsumer, errors: Any, timeout: float | None = None) -> Any:
             delivery = take(self, errors, 0.0)
             if delivery is None and timeout is not None and timeout >= pause:
                 redelivery_clock.advance(pause)
@@ -57,7 +57,7 @@ def goes_on(
                 delivery = take(self, errors, 0.0)
             return delivery
 
-        monkeypatch.setattr(Taker, "take", taking)
+        monkeypatch.setattr(DeadLetterConsumer, "take", taking)
 
     return begin
 
@@ -97,13 +97,13 @@ def test_a_slow_broker_is_no_slow_producer(
     """What comes one by one, and without a pause, was there."""
     monkeypatch.setattr(module, "COMPANY", 0.0)
     sent = fill(redelivery_broker, 500)
-    take = Taker.take
+    take = DeadLetterConsumer.take
 
-    def taking(self: Taker, errors: Any, timeout: float | None = None) -> Any:
+    def taking(self: DeadLetterConsumer, errors: Any, timeout: float | None = None) -> Any:
         if timeout == 0.0:
             return None  # no company
         redelivery_clock.advance(0.4)
         return take(self, errors, timeout)
 
-    monkeypatch.setattr(Taker, "take", taking)
+    monkeypatch.setattr(DeadLetterConsumer, "take", taking)
     assert bodies(read(redelivery_broker, **given)) == sent

@@ -12,12 +12,12 @@ from redelivery.testing import MemoryBroker
 from redelivery_spark.executors.share import Share
 from redelivery_spark.executors.task_consumer import rows_of_share
 from redelivery_spark.options.stream_options import read_options
-from redelivery_spark.stream.source_connection import Intake
+from redelivery_spark.stream.source_connection import SourceConnection
 from redelivery_spark.wal import segments, task_parts
 from redelivery_spark.wal.arrow_files import empty
 from redelivery_spark.wal.segments import Segments
 from redelivery_spark.wal.store import store_at
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,13 +81,13 @@ def test_who_comes_second_gives_back_what_it_took(
 ) -> None:
     """Of two attempts of one task, the one that publishes later has its messages processed by others, uncounted."""
     put(broker, ["a", "b"])
-    publish = Parts.publish
+    publish = TaskParts.publish
 
-    def late(self: Parts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
+    def late(self: TaskParts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         publish(self, name, empty())  # another attempt, which got nothing
         return publish(self, name, rows, undecodable)
 
-    monkeypatch.setattr(Parts, "publish", late)
+    monkeypatch.setattr(TaskParts, "publish", late)
     assert bodies(share) == []
     monkeypatch.undo()
     rows = rows_of_share(replace(share, number=2))
@@ -99,7 +99,7 @@ def test_an_attempt_that_comes_after_its_batch_was_settled_takes_nothing(
     broker: MemoryBroker, share: Share
 ) -> None:
     """The places of tasks that did not run are taken before a batch is settled."""
-    Parts(store_at(share.options.wal_dir)).close(1, 2)
+    TaskParts(store_at(share.options.wal_dir)).close(1, 2)
     put(broker, ["a"])
     assert bodies(share) == bodies(replace(share, part=1)) == []
     assert broker.depth("orders") == 1
@@ -114,7 +114,7 @@ def test_a_copy_of_what_is_in_the_log_is_accepted_and_not_shown(
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Intake, "settle", dies)
+    monkeypatch.setattr(SourceConnection, "settle", dies)
     with pytest.raises(KeyboardInterrupt):
         rows_of_share(share)
     monkeypatch.undo()
@@ -138,7 +138,7 @@ def test_an_attempt_that_comes_when_its_batch_is_forgotten_accepts_nothing(
     """Nobody will read its part: the places of its batch were taken once, and have been removed with it."""
     store = store_at(share.options.wal_dir)
     batches = Segments(store, lambda: None)
-    Parts(store).close(1, 1)
+    TaskParts(store).close(1, 1)
     for number in (3, 4):
         batches.publish(number, empty())
     batches.drop_settled(4)
@@ -151,11 +151,11 @@ def test_a_task_waits_for_the_broker_whatever_triggers_do(
     broker: MemoryBroker, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`maxWait=0` is about triggers: messages take a moment to come over a connection that has just begun."""
-    take = Intake.take
+    take = SourceConnection.take
 
-    def from_afar(self: Intake, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
+    def from_afar(self: SourceConnection, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
         return take(self, most, most_bytes, timeout) if timeout >= 0.05 else []
 
-    monkeypatch.setattr(Intake, "take", from_afar)
+    monkeypatch.setattr(SourceConnection, "take", from_afar)
     put(broker, ["a"])
     assert bodies(replace(share, options=replace(share.options, wait=0.0))) == ["a"]

@@ -17,9 +17,9 @@ from tests.spark.query import Query
 from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.startup import LogInUse
 from redelivery_spark.wal.records import Records, Refusal
-from redelivery_spark.wal.store import LogTaken, Store, prepared, store_at
+from redelivery_spark.wal.store import LogTaken, WalStore, prepared, store_at
 from redelivery_spark.wal.task_parts import FOLDER as PARTS
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 from redelivery_spark.wal.wal_state import State, States
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def stores() -> Iterator[None]:
 
 
 @pytest.fixture(params=["folder", "sound://bucket/log"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> WalStore:
     """A folder, and an object store."""
     url = str(tmp_path / "log") if request.param == "folder" else request.param
     return prepared(url, "a", "b", "verdicts")
@@ -52,7 +52,7 @@ def bad(row: Row) -> None:
         raise ValueError(row["body"])
 
 
-def test_a_store_holds_what_was_published_first(store: Store) -> None:
+def test_a_store_holds_what_was_published_first(store: WalStore) -> None:
     """A name is taken once; it is listed, in order; it can be removed, and then taken again."""
     assert store.publish("a/2", b"two")
     assert not store.publish("a/2", b"other")
@@ -69,12 +69,12 @@ def test_a_store_holds_what_was_published_first(store: Store) -> None:
     unlock()
 
 
-def test_what_goes_to_executors_is_a_url(store: Store) -> None:
+def test_what_goes_to_executors_is_a_url(store: WalStore) -> None:
     """A store is pickled as where it is, and finds the same things again."""
     store.publish("a/1", b"one")
     written = pickle.dumps(store)
     assert len(written) < 300
-    again: Store = pickle.loads(written)
+    again: WalStore = pickle.loads(written)
     assert again.read("a/1") == b"one"
 
 
@@ -111,10 +111,10 @@ def test_where_no_name_can_be_created_exclusively() -> None:
         store_at("hdfs://namenode/log")
 
 
-def test_a_row_has_one_copy(store: Store) -> None:
+def test_a_row_has_one_copy(store: WalStore) -> None:
     """Of tasks that find it at one time, one may drop a message for it; also where an answer may be lost."""
     store.prepare(PARTS)
-    parts = Parts(store)
+    parts = TaskParts(store)
     assert [parts.claim("segments/000000000001.arrow", row) for row in (0, 0, 1)] == [True, False, True]
     assert parts.of(1) == []
 
@@ -209,7 +209,7 @@ def test_two_starts_at_once(redelivery_broker: MemoryBroker, monkeypatch: pytest
         one.start()
 
 
-def test_two_verdicts_at_once(store: Store) -> None:
+def test_two_verdicts_at_once(store: WalStore) -> None:
     """The first counts for both attempts."""
     records = Records(store)
     first = {"x": Refusal(1, "fail", "no")}

@@ -11,7 +11,7 @@ from tests.spark.query import Killed, Query, dead_bodies, fails_bad
 
 import redelivery
 from redelivery import RedeliveryError
-from redelivery_spark.stream.source_connection import Intake
+from redelivery_spark.stream.source_connection import SourceConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ def test_copies_that_come_late(
 
     if ack == "wal":
         with monkeypatch.context() as patch:
-            patch.setattr(Intake, "settle", killed)
+            patch.setattr(SourceConnection, "settle", killed)
             with pytest.raises(Killed):
                 query.step()
     else:
@@ -168,9 +168,9 @@ def test_copies_that_come_late(
     query.die()
     for each in later:
         redelivery_broker.send("orders", each)
-    take, late = Intake.take, list[Any]()
+    take, late = SourceConnection.take, list[Any]()
 
-    def appended(self: Intake, most: int, most_bytes: int, timeout: float) -> list[Any]:
+    def appended(self: SourceConnection, most: int, most_bytes: int, timeout: float) -> list[Any]:
         got = take(self, most + 2 - len(late), most_bytes, timeout)
         late.extend(each for each in got if each.redelivered)
         got = [each for each in got if not each.redelivered][:most]
@@ -178,7 +178,7 @@ def test_copies_that_come_late(
             got, late[:] = late[:], []
         return list(got)
 
-    monkeypatch.setattr(Intake, "take", appended)
+    monkeypatch.setattr(SourceConnection, "take", appended)
     query.drain(waits_once)
     assert Counter(query.bodies()) == Counter(first + later)
     assert redelivery_broker.depth("orders") == 0

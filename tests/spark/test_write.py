@@ -159,13 +159,13 @@ def test_confirmations_are_in_flight(
     """Many are sent before the first is waited for, and no more than there is room for, in number and in bytes."""
     monkeypatch.setattr(sending_connection, "MOST", 50)
     flying: list[tuple[int, int]] = []
-    original = sending_connection.Outlet._await_first
+    original = sending_connection.SendingConnection._await_first
 
-    def counting(self: sending_connection.Outlet) -> None:
+    def counting(self: sending_connection.SendingConnection) -> None:
         flying.append((len(self._flying), self._bytes))
         original(self)
 
-    monkeypatch.setattr(sending_connection.Outlet, "_await_first", counting)
+    monkeypatch.setattr(sending_connection.SendingConnection, "_await_first", counting)
     rows = [{"body": b"x" * 10} for _ in range(200)]
     assert write(redelivery_broker, rows, destination="a") == 200
     assert max(flying) == (50, 500)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from redelivery_stomp.transport import CuttingTransport
+    from redelivery_stomp.transport import ScanningTransport
 
 __all__ = ["FrozenPeer", "eventually", "opening", "stuck"]
 
@@ -98,7 +98,7 @@ def opening(uri: str) -> Opening:
     return Opening(settings, settings.endpoints[0], 1, SystemClock())
 
 
-def stuck(transport: CuttingTransport) -> bool:
+def stuck(transport: ScanningTransport) -> bool:
     """Whether bytes wait for a broker that takes none."""
     return transport.behind
 

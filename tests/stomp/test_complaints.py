@@ -11,10 +11,10 @@ from stomp.utils import Frame
 from redelivery import AdapterError, TransportError
 from redelivery.core.commands import Subscribe
 from redelivery.core.events import ConnectionLost
-from redelivery_stomp.connection import Link
+from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.disconnect_cause import AT_ONCE
-from redelivery_stomp.profiles import Classic
+from redelivery_stomp.profiles import StompClassic
 
 from .peer import opening
 
@@ -33,9 +33,9 @@ class Opened:
             "redelivery_stomp.disconnect_cause.time", SimpleNamespace(monotonic=lambda: self.now)
         )
         self.events: list[AdapterEvent] = []
-        self.link = Link(opening("stomp://h"), self.events.append)
+        self.link = StompConnection(opening("stomp://h"), self.events.append)
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
-        self.link.profile, self.link._opened = Classic(), True
+        self.link.profile, self.link._opened = StompClassic(), True
 
     def error(self, **headers: str) -> None:
         """Let an ERROR come in."""
@@ -57,7 +57,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 def arrival(consumer: int, message_id: str) -> StompDelivery:
     """Return a message that came for a consumer."""
-    subscription = Subscription(Subscribe(consumer, "queue://orders", window=10), 1, Classic(), "1.2")
+    subscription = Subscription(Subscribe(consumer, "queue://orders", window=10), 1, StompClassic(), "1.2")
     head = f"MESSAGE\ndestination:/queue/orders\nmessage-id:{message_id}\nack:{message_id}"
     return StompDelivery(subscription, head.encode(), b"x")
 
@@ -72,32 +72,32 @@ def test_an_error_explains_the_loss_that_follows(opened: Opened) -> None:
 @pytest.mark.parametrize("claimed", [False, True])
 def test_an_old_error_explains_nothing(opened: Opened, claimed: bool) -> None:
     """A refusal of long ago, answered or not, is no reason of a loss on the same connection."""
-    answers: list[Any] = []
-    headers = {"receipt-id": opened.link.receipt(answers.append)[1]} if claimed else {}
+    receipts: list[Any] = []
+    headers = {"receipt-id": opened.link.receipt(receipts.append)[1]} if claimed else {}
     opened.error(**headers)
     opened.now += AT_ONCE
     assert str(opened.lose().error).endswith("heart-beats stopped")
-    assert [str(answer) for answer in answers] == [DENIED] * claimed
+    assert [str(answer) for answer in receipts] == [DENIED] * claimed
 
 
 def test_an_old_error_refuses_no_later_request(opened: Opened) -> None:
     """A SUBSCRIBE without an answer is lost with the connection, not refused by an ERROR that came before it."""
-    answers: list[Any] = []
+    receipts: list[Any] = []
     opened.error()
     opened.now += AT_ONCE
-    opened.link.receipt(answers.append, "q")
-    opened.link.complaints.accuse(arrival(1, "another"))  # something else was refused just now
+    opened.link.receipt(receipts.append, "q")
+    opened.link.disconnect_cause.accuse(arrival(1, "another"))  # something else was refused just now
     assert opened.lose().suspect == ("queue://orders", "another", None)
-    assert [type(answer) for answer in answers] == [TransportError]
+    assert [type(answer) for answer in receipts] == [TransportError]
 
 
 def test_an_error_right_before_the_end_refuses_the_request(opened: Opened) -> None:
     """Artemis does not say which SUBSCRIBE it refuses: it is the first that has no answer."""
-    answers: list[Any] = []
-    opened.link.receipt(answers.append, "q")
+    receipts: list[Any] = []
+    opened.link.receipt(receipts.append, "q")
     opened.error()
     opened.lose()
-    assert [type(answer) for answer in answers] == [AdapterError]
+    assert [type(answer) for answer in receipts] == [AdapterError]
 
 
 def test_an_error_before_the_log_in_refuses_it(opened: Opened) -> None:
@@ -159,13 +159,13 @@ ABOUT_NOTHING = [
 @pytest.mark.parametrize("said", ABOUT_NOTHING)
 def test_an_error_about_something_else_hits_nobody(opened: Opened, said: str) -> None:
     """One about an earlier ACK, or about heart-beats, refuses no SUBSCRIBE and accuses no other message."""
-    answers: list[Any] = []
+    receipts: list[Any] = []
     opened.link.accepted([arrival(1, "10,1")])
-    opened.link.receipt(answers.append, "q")
+    opened.link.receipt(receipts.append, "q")
     opened.link.on_error(Frame("ERROR", {"message": said}, b""))
     lost = opened.lose()
     assert (lost.consumer, lost.suspect) == (None, None)
-    assert [type(answer) for answer in answers] == [TransportError]
+    assert [type(answer) for answer in receipts] == [TransportError]
 
 
 def test_an_error_about_an_acknowledgement_names_its_message(opened: Opened) -> None:
@@ -177,27 +177,27 @@ def test_an_error_about_an_acknowledgement_names_its_message(opened: Opened) -> 
 
 def test_an_old_accusation_holds_no_longer(opened: Opened) -> None:
     """A message that was accused a while ago has not ended the connection."""
-    opened.link.complaints.accuse(arrival(1, "ID-1"))
+    opened.link.disconnect_cause.accuse(arrival(1, "ID-1"))
     opened.now += AT_ONCE
     assert opened.lose().suspect is None
 
 
 def test_the_refusal_of_a_message_refuses_no_subscription(opened: Opened) -> None:
     """Of all that has no answer it is a request, not a SEND, that an ERROR without a name may refuse."""
-    answers: list[Any] = []
-    opened.link.receipt(lambda error: answers.append(("send", type(error))))
-    opened.link.receipt(lambda error: answers.append(("subscribe", type(error))), "q")
+    receipts: list[Any] = []
+    opened.link.receipt(lambda error: receipts.append(("send", type(error))))
+    opened.link.receipt(lambda error: receipts.append(("subscribe", type(error))), "q")
     opened.error()
     opened.lose()
-    assert sorted(answers) == [("send", TransportError), ("subscribe", AdapterError)]
+    assert sorted(receipts) == [("send", TransportError), ("subscribe", AdapterError)]
 
 
 def test_an_error_with_a_name_after_one_without_refuses_nothing_else(opened: Opened) -> None:
     """The last ERROR counts: it has been given to who asked."""
-    answers: list[Any] = []
+    receipts: list[Any] = []
     named = opened.link.receipt(lambda _: None)[1]
-    opened.link.receipt(answers.append, "q")
+    opened.link.receipt(receipts.append, "q")
     opened.error()
     opened.error(**{"receipt-id": named})
     opened.lose()
-    assert [type(answer) for answer in answers] == [TransportError]
+    assert [type(answer) for answer in receipts] == [TransportError]

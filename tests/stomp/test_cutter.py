@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from redelivery_stomp.frame_scanner import Cutter
+from redelivery_stomp.frame_scanner import FrameScanner
 from redelivery_stomp.frames import frame, frame_end
 
 Cut = tuple[list[tuple[bytes, bytes]], bytes]
@@ -57,12 +57,12 @@ def streams(draw: st.DrawFn) -> tuple[bytes, Cut]:
 
 def feed(pieces: list[bytes]) -> Cut:
     """What one cutter makes of these pieces."""
-    cutter, messages, other = Cutter(), [], b""
+    scanner, messages, other = FrameScanner(), [], b""
     for piece in pieces:
-        found, rest = cutter.feed(piece)
+        found, rest = scanner.feed(piece)
         messages += found
         other += rest
-    assert not cutter.garbled
+    assert not scanner.garbled
     return messages, other
 
 
@@ -97,24 +97,24 @@ def test_a_sized_body_may_hold_anything(body: bytes) -> None:
 )
 def test_what_is_no_stomp_ends_the_cutting(garbage: bytes) -> None:
     """What came before is cut, nothing after it is."""
-    cutter, (whole, cut) = Cutter(), message([], b"first", sized=False)
+    scanner, (whole, cut) = FrameScanner(), message([], b"first", sized=False)
     receipt = b"RECEIPT\nreceipt-id:1\n\n\0"
-    assert cutter.feed(receipt + whole + garbage + whole) == ([cut], receipt)
-    assert cutter.garbled
+    assert scanner.feed(receipt + whole + garbage + whole) == ([cut], receipt)
+    assert scanner.garbled
 
 
 def test_a_text_with_a_nul_is_noticed() -> None:
     """Without content-length a body ends at its first NUL; the rest is no frame."""
-    cutter, (whole, _) = Cutter(), message([], b"bad\0half", sized=False)
-    messages, other = cutter.feed(whole + b"\n")
-    assert ([body for _, body in messages], other, cutter.garbled) == ([b"bad"], b"", True)
+    scanner, (whole, _) = FrameScanner(), message([], b"bad\0half", sized=False)
+    messages, other = scanner.feed(whole + b"\n")
+    assert ([body for _, body in messages], other, scanner.garbled) == ([b"bad"], b"", True)
 
 
 def test_too_short_a_length_is_noticed_and_too_long_a_one_waits() -> None:
     """A length beyond what came is no mistake yet."""
-    cutter = Cutter()
-    assert cutter.feed(b"MESSAGE\ncontent-length:9\n\nabc\0") == ([], b"")
-    assert cutter.feed(b"defgh\0") == ([(b"\ncontent-length:9", b"abc\0defgh")], b"")
+    scanner = FrameScanner()
+    assert scanner.feed(b"MESSAGE\ncontent-length:9\n\nabc\0") == ([], b"")
+    assert scanner.feed(b"defgh\0") == ([(b"\ncontent-length:9", b"abc\0defgh")], b"")
 
 
 @pytest.mark.parametrize(

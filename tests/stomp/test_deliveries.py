@@ -9,8 +9,8 @@ from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.delivery import StompDelivery, Subscription
-from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, Profile
-from redelivery_stomp.profiles import Artemis, Classic, RabbitMQ, profile_for
+from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, StompProfile
+from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ, profile_for
 
 CLASSIC = [
     "subscription:1", "destination:/queue/orders", "ack:ID\\cvm-1\\c1", "message-id:ID\\cvm-2\\c1", "expires:0",
@@ -21,7 +21,7 @@ ARTEMIS = ["subscription:1", "message-id:12,345", "destination:orders", "expires
 
 
 def delivery(
-    profile: Profile,
+    profile: StompProfile,
     lines: list[str],
     body: bytes = b"x",
     *,
@@ -35,10 +35,10 @@ def delivery(
 
 @pytest.mark.parametrize(
     ("profile", "lines", "identity"),
-    [(Classic(), CLASSIC, "ID:vm-2:1"), (Artemis(), ARTEMIS, "345")],
+    [(StompClassic(), CLASSIC, "ID:vm-2:1"), (StompArtemis(), ARTEMIS, "345")],
     ids=["classic", "artemis"],
 )
-def test_what_a_frame_says(profile: Profile, lines: list[str], identity: str) -> None:
+def test_what_a_frame_says(profile: StompProfile, lines: list[str], identity: str) -> None:
     """The broker's headers become the delivery's fields, and are no application properties."""
     seen = delivery(profile, [*lines, "reply-to:/queue/answers" if identity != "345" else "reply-to:queue\\c//answers",
                               "correlation-id:a\\cb", "type:order", "mine:1"])  # fmt: skip
@@ -60,51 +60,51 @@ def test_what_a_frame_says(profile: Profile, lines: list[str], identity: str) ->
 def test_flags() -> None:
     """Only the broker's own lines count, not a property that looks like one."""
     lines = ["destination:/queue/orders", "message-id:1", "note:redelivered\\ctrue", "expires:1700000000000"]
-    seen = delivery(Classic(), lines)
+    seen = delivery(StompClassic(), lines)
     assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 1700000000.0)
-    assert delivery(Classic(), [*lines, "redelivered:true", "persistent:true"]).redelivered
+    assert delivery(StompClassic(), [*lines, "redelivered:true", "persistent:true"]).redelivered
 
 
 def test_a_producers_property_changes_no_flag() -> None:
     """Artemis writes its own headers first; a property of the same name comes behind them."""
     own = ["message-id:1,7", "expires:1700000000000", "redelivered:false", "persistent:false"]
-    seen = delivery(Artemis(), [*own, "expires:0", "redelivered:true", "persistent:true", "last:1"])
+    seen = delivery(StompArtemis(), [*own, "expires:0", "redelivered:true", "persistent:true", "last:1"])
     assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 1700000000.0)
 
 
 @pytest.mark.parametrize(
     ("profile", "extra", "body", "kind"),
     [
-        (Classic(), [], b"text", "text"),
-        (Classic(), ["content-length:1"], b"x", "bytes"),
-        (Classic(), ["content-length:0"], b"", "bytes"),
-        (Classic(), [], b"", "unknown"),
-        (Classic(), ["redeliveryId:1"], b"", "text"),
-        (Classic(), ["amq-msg-type:text", "content-length:3"], b"a\0b", "text"),
-        (Artemis(), ["content-length:4"], b"text", "text"),
-        (Artemis(), ["content-length:4"], b"\0map", "partial"),
-        (Artemis(), ["content-length:0"], b"", "bytes"),
-        (Artemis(), [], b"", "text"),
-        (Artemis(), ["__AMQ_CID:1"], b"", "unknown"),
+        (StompClassic(), [], b"text", "text"),
+        (StompClassic(), ["content-length:1"], b"x", "bytes"),
+        (StompClassic(), ["content-length:0"], b"", "bytes"),
+        (StompClassic(), [], b"", "unknown"),
+        (StompClassic(), ["redeliveryId:1"], b"", "text"),
+        (StompClassic(), ["amq-msg-type:text", "content-length:3"], b"a\0b", "text"),
+        (StompArtemis(), ["content-length:4"], b"text", "text"),
+        (StompArtemis(), ["content-length:4"], b"\0map", "partial"),
+        (StompArtemis(), ["content-length:0"], b"", "bytes"),
+        (StompArtemis(), [], b"", "text"),
+        (StompArtemis(), ["__AMQ_CID:1"], b"", "unknown"),
     ],
 )
-def test_body_kinds(profile: Profile, extra: list[str], body: bytes, kind: str) -> None:
+def test_body_kinds(profile: StompProfile, extra: list[str], body: bytes, kind: str) -> None:
     """What the measured table says of each kind of JMS message."""
-    lines = CLASSIC if isinstance(profile, Classic) else ARTEMIS
+    lines = CLASSIC if isinstance(profile, StompClassic) else ARTEMIS
     assert delivery(profile, [*lines, *extra], body).body_kind == kind
 
 
 def test_bytes_on_artemis_have_their_length_in_front() -> None:
     """Its place is all that tells Bytes from Text."""
-    assert delivery(Artemis(), ["subscription:1", "content-length:1", *ARTEMIS[1:]]).body_kind == "bytes"
+    assert delivery(StompArtemis(), ["subscription:1", "content-length:1", *ARTEMIS[1:]]).body_kind == "bytes"
 
 
 def test_settlements() -> None:
     """1.2 names the handle as it stood on the wire; Artemis' is the message-id, whatever a producer put into `ack`."""
-    assert delivery(Classic(), CLASSIC).settlement(b"ACK") == b"ACK\nid:ID\\cvm-1\\c1\n"
+    assert delivery(StompClassic(), CLASSIC).settlement(b"ACK") == b"ACK\nid:ID\\cvm-1\\c1\n"
     forged = ["ack:9", *ARTEMIS]
-    assert delivery(Artemis(), forged).settlement(b"ACK") == b"ACK\nid:12,345\n"
-    old = delivery(Classic(), CLASSIC, version="1.1").settlement(b"NACK")
+    assert delivery(StompArtemis(), forged).settlement(b"ACK") == b"ACK\nid:12,345\n"
+    old = delivery(StompClassic(), CLASSIC, version="1.1").settlement(b"NACK")
     assert old == b"NACK\nmessage-id:ID\\cvm-2\\c1\nsubscription:1\n"
 
 
@@ -120,22 +120,22 @@ def test_settlements() -> None:
 )
 def test_addresses(destination: str, classic: str, artemis: str) -> None:
     """As the broker writes them; and back, but for Artemis, whose addresses have no kind."""
-    assert Classic().address(destination) == classic
-    assert Artemis().address(destination) == artemis
+    assert StompClassic().address(destination) == classic
+    assert StompArtemis().address(destination) == artemis
     if not destination.startswith("native"):
-        assert Classic().qualified(classic, "queue") == destination
-        assert Artemis().qualified(artemis, destination.partition("://")[0]) == destination
+        assert StompClassic().qualified(classic, "queue") == destination
+        assert StompArtemis().qualified(artemis, destination.partition("://")[0]) == destination
 
 
 def test_patterns_and_replies_on_artemis() -> None:
     """Classic's `>` is Artemis' `#`; an answer's address tells its kind."""
-    assert Artemis().pattern("queue://a.>") == "a.#"
-    assert Artemis().pattern("topic://>") == "#"
-    assert Artemis().pattern("queue://a.*.b>") == "a.*.b>"
-    assert Artemis().pattern("native://a.>") == "a.>"
-    assert Classic().pattern("queue://a.>") == "/queue/a.>"
-    assert Artemis().reply_address("queue://a") == "queue://a"
-    assert Artemis().reply_address("native://a") == "a"
+    assert StompArtemis().pattern("queue://a.>") == "a.#"
+    assert StompArtemis().pattern("topic://>") == "#"
+    assert StompArtemis().pattern("queue://a.*.b>") == "a.*.b>"
+    assert StompArtemis().pattern("native://a.>") == "a.>"
+    assert StompClassic().pattern("queue://a.>") == "/queue/a.>"
+    assert StompArtemis().reply_address("queue://a") == "queue://a"
+    assert StompArtemis().reply_address("native://a") == "a"
 
 
 @pytest.mark.parametrize("body", [b"", b"x", b"a\0b"])
@@ -143,17 +143,20 @@ def test_a_copys_kind(body: bytes) -> None:
     """Bytes always with content-length; Text without, save with a NUL, which only Classic can carry as Text."""
     length = ("content-length", len(body))
     data, text = Outgoing("queue://d", body), Outgoing("queue://d", body, body_kind="text")
-    assert list(Classic().send_headers(data)) == [length]
-    assert list(Artemis().send_headers(data)) == [("destination-type", "ANYCAST"), length]
+    assert list(StompClassic().send_headers(data)) == [length]
+    assert list(StompArtemis().send_headers(data)) == [("destination-type", "ANYCAST"), length]
     nul = b"\0" in body
-    assert list(Classic().send_headers(text)) == ([("amq-msg-type", "text"), length] if nul else [])
-    assert list(Artemis().send_headers(text)) == [("destination-type", "ANYCAST"), *([length] if nul else [])]
+    assert list(StompClassic().send_headers(text)) == ([("amq-msg-type", "text"), length] if nul else [])
+    assert list(StompArtemis().send_headers(text)) == [
+        ("destination-type", "ANYCAST"),
+        *([length] if nul else []),
+    ]
 
 
 def test_a_copys_own_headers() -> None:
     """On Artemis an id by which a second copy is dropped: of the address and the broker's number, nobody else's."""
-    seen = delivery(Artemis(), [*ARTEMIS, "_AMQ_DUPL_ID:theirs"])
-    headers = dict(Artemis().copy_headers(Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)))
+    seen = delivery(StompArtemis(), [*ARTEMIS, "_AMQ_DUPL_ID:theirs"])
+    headers = dict(StompArtemis().copy_headers(Forward(seen, Outgoing("queue://DLQ", b"x"), Cause("why"), 1)))
     assert headers["_AMQ_ORIG_ADDRESS"] == headers["_AMQ_ORIG_QUEUE"] == "orders"
     assert headers["_AMQ_DUPL_ID"] == "redelivery:queue://orders:345"
     assert {"_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "JMSXDeliveryCount", "__AMQ_CID"} <= NEVER_COPIED
@@ -163,12 +166,12 @@ def test_a_copys_own_headers() -> None:
 @pytest.mark.parametrize(
     ("server", "kind"),
     [
-        ("ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis", Artemis),
-        ("ActiveMQ/6.1.7", Classic),
-        ("RabbitMQ/3.10.8", RabbitMQ),
+        ("ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis", StompArtemis),
+        ("ActiveMQ/6.1.7", StompClassic),
+        ("RabbitMQ/3.10.8", StompRabbitMQ),
     ],
 )
-def test_which_broker_it_is(server: str, kind: type[Profile]) -> None:
+def test_which_broker_it_is(server: str, kind: type[StompProfile]) -> None:
     """By its own name."""
     assert isinstance(profile_for(server), kind)
 
@@ -184,13 +187,18 @@ def test_where_a_broker_says_that_a_dead_letter_came_from() -> None:
     """Each in headers of its own; of why it died they tell only what they did themselves."""
     multicast = ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_ROUTING_TYPE:0"]
     for profile, lines, origin, died_of in (
-        (Classic(), ["original-destination:/queue/a"], "queue://a", None),
-        (Classic(), ["original-destination:/topic/a", "dlqDeliveryFailureCause:x"], "topic://a", "x"),
-        (Classic(), ["dlqDeliveryFailureCause:java.lang.Throwable\\c Message Expired 7"], None, "expired"),
-        (Artemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders"], "queue://orders", None),
-        (Artemis(), [*multicast, "_AMQ_ACTUAL_EXPIRY:5"], "topic://orders", "expired"),
-        (RabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:rejected"], "queue://a", None),
-        (RabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:expired"], "queue://a", "expired"),
+        (StompClassic(), ["original-destination:/queue/a"], "queue://a", None),
+        (StompClassic(), ["original-destination:/topic/a", "dlqDeliveryFailureCause:x"], "topic://a", "x"),
+        (
+            StompClassic(),
+            ["dlqDeliveryFailureCause:java.lang.Throwable\\c Message Expired 7"],
+            None,
+            "expired",
+        ),
+        (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders"], "queue://orders", None),
+        (StompArtemis(), [*multicast, "_AMQ_ACTUAL_EXPIRY:5"], "topic://orders", "expired"),
+        (StompRabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:rejected"], "queue://a", None),
+        (StompRabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:expired"], "queue://a", "expired"),
     ):
         seen = delivery(profile, ["subscription:1", *lines])
         assert (seen.origin, seen.died_of) == (origin, died_of), lines

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery.core.commands import Forward, Hold, Poison, Subscribe, Unsubscribe
+from redelivery.core.commands import Forward, Hold, PoisonAck, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp.delivery import StompDelivery
-from redelivery_stomp.profiles import Artemis
+from redelivery_stomp.profiles import StompArtemis
 
 from .test_refused import Wire
 
@@ -52,13 +52,13 @@ def test_a_late_message_is_not_the_next_consumers(wire: Wire) -> None:
 @pytest.mark.parametrize("late", ["hold", "poison", "forward"])
 def test_nothing_is_written_for_an_ended_consumer(wire: Wire, late: str) -> None:
     """The broker has taken its messages back: no settlement, no copy, and no further subscription."""
-    wire.link.profile = Artemis()
+    wire.link.profile = StompArtemis()
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     head = b"MESSAGE\nsubscription:1\nmessage-id:5,7\ndestination:orders"
     one = StompDelivery(wire.link.subscriptions["1"], head, b"x" * 20_000)
     commands: dict[str, AdapterCommand] = {
         "hold": Hold(one, 1.0, 1.0, 1, Cause("bad")),
-        "poison": Poison(one, Cause("bad"), 1),
+        "poison": PoisonAck(one, Cause("bad"), 1),
         "forward": Forward(one, Outgoing("queue://graves", b"x"), Cause("bad"), 1),
     }
     wire.adapter.execute((Unsubscribe(1),))

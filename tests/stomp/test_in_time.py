@@ -19,7 +19,7 @@ from redelivery import TransportError
 from redelivery.core.commands import Send
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp import StompAdapter
-from redelivery_stomp.connection import Link
+from redelivery_stomp.connection import StompConnection
 
 from .peer import PATIENCE, FrozenPeer, eventually, opening, stuck
 
@@ -49,7 +49,7 @@ def test_close_does_not_wait_behind_a_blocked_write() -> None:
         connection = redelivery.connect(peer.uri).__enter__()
         sender = threading.Thread(target=send)
         sender.start()
-        eventually(lambda: stuck(connection._keeper._adapter._link.transport))  # type: ignore[attr-defined]
+        eventually(lambda: stuck(connection._driver._adapter._link.transport))  # type: ignore[attr-defined]
         assert seconds(lambda: connection.close(CLOSE)) < SOON
         sender.join(PATIENCE)
         assert len(failures) == 1
@@ -59,14 +59,14 @@ def test_close_does_not_wait_behind_the_keepers_blocked_write() -> None:
     """The keeper itself hangs in a write, and settlements wait behind it: `close` ends in time."""
     with FrozenPeer() as peer:
         connection = redelivery.connect(peer.uri).__enter__()
-        keeper = connection._keeper
-        keeper.defer([Send(1, Outgoing("queue://orders", LARGE))])
-        eventually(lambda: stuck(keeper._adapter._link.transport))  # type: ignore[attr-defined]
-        keeper.defer([Send(2, Outgoing("queue://orders", b"x"))])
+        driver = connection._driver
+        driver.defer([Send(1, Outgoing("queue://orders", LARGE))])
+        eventually(lambda: stuck(driver._adapter._link.transport))  # type: ignore[attr-defined]
+        driver.defer([Send(2, Outgoing("queue://orders", b"x"))])
         assert seconds(lambda: connection.close(CLOSE)) < SOON
-        assert keeper._thread is not None
-        keeper._thread.join(PATIENCE)
-        assert not keeper._thread.is_alive()
+        assert driver._thread is not None
+        driver._thread.join(PATIENCE)
+        assert not driver._thread.is_alive()
 
 
 def test_asyncio_closes_in_time_too() -> None:
@@ -75,7 +75,7 @@ def test_asyncio_closes_in_time_too() -> None:
     async def main(uri: str) -> float:
         connection = await redelivery.connect_async(uri).__aenter__()
         send = asyncio.ensure_future(connection.send("orders", LARGE))
-        transport = connection._keeper._adapter._link.transport  # type: ignore[attr-defined]
+        transport = connection._driver._adapter._link.transport  # type: ignore[attr-defined]
         await asyncio.to_thread(eventually, lambda: stuck(transport))
         began = time.monotonic()
         await connection.close(CLOSE)
@@ -169,7 +169,7 @@ def blocked(connection: Any, peer: FrozenPeer) -> threading.Thread:
 
     sender = threading.Thread(target=send)
     sender.start()
-    eventually(lambda: stuck(connection._keeper._adapter._link.transport))
+    eventually(lambda: stuck(connection._driver._adapter._link.transport))
     return sender
 
 
@@ -267,7 +267,7 @@ def test_one_deadline_for_all_steps_of_connecting(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("redelivery.adapter_support.sockets._reached", reached)
     monkeypatch.setattr("redelivery.adapter_support.sockets._context", lambda _: Context())
     with FrozenPeer(answers=False) as peer:
-        link = Link(
+        link = StompConnection(
             opening(f"{scheme}://127.0.0.1:{peer.port}?redelivery.connectTimeout=10000"), lambda _: None
         )
         link._connected = Waited()

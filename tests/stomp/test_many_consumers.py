@@ -9,10 +9,10 @@ from stomp.utils import Frame
 
 from redelivery import AdapterError
 from redelivery.adapter import Subscribed
-from redelivery.adapter_support.response_timeout import Patience
+from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.core.commands import Subscribe, Unsubscribe
 from redelivery.core.events import ConnectionLost
-from redelivery_stomp.profiles import RabbitMQ
+from redelivery_stomp.profiles import StompRabbitMQ
 
 from .test_refused import Wire
 
@@ -38,7 +38,7 @@ def test_on_classic_they_begin_together(wire: Wire) -> None:
 
 def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer proves nothing, so the next connection asks again; a refusal that still comes is for all of them."""
-    wire = Wire(monkeypatch, RabbitMQ())
+    wire = Wire(monkeypatch, StompRabbitMQ())
     commands = [Subscribe(n, f"queue://q{n}", window=10, dead_letter="queue://g") for n in (1, 2, 3)]
     wire.adapter.execute(commands)
     for _ in range(4):
@@ -65,9 +65,9 @@ def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pyt
 def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would keep all later consumers from beginning: the connection is given up, and the reason said."""
     monkeypatch.setattr(
-        "redelivery_stomp.subscribing.Patience", lambda over, silent: Patience(over, limit=0.01)
+        "redelivery_stomp.subscribing.ResponseTimeout", lambda over, silent: ResponseTimeout(over, limit=0.01)
     )
-    wire, heard = Wire(monkeypatch, RabbitMQ()), threading.Event()
+    wire, heard = Wire(monkeypatch, StompRabbitMQ()), threading.Event()
     lost = wire.link.lost
 
     def told(reason: str) -> None:

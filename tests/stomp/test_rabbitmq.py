@@ -9,12 +9,12 @@ import pytest
 
 from redelivery import AdapterError, ConfigurationError, parse_uri
 from redelivery.adapter import Sent, Subscribed
-from redelivery.core.commands import Accept, Forward, Poison, Release, Send, Subscribe, Unsubscribe
+from redelivery.core.commands import Accept, Forward, PoisonAck, Release, Send, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp.connect_frame import connect_frame
-from redelivery_stomp.profiles import Artemis, RabbitMQ, profile_for
+from redelivery_stomp.profiles import StompArtemis, StompRabbitMQ, profile_for
 
 from .peer import eventually
 from .test_refused import Wire
@@ -28,7 +28,7 @@ SESSION = "session-a"
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     """Return an adapter logged in at RabbitMQ, whose frames can be read."""
-    return Wire(monkeypatch, RabbitMQ())
+    return Wire(monkeypatch, StompRabbitMQ())
 
 
 def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
@@ -56,23 +56,26 @@ def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
 )
 def test_addresses(destination: str, address: str) -> None:
     """A name is escaped as the broker unescapes it; and read back."""
-    assert RabbitMQ().address(destination) == RabbitMQ().pattern(destination) == address
+    assert StompRabbitMQ().address(destination) == StompRabbitMQ().pattern(destination) == address
     if not destination.startswith("native"):
-        assert RabbitMQ().qualified(address, "queue") == destination
+        assert StompRabbitMQ().qualified(address, "queue") == destination
 
 
 def test_patterns_and_answers() -> None:
     """Classic's `>` is `#`; what is neither a queue nor a topic is told as the broker's own."""
-    assert (RabbitMQ().pattern("topic://a.>"), RabbitMQ().pattern("topic://>")) == ("/topic/a.#", "/topic/#")
-    assert RabbitMQ().pattern("topic://a.*.b>") == "/topic/a.*.b>"
-    assert RabbitMQ().qualified("/reply-queue/amq.gen-1", "queue") == "native:///reply-queue/amq.gen-1"
-    assert RabbitMQ().qualified("/queue/%C3%BC", "topic") == "queue://ü"
-    assert RabbitMQ().qualified("answers", "queue") == "queue://answers"
+    assert (StompRabbitMQ().pattern("topic://a.>"), StompRabbitMQ().pattern("topic://>")) == (
+        "/topic/a.#",
+        "/topic/#",
+    )
+    assert StompRabbitMQ().pattern("topic://a.*.b>") == "/topic/a.*.b>"
+    assert StompRabbitMQ().qualified("/reply-queue/amq.gen-1", "queue") == "native:///reply-queue/amq.gen-1"
+    assert StompRabbitMQ().qualified("/queue/%C3%BC", "topic") == "queue://ü"
+    assert StompRabbitMQ().qualified("answers", "queue") == "queue://answers"
 
 
 def test_a_subscription(wire: Wire) -> None:
     """Its window is in messages, at most what the broker takes; and it declares what the user says."""
-    wire.link.profile = RabbitMQ(parse_uri("stomp://h?redelivery.queueArguments=x-queue-type:quorum"))
+    wire.link.profile = StompRabbitMQ(parse_uri("stomp://h?redelivery.queueArguments=x-queue-type:quorum"))
     wire.adapter.execute((Subscribe(1, "queue://orders", window=70_000),))
     (frame,) = wire.written
     assert (
@@ -84,7 +87,7 @@ def test_a_subscription(wire: Wire) -> None:
 def test_a_durable_subscription(wire: Wire) -> None:
     """It is a queue, named by the client's id and the subscription's name; the arguments of queues are not its own."""
     settings = parse_uri("stomp://h?jms.clientID=me&redelivery.queueArguments=x-queue-type:quorum")
-    wire.link.profile = RabbitMQ(settings)
+    wire.link.profile = StompRabbitMQ(settings)
     wire.adapter.execute((Subscribe(1, "topic://news", window=10, subscription="daily"),))
     (frame,) = wire.written
     assert b"\ndurable:true\nauto-delete:false\nx-queue-name:stomp-subscription-me.daily\n" in frame
@@ -108,7 +111,9 @@ def test_a_message_to_be_sent(wire: Wire) -> None:
 
 def test_a_copy(wire: Wire) -> None:
     """It keeps its identity; what would declare a queue, or tell of an earlier death, does not go along."""
-    wire.link.profile = RabbitMQ(parse_uri("stomp://h?redelivery.deadLetterArguments=x-queue-type:quorum"))
+    wire.link.profile = StompRabbitMQ(
+        parse_uri("stomp://h?redelivery.deadLetterArguments=x-queue-type:quorum")
+    )
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     (one,) = arrive(wire, 1)
     one.head += b"\nx-message-ttl:5\nx-first-death-queue:q\nmine:1\namqp-message-id:theirs"  # type: ignore[attr-defined]
@@ -129,7 +134,7 @@ def test_settlements(wire: Wire) -> None:
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
     one, two, three = arrive(wire, 1, 2, 3)
     wire.written.clear()
-    wire.adapter.execute((Accept((one,)), Release((two,)), Poison(three, Cause("bad"), 1)))
+    wire.adapter.execute((Accept((one,)), Release((two,)), PoisonAck(three, Cause("bad"), 1)))
     assert sorted(frame.partition(b"receipt:")[0] for frame in wire.written) == [
         b"ACK\nid:T_1@@session-a@@1\n\n",
         b"NACK\nid:T_1@@session-a@@2\nrequeue:true\n\n",
@@ -214,8 +219,8 @@ def test_others_declare_no_queues(option: str) -> None:
     settings = parse_uri(f"stomp://h?redelivery.{option}=x-queue-type:quorum")
     with pytest.raises(ConfigurationError, match=f"redelivery.{option} is for RabbitMQ: artemis"):
         profile_for("ActiveMQ-Artemis/2.40.0", "auto", settings)
-    assert isinstance(profile_for("RabbitMQ/3.10.8", "auto", settings), RabbitMQ)
-    assert isinstance(profile_for("", "artemis"), Artemis)
+    assert isinstance(profile_for("RabbitMQ/3.10.8", "auto", settings), StompRabbitMQ)
+    assert isinstance(profile_for("", "artemis"), StompArtemis)
 
 
 @pytest.mark.parametrize(("option", "host"), [("", "/"), ("?redelivery.virtualHost=second", "second")])

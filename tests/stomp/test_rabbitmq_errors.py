@@ -11,7 +11,7 @@ from redelivery.core.commands import Accept, Forward, Send, Subscribe, Unsubscri
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 from redelivery.core.outgoing import Outgoing
-from redelivery_stomp.profiles import RabbitMQ
+from redelivery_stomp.profiles import StompRabbitMQ
 
 from .test_rabbitmq import arrive
 from .test_refused import Wire
@@ -22,7 +22,7 @@ ACCESS = "ACCESS_REFUSED - access to {} in vhost '/' refused for user 'x'"
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
     """Return an adapter logged in at RabbitMQ, whose frames can be read and answered."""
-    return Wire(monkeypatch, RabbitMQ())
+    return Wire(monkeypatch, StompRabbitMQ())
 
 
 def refuse(wire: Wire, text: str, message: str = "access_refused") -> None:
@@ -112,7 +112,7 @@ def test_doubts_do_not_heap_up(wire: Wire) -> None:
         wire.answer_last()
         wire.answer_last()
         wire.adapter.execute((Unsubscribe(number),))
-    assert len(wire.link._answers._doubtful) == 1
+    assert len(wire.link._receipts._doubtful) == 1
 
 
 def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
@@ -163,7 +163,7 @@ def test_an_error_about_something_else_refuses_nothing(wire: Wire, text: str) ->
 
 def test_neither_the_user_nor_the_virtual_host_is_taken_for_a_queue() -> None:
     """An ERROR quotes them too, and a service may be called as its queue is."""
-    profile = RabbitMQ()
+    profile = StompRabbitMQ()
     text = "access to queue 'denied.x' in vhost '/' refused for user 'tester'"
     assert profile.names(text, "/queue/denied.x")
     assert not profile.names(text, "/queue/tester")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery_stomp.profiles import Artemis, RabbitMQ
+from redelivery_stomp.profiles import StompArtemis, StompRabbitMQ
 
 from .test_deliveries import delivery
 
 if TYPE_CHECKING:
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
 
 SESSION = "session-a"
 LINES = ["subscription:1", "destination:/queue/orders", f"message-id:T_1@@{SESSION}@@1", "redelivered:false",
@@ -23,7 +23,7 @@ MINE = ["mine:1", "redeliveryId:own", "amqp-message-id:theirs", "timestamp:17000
 
 def test_what_a_frame_says() -> None:
     """Its identity is a property or a header of ours, never the broker's id, which is new at each delivery."""
-    seen = delivery(RabbitMQ(), [*LINES, *MINE])
+    seen = delivery(StompRabbitMQ(), [*LINES, *MINE])
     assert seen.key == ("queue://orders", "theirs", "1700000000")
     assert (seen.destination, seen.priority, seen.persistent, seen.redelivered) == (
         "queue://orders",
@@ -35,32 +35,33 @@ def test_what_a_frame_says() -> None:
     assert dict(seen.headers) == {"mine": "1", "redeliveryId": "own"}
     assert seen.timestamp is not None
     assert seen.timestamp.isoformat() == "2023-11-14T22:13:20+00:00"
-    assert delivery(RabbitMQ(), [*LINES, "redeliveryId:own"]).key == ("queue://orders", "own", None)
-    assert delivery(RabbitMQ(), LINES).key is None
-    assert delivery(RabbitMQ(), LINES).message_id is None
+    assert delivery(StompRabbitMQ(), [*LINES, "redeliveryId:own"]).key == ("queue://orders", "own", None)
+    assert delivery(StompRabbitMQ(), LINES).key is None
+    assert delivery(StompRabbitMQ(), LINES).message_id is None
 
 
 def test_the_queue_is_where_it_was_consumed_from() -> None:
     """The header names the exchange that a message went through; on a topic it names the message's own topic."""
     through = [*LINES[2:], "destination:/exchange/logs/key"]
-    assert delivery(RabbitMQ(), through).destination == "queue://orders"
+    assert delivery(StompRabbitMQ(), through).destination == "queue://orders"
     topic = [*LINES[2:], "destination:/topic/a.b"]
-    assert delivery(RabbitMQ(), topic, to="topic://a.>").destination == "topic://a.b"
-    assert delivery(RabbitMQ(), LINES, to="native:///amq/queue/orders").destination == "queue://orders"
+    assert delivery(StompRabbitMQ(), topic, to="topic://a.>").destination == "topic://a.b"
+    assert delivery(StompRabbitMQ(), LINES, to="native:///amq/queue/orders").destination == "queue://orders"
     assert (
-        delivery(RabbitMQ(), through, to="native:///amq/queue/x").destination == "native:///exchange/logs/key"
+        delivery(StompRabbitMQ(), through, to="native:///amq/queue/x").destination
+        == "native:///exchange/logs/key"
     )
 
 
 def test_quorum_queues_count() -> None:
     """A classic queue's message has a mark only."""
-    assert delivery(RabbitMQ(), LINES).broker_count is None
-    assert delivery(RabbitMQ(), [*LINES, "x-delivery-count:3"]).broker_count == 3
+    assert delivery(StompRabbitMQ(), LINES).broker_count is None
+    assert delivery(StompRabbitMQ(), [*LINES, "x-delivery-count:3"]).broker_count == 3
 
 
 def test_properties_come_behind_the_headers() -> None:
     """A header that another protocol's producer named like a property does not hide it."""
-    seen = delivery(RabbitMQ(), [*LINES, "persistent:maybe", "timestamp:x", *MINE])
+    seen = delivery(StompRabbitMQ(), [*LINES, "persistent:maybe", "timestamp:x", *MINE])
     assert seen.persistent
     assert seen.timestamp is not None
 
@@ -68,22 +69,22 @@ def test_properties_come_behind_the_headers() -> None:
 @pytest.mark.parametrize("at", ["1700000000", "1700000000000"])
 def test_a_timestamp_is_in_seconds_or_an_amqp_clients_milliseconds(at: str) -> None:
     """Both are the same time."""
-    seen = delivery(RabbitMQ(), [*LINES, f"timestamp:{at}"])
+    seen = delivery(StompRabbitMQ(), [*LINES, f"timestamp:{at}"])
     assert seen.timestamp is not None
     assert seen.timestamp.timestamp() == 1700000000
 
 
 def test_expiry() -> None:
     """As the producer tells it to the millisecond; else its time to live, counted from the arrival."""
-    told = delivery(RabbitMQ(), [*LINES, "expires:1700000000500", "expiration:60000"])
+    told = delivery(StompRabbitMQ(), [*LINES, "expires:1700000000500", "expiration:60000"])
     assert told.expires_at == 1700000000.5
     before = time.time()
-    lives = delivery(RabbitMQ(), [*LINES, "expiration:60000"])
+    lives = delivery(StompRabbitMQ(), [*LINES, "expiration:60000"])
     assert lives.expires_at is not None
     assert before + 60 <= lives.expires_at <= time.time() + 60
     assert lives.expiration is not None
-    assert delivery(RabbitMQ(), LINES).expires_at is None
-    assert delivery(RabbitMQ(), LINES).expiration is None
+    assert delivery(StompRabbitMQ(), LINES).expires_at is None
+    assert delivery(StompRabbitMQ(), LINES).expiration is None
 
 
 @pytest.mark.parametrize(
@@ -97,18 +98,18 @@ def test_expiry() -> None:
 )
 def test_body_kinds(extra: list[str], kind: str) -> None:
     """An AMQP 1.0 client's message is in AMQP's encoding, its properties always: no copy of it would be whole."""
-    assert delivery(RabbitMQ(), [*LINES, *extra]).body_kind == kind
+    assert delivery(StompRabbitMQ(), [*LINES, *extra]).body_kind == kind
 
 
 def test_a_header_called_expires_is_the_applications_own() -> None:
     """RabbitMQ passes it on; only with its own property `expiration` does it say when the message expires."""
-    assert delivery(RabbitMQ(), [*LINES, "expires:3600"]).expires_at is None
-    assert delivery(RabbitMQ(), [*LINES, "expires:1700000000000", "expiration:5000"]).expires_at == 1.7e9
+    assert delivery(StompRabbitMQ(), [*LINES, "expires:3600"]).expires_at is None
+    assert delivery(StompRabbitMQ(), [*LINES, "expires:1700000000000", "expiration:5000"]).expires_at == 1.7e9
 
 
 @pytest.mark.parametrize("number", ["9" * 400, "9" * 5000, "²", "-1", "1e3", ""])
-@pytest.mark.parametrize("profile", [RabbitMQ(), Artemis()])
-def test_no_number_of_a_producer_does_harm(profile: Profile, number: str) -> None:
+@pytest.mark.parametrize("profile", [StompRabbitMQ(), StompArtemis()])
+def test_no_number_of_a_producer_does_harm(profile: StompProfile, number: str) -> None:
     """What is no plain number, or too long for one, says nothing."""
     names = ("expires", "expiration", "timestamp", "priority", "x-delivery-count")
     seen = delivery(profile, [*LINES, *(f"{name}:{number}" for name in names)])
@@ -118,7 +119,7 @@ def test_no_number_of_a_producer_does_harm(profile: Profile, number: str) -> Non
 
 def test_a_date_that_python_does_not_know() -> None:
     """The year 10000 is never."""
-    for profile in (RabbitMQ(), Artemis()):
+    for profile in (StompRabbitMQ(), StompArtemis()):
         late = delivery(
             profile, [*LINES, "expires:999999999999999", "expiration:1", "timestamp:999999999999999"]
         )

@@ -13,28 +13,28 @@ from redelivery.core.commands import Hold, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived
 from redelivery_stomp.adapter import StompAdapter
-from redelivery_stomp.connection import Link
-from redelivery_stomp.profiles import Artemis, Classic
+from redelivery_stomp.connection import StompConnection
+from redelivery_stomp.profiles import StompArtemis, StompClassic
 
 from .peer import opening
 
 if TYPE_CHECKING:
     from redelivery.adapter import AdapterEvent
-    from redelivery_stomp.profile_base import Profile
+    from redelivery_stomp.profile_base import StompProfile
 
 
 class Wire:
     """An adapter logged in at a broker, Classic by default, without a socket: what it writes is kept."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: Profile | None = None) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: StompProfile | None = None) -> None:
         self.events: list[AdapterEvent] = []
         self.adapter, self.written = StompAdapter(), list[bytes]()
-        self._patch, self._profile = monkeypatch, profile or Classic()
+        self._patch, self._profile = monkeypatch, profile or StompClassic()
         self.again()
 
     def again(self) -> Self:
         """Stand again, on another connection: nothing has been written on it."""
-        self.link = Link(opening("stomp://h"), self.sink)
+        self.link = StompConnection(opening("stomp://h"), self.sink)
         self.link.profile, self.link._opened = self._profile, True
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
         self.adapter._link, self.adapter._sink = self.link, self.sink
@@ -95,7 +95,7 @@ def test_nothing_is_left_at_the_broker(wire: Wire, refused: bytes, named: str, a
 
 def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Artemis would handle it, on a connection that it ends: a SUBSCRIBE there holds messages until a restart."""
-    wire = Wire(monkeypatch, Artemis())
+    wire = Wire(monkeypatch, StompArtemis())
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     asked = [b"BEGIN", b"SEND", b"ABORT"]
@@ -159,7 +159,7 @@ def test_nothing_begins_on_a_connection_that_its_broker_ends(
     monkeypatch: pytest.MonkeyPatch, refused: bytes
 ) -> None:
     """Artemis ends it over any refusal: the next consumer begins on the next connection."""
-    wire = Wire(monkeypatch, Artemis())
+    wire = Wire(monkeypatch, StompArtemis())
     first = Subscribe(1, "queue://orders", window=10, dead_letter="queue://graves")
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     for command in (b"SEND", b"ABORT", b"SUBSCRIBE"):
@@ -175,7 +175,7 @@ def test_nothing_begins_on_a_connection_that_its_broker_ends(
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
     """Artemis would handle it behind a check that it refuses. One that has not been made is not ended, either."""
-    wire = Wire(monkeypatch, Artemis())
+    wire = Wire(monkeypatch, StompArtemis())
     wire.adapter.execute((Subscribe(1, "queue://orders", window=1),))
     wire.answer_last()
     wire.link._messages([(b"MESSAGE\nsubscription:1\nmessage-id:1,7\ndestination:orders", b"x" * 1024)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 
-from redelivery_stomp.transport import CuttingTransport
+from redelivery_stomp.transport import ScanningTransport
 
 from .peer import opening
 
@@ -13,7 +13,7 @@ from .peer import opening
 def test_the_selector_ends_with_the_connection() -> None:
     """Its descriptor is closed at once, not when somebody collects garbage."""
     first = opening("stomp+ssl://h")
-    transport = CuttingTransport(first.endpoint, first.settings.tls, 1.0, lambda _: None)
+    transport = ScanningTransport(first.endpoint, first.settings.tls, 1.0, lambda _: None)
     ours, theirs = socket.socketpair()
     with theirs:
         transport.socket = ours

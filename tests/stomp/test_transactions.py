@@ -9,7 +9,7 @@ from redelivery.core.commands import Subscribe
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, RedeliveryError
 from redelivery_stomp.delivery import StompDelivery, Subscription
-from redelivery_stomp.profiles import Classic
+from redelivery_stomp.profiles import StompClassic
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class FakeLink:
     """Keeps what is written, and who waits for a receipt."""
 
     def __init__(self) -> None:
-        self.profile = Classic(None)
+        self.profile = StompClassic(None)
         self.order = threading.Lock()
         self.written: list[bytes] = []
         self.waiting: list[Answer] = []

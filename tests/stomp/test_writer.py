@@ -11,7 +11,7 @@ import pytest
 from redelivery.core.commands import Send
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp import StompAdapter
-from redelivery_stomp.buffered_writer import Postbox, Writer
+from redelivery_stomp.buffered_writer import BufferedWriter, Postbox
 
 from .peer import FrozenPeer, eventually, opening, stuck
 from .test_in_time import LARGE, threads
@@ -22,7 +22,7 @@ def test_a_write_that_breaks_behind_its_caller_is_told() -> None:
     told: list[bool] = []
     ours, theirs = socket.socketpair()
     with ours:
-        writer = Writer(ours, lambda: told.append(True))
+        writer = BufferedWriter(ours, lambda: told.append(True))
         with theirs:
             writer.write(LARGE)
             assert writer.behind
@@ -92,7 +92,7 @@ def test_a_machine_without_another_thread_ends_the_connection(monkeypatch: pytes
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with ours, theirs:
-        writer = Writer(ours, lambda: told.append(True))
+        writer = BufferedWriter(ours, lambda: told.append(True))
         for _ in range(2):
             with pytest.raises(OSError, match="no thread to write with"):
                 writer.write(LARGE)

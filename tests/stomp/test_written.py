@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 from stomp.utils import Frame
 
-from redelivery.core.commands import Accept, Poison, Subscribe, Unsubscribe
+from redelivery.core.commands import Accept, PoisonAck, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import ConnectionLost
 from redelivery_stomp.delivery import StompDelivery
-from redelivery_stomp.profiles import Artemis
+from redelivery_stomp.profiles import StompArtemis
 
 from .test_refused import Wire
 
@@ -102,7 +102,7 @@ def test_what_was_acknowledged_is_the_suspect_of_an_error(wire: Wire) -> None:
 
 def test_a_refused_poison_acknowledgement_accuses_its_message(wire: Wire) -> None:
     """The broker says no to the NACK, and closes the connection over it."""
-    wire.adapter.execute([Poison(message(wire, "a"), Cause("bad"), 1)])
+    wire.adapter.execute([PoisonAck(message(wire, "a"), Cause("bad"), 1)])
     wire.answer(b"NACK", "no")
     assert suspect(wire) == "a"
 
@@ -110,7 +110,7 @@ def test_a_refused_poison_acknowledgement_accuses_its_message(wire: Wire) -> Non
 @pytest.mark.parametrize("where", ["handed over", "in the same read", "of nobody here", "nowhere"])
 def test_a_body_that_is_longer_than_its_frame_says_accuses_its_message(wire: Wire, where: str) -> None:
     """The last whole message before the rubbish, handed over or not; without one, whatever was accused before."""
-    wire.link.complaints.accuse(message(wire, "earlier"))
+    wire.link.disconnect_cause.accuse(message(wire, "earlier"))
     wire.link.transport.garbled = True
     if where != "nowhere":
         wire.link._messages([(message(wire, "a").head, b"x")])
@@ -124,7 +124,7 @@ def test_a_body_that_is_longer_than_its_frame_says_accuses_its_message(wire: Wir
 
 def test_a_broker_that_closes_after_an_error_is_gone_at_once(wire: Wire) -> None:
     """Artemis always does: nobody may take the connection for one that still stands. Classic may go on."""
-    for profile, ends in ((wire.link.profile, 0), (Artemis(), 1)):
+    for profile, ends in ((wire.link.profile, 0), (StompArtemis(), 1)):
         wire.link.profile = profile
         wire.link.on_error(Frame("ERROR", {"message": "no"}, b""))
         assert sum(isinstance(event, ConnectionLost) for event in wire.events) == ends

@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.dlq.dead_letter import read_letter
-from redelivery.dlq.dlq_connection import Reading
+from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.errors import AdapterError
 from redelivery_spark.batch.browse import stored
-from redelivery_spark.batch.drain_duplicates import Returned
+from redelivery_spark.batch.drain_duplicates import DrainDuplicates
 from redelivery_spark.batch.drained_queue import DrainedQueue
-from redelivery_spark.batch.end_of_drain import Afterwards
+from redelivery_spark.batch.end_of_drain import EndOfDrain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redelivery.core.delivery import Delivery
-    from redelivery.dlq.dlq_consumer import Taker
+    from redelivery.dlq.dlq_consumer import DeadLetterConsumer
     from redelivery_spark.batch.browse import Seen
     from redelivery_spark.options.batch_options import ReadOptions
 
@@ -54,14 +54,14 @@ class _Drain:
     def __init__(self, options: ReadOptions, queue: str) -> None:
         self._options = options
         self._queue = queue
-        self._reading = Reading(options.connection_uri())
+        self._reading = DeadLetterConnection(options.connection_uri())
         self.log = DrainedQueue(options, queue, self._reading.settings)
         self.ended = 0
         """Segments with rows, once the drain has ended."""
         self._next = 0  # the segment to be published
         self._rows = 0
-        self._returned = Returned(self.log, self._reading.clock)
-        self._afterwards = Afterwards(self._reading.clock)
+        self._returned = DrainDuplicates(self.log, self._reading.clock)
+        self._afterwards = EndOfDrain(self._reading.clock)
         self._enough = False  # what comes now was sent later
         self._left = 0
 
@@ -105,7 +105,7 @@ class _Drain:
                 return True
         return self._caught_up()
 
-    def _some(self, taker: Taker) -> list[Seen]:
+    def _some(self, taker: DeadLetterConsumer) -> list[Seen]:
         """Take what is to be in the next segment; nothing: the queue is empty, or enough has been taken."""
         most = 0 if self._enough else min(ROWS, self._missing)
         seen: list[Seen] = []
@@ -138,13 +138,13 @@ class _Drain:
             self._see_behind(taker)
         return seen
 
-    def _lose(self, taker: Taker, seen: list[Seen]) -> None:
+    def _lose(self, taker: DeadLetterConsumer, seen: list[Seen]) -> None:
         """Forget what is not in the log when its connection is lost: it comes again."""
         for delivery, _ in seen:
             taker.drop(delivery)
         seen.clear()
 
-    def _see_behind(self, taker: Taker) -> None:
+    def _see_behind(self, taker: DeadLetterConsumer) -> None:
         """Refuse to take the silence for the queue's end where no more may be held. Raises AdapterError."""
         if taker.engine.full:
             raise AdapterError(
@@ -152,7 +152,7 @@ class _Drain:
                 "behind them cannot be seen: drain over AMQP"
             )
 
-    def _have_accepted(self, taker: Taker) -> None:
+    def _have_accepted(self, taker: DeadLetterConsumer) -> None:
         """Have the broker know that there is enough: accept what comes again, and hold all others until the end.
 
         What a killed attempt took last is in the drain, and on the queue. It comes again before the queue is silent.
@@ -207,7 +207,7 @@ class _Drain:
         self._rows += len(seen)
         return True
 
-    def _leave(self, taker: Taker, delivery: Delivery) -> None:
+    def _leave(self, taker: DeadLetterConsumer, delivery: Delivery) -> None:
         """Keep a message at the broker that no segment could hold all of."""
         if not self._options.accepts_less:
             raise AdapterError(

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery_spark.batch.drained_queue import DrainedQueue
 
-__all__ = ["Returned"]
+__all__ = ["DrainDuplicates"]
 
 OPEN = 4  # segments that are kept open: copies come about in the order in which they were taken
 _SHIFT = 20  # bits for a row's number in its segment
 
 
-class Returned:
+class DrainDuplicates:
     """The rows that a drain had when a connection began. Each message of them may come again over it, once.
 
     They may come after everything else: Classic gives back what a dead link held behind what it has paged in. And of

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
 
-__all__ = ["Afterwards"]
+__all__ = ["EndOfDrain"]
 
 MARGIN = 60.0  # seconds that the clocks of producers, broker and this machine may differ
 LONGEST_TRICKLE = 60.0  # seconds in which each message had to be waited for: nothing is behind them
 
 
-class Afterwards:
+class EndOfDrain:
     """Looks at messages as they come."""
 
     def __init__(self, clock: Clock) -> None:

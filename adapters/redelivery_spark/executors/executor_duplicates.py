@@ -9,20 +9,20 @@ from redelivery_spark.stream.rows import digest_of, key_of, keys_of
 from redelivery_spark.wal.arrow_files import number_of, read_table
 from redelivery_spark.wal.segments import FOLDER, KEPT, segment_of
 from redelivery_spark.wal.store import store_at
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 from redelivery_spark.wal.wal_state import buried_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
     from redelivery.core.delivery import Delivery
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
     from redelivery_spark.wal.wal_state import Place
 
-__all__ = ["Recent"]
+__all__ = ["ExecutorDuplicates"]
 
 
-class Recent:
+class ExecutorDuplicates:
     """The messages of the batches up to one that may come again, whoever has taken them; each of them once.
 
     They are those of parts whose task has not ended well, and of segments that were written over an earlier connection
@@ -33,8 +33,8 @@ class Recent:
     Tasks and the driver look for copies at one time, and there is one of each row: who finds it leaves a mark.
     """
 
-    def __init__(self, store: Store, log: str, number: int, doubtful: Collection[int]) -> None:
-        self._parts = Parts(store)
+    def __init__(self, store: WalStore, log: str, number: int, doubtful: Collection[int]) -> None:
+        self._parts = TaskParts(store)
         self._log = log
         self._number = number
         self._doubtful = doubtful

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from redelivery.errors import RedeliveryError, TransportError
-from redelivery_spark.executors.executor_duplicates import Recent
+from redelivery_spark.executors.executor_duplicates import ExecutorDuplicates
 from redelivery_spark.executors.share import NOT_WHOLE
 from redelivery_spark.schema import SEGMENT
 from redelivery_spark.stream.expected_body import read_message
 from redelivery_spark.stream.row_ids import named
 from redelivery_spark.stream.rows import batch_of
-from redelivery_spark.stream.source_connection import Intake
+from redelivery_spark.stream.source_connection import SourceConnection
 from redelivery_spark.wal.arrow_files import empty, read_table
 from redelivery_spark.wal.segments import segment_of
 from redelivery_spark.wal.store import store_at
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
@@ -41,17 +41,19 @@ def rows_of_share(share: Share) -> pa.Table:
     Raises:
         RedeliveryError: the broker refuses; the log cannot be read; a body cannot be decoded, and that is to fail.
     """
-    parts = Parts(store_at(share.options.wal_dir))
+    parts = TaskParts(store_at(share.options.wal_dir))
     name = parts.name(share.number, share.part)
     if name not in parts.of(share.number):
         _fill(share, parts, name)
     return read_table(parts.store, name)
 
 
-def _fill(share: Share, parts: Parts, name: str) -> None:
+def _fill(share: Share, parts: TaskParts, name: str) -> None:
     # A connection of its own: one that waited for the next task would hold messages that nobody asks for.
     # What it is sent when it has accepted its share it has to give back, and that comes marked to another.
-    intake = Intake(replace(share.options, most_messages=share.most, consumers="driver"), share=True)
+    intake = SourceConnection(
+        replace(share.options, most_messages=share.most, consumers="driver"), share=True
+    )
     accepted = False
     try:
         intake.begin()
@@ -69,11 +71,11 @@ def _fill(share: Share, parts: Parts, name: str) -> None:
 class _Filling:
     """One attempt."""
 
-    def __init__(self, share: Share, intake: Intake, parts: Parts) -> None:
+    def __init__(self, share: Share, intake: SourceConnection, parts: TaskParts) -> None:
         self._share = share
         self._intake = intake
         self._parts = parts
-        self._recent = Recent(parts.store, share.log, share.number, share.doubtful)
+        self._recent = ExecutorDuplicates(parts.store, share.log, share.number, share.doubtful)
         self._fresh: list[FreshMessage] = []
         self._undecodable = 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-__all__ = ["Isolation", "split", "suspicious"]
+__all__ = ["Bisection", "split", "suspicious"]
 
 RowT = TypeVar("RowT", bound="Hashable")
 
@@ -31,7 +31,7 @@ def split(rows: Sequence[RowT], fanout: int) -> list[list[RowT]]:
     return [list(rows[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
-class Isolation(Generic[RowT]):
+class Bisection(Generic[RowT]):
     """The groups that wait, each for a batch of its own.
 
     `passed`: how many batches with rows have gone through: what failed before and after one of them need not be the

@@ -14,7 +14,7 @@ from redelivery_spark.executors.share import Share
 from redelivery_spark.schema import SEGMENT
 from redelivery_spark.stream.available_now import LAST_CALL, LONGEST_DRAIN, AvailableNow
 from redelivery_spark.stream.bisection import suspicious
-from redelivery_spark.stream.new_messages import Fresh
+from redelivery_spark.stream.new_messages import NewMessages
 from redelivery_spark.stream.row_ids import named
 from redelivery_spark.stream.rows import batch_of, table_of
 from redelivery_spark.wal.arrow_files import empty
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redelivery_spark.stream.journal import Journal
     from redelivery_spark.stream.new_messages import FreshMessage
     from redelivery_spark.stream.rows import LoggedDelivery
-    from redelivery_spark.stream.source_connection import Intake
+    from redelivery_spark.stream.source_connection import SourceConnection
 
 __all__ = ["Coordinator", "Slice"]
 
@@ -42,7 +42,7 @@ class Coordinator:
     """One query's side of one log. All methods are called on one thread, Spark's own."""
 
     def __init__(
-        self, options: SourceOptions, intake: Intake, journal: Journal, unlock: Callable[[], None]
+        self, options: SourceOptions, intake: SourceConnection, journal: Journal, unlock: Callable[[], None]
     ) -> None:
         self._options = options
         self._intake = intake
@@ -51,7 +51,7 @@ class Coordinator:
         self._unlock = unlock
         self._parent = os.getppid()
         self._given: int | None = None  # the batch that Spark has been given last, or has been seen to replay
-        self._fresh = Fresh(options, intake, journal)
+        self._fresh = NewMessages(options, intake, journal)
         self._turns = [self._group, self._due, self._suspect]  # who may compose the next batch, in order
         self._unread: tuple[int, ...] = ()  # the newest batch, if its messages could not be acknowledged
         self._full = False  # whether so much waits that nothing fresh is taken
@@ -134,7 +134,7 @@ class Coordinator:
             "parked": waiting.engine.parked,
             "suspects": isolation.rows + waiting.suspects,
             "full": self._full,
-            **waiting.added_to(journal.state.totals),
+            **waiting.added_to(journal.state.open_consumers),
         }
 
     # A new batch.

@@ -16,7 +16,7 @@ from redelivery.core.commands import (
     Forward,
     Hold,
     LookUp,
-    Poison,
+    PoisonAck,
     Stop,
     Unanswered,
 )
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.errors import RedeliveryError
-    from redelivery_spark.wal.wal_ledger import LogLedger
+    from redelivery_spark.wal.wal_ledger import WalLedger
     from redelivery_spark.wal.wal_state import Place
 
-__all__ = ["Originals", "Redeliveries"]
+__all__ = ["EngineDriver", "UnackedPort"]
 
 logger = logging.getLogger("redelivery.spark")
 CHUNK = 1000  # rows restored together: fewer than an engine remembers
@@ -63,7 +63,7 @@ DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
 """Seconds that a row waits whose batch failed while nothing else went through: doubled from the first to the last."""
 
 
-class Originals(Protocol):
+class UnackedPort(Protocol):
     """What the broker still has of the rows, and the way to it."""
 
     def poison(
@@ -75,16 +75,16 @@ class Originals(Protocol):
         """Send the copy; `done` is called, on any thread, when the broker has answered."""
 
 
-class Redeliveries:
+class EngineDriver:
     """Drives one engine. What it hands out runs until `finish` or `crashed`."""
 
     def __init__(
         self,
         engine: Engine,
         capabilities: Capabilities,
-        ledger: LogLedger,
+        ledger: WalLedger,
         policies: RedeliveryPolicyMap,
-        originals: Originals,
+        originals: UnackedPort,
         clock: Clock,
     ) -> None:
         self.engine = engine
@@ -196,11 +196,11 @@ class Redeliveries:
         self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
         self.changed = True
 
-    def added_to(self, totals: dict[str, int]) -> dict[str, int]:
+    def added_to(self, open_consumers: dict[str, int]) -> dict[str, int]:
         """Return totals with what has become of rows in this process."""
         counts = self.engine.counts
-        return totals | {
-            name: totals[name] + getattr(counts, name)
+        return open_consumers | {
+            name: open_consumers[name] + getattr(counts, name)
             for name in ("redelivered", "deferred", "poisoned", "discarded")
         }
 
@@ -260,7 +260,7 @@ class Redeliveries:
             case Forward():
                 delivery = command.delivery
                 self._originals.forward(command, lambda error: self._answers.append((delivery, error)))
-            case Poison():
+            case PoisonAck():
                 poisoned = command.delivery
                 assert isinstance(poisoned, LoggedDelivery)
                 self._originals.poison(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger_entry import fingerprint
-from redelivery_spark.stream.bisection import Isolation
+from redelivery_spark.stream.bisection import Bisection
 from redelivery_spark.stream.record_codec import rows_that_wait, state_of
 from redelivery_spark.stream.row_ids import renamed
 from redelivery_spark.stream.rows import LoggedDelivery, places_of, rows_of, waiting_rows
-from redelivery_spark.stream.stream_duplicates import Copies
+from redelivery_spark.stream.stream_duplicates import StreamDuplicates
 from redelivery_spark.wal.arrow_files import empty
 from redelivery_spark.wal.records import FAILURES, VERDICTS, Records, Refusal, mildest
 from redelivery_spark.wal.segments import FOLDER as SEGMENTS
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from redelivery.clock import Clock
-    from redelivery_spark.stream.engine_driver import Redeliveries
-    from redelivery_spark.stream.source_connection import Intake
-    from redelivery_spark.stream.unacked_messages import Originals
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.stream.engine_driver import EngineDriver
+    from redelivery_spark.stream.source_connection import SourceConnection
+    from redelivery_spark.stream.unacked_messages import UnackedMessages
+    from redelivery_spark.wal.store import WalStore
     from redelivery_spark.wal.wal_state import Place
 
 __all__ = ["FOLDERS", "Journal"]
@@ -46,11 +46,11 @@ class Journal:
 
     def __init__(
         self,
-        store: Store,
-        redeliveries: Callable[[], Redeliveries],
+        store: WalStore,
+        redeliveries: Callable[[], EngineDriver],
         clock: Clock,
-        intake: Intake,
-        originals: Originals,
+        intake: SourceConnection,
+        originals: UnackedMessages,
     ) -> None:
         for folder in FOLDERS:
             store.sweep(folder)
@@ -65,7 +65,7 @@ class Journal:
         self.originals = originals
         self._clock = clock
         self._resumed = False
-        self.copies = Copies(intake, self.segments, self.state)
+        self.copies = StreamDuplicates(intake, self.segments, self.state)
         self._grouped: dict[Place, LoggedDelivery] = {}
         # The batch on its way, its rows, and those of them that were in the log before, by place.
         self._number: int | None = None
@@ -73,8 +73,8 @@ class Journal:
         self._running: dict[Place, LoggedDelivery] = {}
         self._unwritten: tuple[int, pa.Table] = (0, empty())  # the batch whose rows begin to wait
         self.shared: Sequence[datetime | None] = ()  # when what tasks took for the last batch was sent
-        self.redeliveries: Redeliveries
-        self.isolation: Isolation[Place]
+        self.redeliveries: EngineDriver
+        self.isolation: Bisection[Place]
 
     # A restart.
 
@@ -87,7 +87,7 @@ class Journal:
         state = self.state
         places = [fact.place for fact in state.facts]
         groups = [[places[at] for at in group] for group in state.groups]
-        self.isolation = Isolation(groups, state.passed)
+        self.isolation = Bisection(groups, state.passed)
         in_groups = {place for group in groups for place in group}
         if number > state.settled and number != state.emptied and self.segments.opens(number):
             self._number, self._table = number, self.segments.read(number)
@@ -152,7 +152,7 @@ class Journal:
         table = self._table if undecodable is None else self.segments.read(number)
         self.shared = ()
         if undecodable is not None:
-            self.state.totals["undecodable"] += undecodable
+            self.state.open_consumers["undecodable"] += undecodable
             self.shared = table.slice(self.segments.own(number)).column("timestamp").to_pylist()
             self._table = renamed(table, self.names(), f"{self.state.log}/{number}")
         return table
@@ -169,7 +169,7 @@ class Journal:
         processed = self._complete(number)
         called: Sequence[str] = processed.column("message_id").to_pylist() if refused else ()
         table, running = self._table, self._running
-        self.state.totals["accepted"] += table.num_rows
+        self.state.open_consumers["accepted"] += table.num_rows
         if table.num_rows > sum(name in refused for name in called):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
@@ -211,7 +211,7 @@ class Journal:
             self._refuse(row, refusal)
 
     def _refuse(self, row: LoggedDelivery, refusal: Refusal) -> None:
-        self.state.totals["accepted"] -= 1
+        self.state.open_consumers["accepted"] -= 1
         row.failed = None  # whatever it did to a batch before: this one has gone through
         self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 

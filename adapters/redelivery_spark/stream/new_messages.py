@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
-from redelivery_spark.executors.executor_duplicates import Recent
+from redelivery_spark.executors.executor_duplicates import ExecutorDuplicates
 from redelivery_spark.executors.share import NOT_WHOLE
 from redelivery_spark.stream.available_now import GAP, LONGEST_LINGER
 from redelivery_spark.stream.expected_body import FreshMessage, read_message
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from redelivery_spark.stream.available_now import AvailableNow
     from redelivery_spark.stream.journal import Journal
     from redelivery_spark.stream.rows import LoggedDelivery
-    from redelivery_spark.stream.source_connection import Intake
+    from redelivery_spark.stream.source_connection import SourceConnection
 
-__all__ = ["Fresh", "FreshMessage"]
+__all__ = ["FreshMessage", "NewMessages"]
 
 logger = logging.getLogger("redelivery.spark")
 
 
-class Fresh:
+class NewMessages:
     """Takes messages ahead of batches: those that come again find their rows, whatever a batch has room for."""
 
-    def __init__(self, options: SourceOptions, intake: Intake, journal: Journal) -> None:
+    def __init__(self, options: SourceOptions, intake: SourceConnection, journal: Journal) -> None:
         self._options = options
         self._intake = intake
         self._journal = journal
@@ -127,14 +127,14 @@ class Fresh:
             return taken
         else:
             fresh, again = self._unknown_here(taken)
-        journal.state.totals["deduplicated"] += len(again)
+        journal.state.open_consumers["deduplicated"] += len(again)
         intake.settle(again)
         return fresh
 
     def _unknown_to_all(self, taken: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
         """Tell what neither tasks nor the driver have taken before from what is to be accepted."""
         journal, intake = self._journal, self._intake
-        recent = Recent(
+        recent = ExecutorDuplicates(
             journal.segments.store, journal.state.log, journal.segments.newest, journal.copies.batches
         )
         fresh: list[Delivery] = []
@@ -169,7 +169,7 @@ class Fresh:
             return [FreshMessage(delivery, None, None) for delivery in fresh]
         read = (read_message(delivery, options, self._intake.refuse) for delivery in fresh)
         kept = [message for message in read if message is not None]
-        self._journal.state.totals["undecodable"] += len(fresh) - len(kept)
+        self._journal.state.open_consumers["undecodable"] += len(fresh) - len(kept)
         return kept
 
     def _refused(self, delivery: Delivery) -> bool:

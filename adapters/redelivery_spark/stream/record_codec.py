@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.clock import Clock
-    from redelivery_spark.stream.bisection import Isolation
-    from redelivery_spark.stream.engine_driver import Redeliveries
-    from redelivery_spark.wal.wal_ledger import LogLedger
+    from redelivery_spark.stream.bisection import Bisection
+    from redelivery_spark.stream.engine_driver import EngineDriver
+    from redelivery_spark.wal.wal_ledger import WalLedger
     from redelivery_spark.wal.wal_state import Place, State, States
 
 __all__ = ["rows_that_wait", "state_of"]
@@ -59,20 +59,20 @@ def _recorded(fact: Fact, clock: Clock) -> Record:
 def state_of(
     state: State,
     rows: Sequence[LoggedDelivery],
-    waiting: Redeliveries,
-    isolation: Isolation[Place],
+    waiting: EngineDriver,
+    isolation: Bisection[Place],
     clock: Clock,
 ) -> State:
     """Return the state to be written down, with what is known of the rows that wait."""
     at = {row.place: number for number, row in enumerate(rows)}
     told = replace(state)
-    told.totals, told.passed = waiting.added_to(state.totals), isolation.passed
+    told.open_consumers, told.passed = waiting.added_to(state.open_consumers), isolation.passed
     told.facts = [_fact_of(row, waiting.ledger, clock) for row in rows]
     told.groups = [[at[place] for place in group] for group in isolation.groups]
     return told
 
 
-def _fact_of(row: LoggedDelivery, ledger: LogLedger, clock: Clock) -> Fact:
+def _fact_of(row: LoggedDelivery, ledger: WalLedger, clock: Clock) -> Fact:
     """Return what is to be written down of a row."""
     entry, record = ledger.entries.get(fingerprint(row)) or Entry(), row.record
     if record is None:

@@ -11,7 +11,7 @@ from redelivery.core.events import Poisoned, Released, Succeeded
 from redelivery.core.message_history import RETURN
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.driver.arguments import single
-from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.plan import dead_letters_of, planned
 from redelivery.errors import RedeliveryError, TransportError
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from redelivery.driver.arguments import ConsumerOptions
     from redelivery_spark.options.stream_options import SourceOptions
 
-__all__ = ["Intake"]
+__all__ = ["SourceConnection"]
 
 MOST_PREFETCHED = 30_000  # RabbitMQ and Classic take no larger window over STOMP than 65,535
 MOST_UNACKNOWLEDGED = 60_000
 TRICKLE = 2
 
 
-class _Lists(Channel):
+class _BatchDispatcher(Dispatcher):
     """A channel that gives out, and settles, many deliveries in one turn of its lock."""
 
     def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
@@ -58,11 +58,11 @@ class _Lists(Channel):
             now = self._now()
             for delivery in deliveries:
                 self._route(self.engine.feed(Succeeded(delivery), now), now)
-            writes = self._take(self._outbox.all())
+            writes = self._take(self._settlements.all())
         self._write(writes)
 
 
-class Intake(Connection):
+class SourceConnection(Connection):
     """A connection with one consumer. What was taken and not settled, the broker takes back at the end."""
 
     def __init__(self, options: SourceOptions, *, share: bool = False) -> None:
@@ -70,7 +70,7 @@ class Intake(Connection):
         super().__init__(options.connection_uri())
         self._source = options
         self._share = share
-        self._lists: _Lists | None = None
+        self._lists: _BatchDispatcher | None = None
         self._epoch: int = -1
         self._since = 0.0  # the connection that messages come over, and since when it is known
         self._early: int | None = None  # how many messages had arrived when it had stood for a while
@@ -101,11 +101,13 @@ class Intake(Connection):
         if source.shares or self._share:
             # Nothing waits here: what else a window fixed at the beginning lets through is kept from the other tasks.
             subscribe = replace(subscribe, window=credit)
-        engine.recall_nothing()  # by keys alone: the log knows bodies, too
-        channel = _Lists(subscribe, engine, self._keeper, self._clock, settings.policies, self._observer)
-        self._keeper.totals.add(channel)
-        self._lists = channel
-        self._await_subscription(channel)
+        engine.keep_no_history()  # by keys alone: the log knows bodies, too
+        dispatcher = _BatchDispatcher(
+            subscribe, engine, self._driver, self._clock, settings.policies, self._observer
+        )
+        self._driver.open_consumers.add(dispatcher)
+        self._lists = dispatcher
+        self._await_subscription(dispatcher)
 
     @property
     def clock(self) -> Clock:
@@ -115,7 +117,7 @@ class Intake(Connection):
     @property
     def capabilities(self) -> Capabilities:
         """What the broker can do, as of the last connection."""
-        found = self._keeper.capabilities
+        found = self._driver.capabilities
         assert found is not None, "begun"
         return found
 
@@ -237,7 +239,7 @@ class Intake(Connection):
 
     def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
         """Send a copy."""
-        future = self._keeper.send(command.copy)
+        future = self._driver.send(command.copy)
 
         def answered(_: object) -> None:
             error = future.exception()

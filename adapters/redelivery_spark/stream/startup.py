@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.coordinator import Coordinator
-from redelivery_spark.stream.engine_driver import Redeliveries
+from redelivery_spark.stream.engine_driver import EngineDriver
 from redelivery_spark.stream.journal import FOLDERS, Journal
-from redelivery_spark.stream.source_connection import Intake
-from redelivery_spark.stream.unacked_messages import Originals
+from redelivery_spark.stream.source_connection import SourceConnection
+from redelivery_spark.stream.unacked_messages import UnackedMessages
 from redelivery_spark.wal.store import LogTaken, prepared
-from redelivery_spark.wal.wal_ledger import LogLedger
+from redelivery_spark.wal.wal_ledger import WalLedger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery_spark.options.stream_options import SourceOptions
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
 __all__ = ["LogInUse", "opened"]
 
@@ -46,17 +46,17 @@ def opened(options: SourceOptions) -> Coordinator:
         raise
 
 
-def _built(options: SourceOptions, store: Store, unlock: Callable[[], None]) -> Coordinator:
-    intake = Intake(options)
-    originals = Originals(intake)
+def _built(options: SourceOptions, store: WalStore, unlock: Callable[[], None]) -> Coordinator:
+    intake = SourceConnection(options)
+    originals = UnackedMessages(intake)
     try:
         intake.begin()
 
-        def redeliveries() -> Redeliveries:
-            return Redeliveries(
+        def redeliveries() -> EngineDriver:
+            return EngineDriver(
                 intake.engine_for_log(),
                 intake.log_capabilities(),
-                LogLedger(),
+                WalLedger(),
                 intake.settings.policies,
                 originals,
                 intake.clock,
@@ -83,7 +83,10 @@ def _refuse_kept(journal: Journal) -> None:
 
 
 def _journal(
-    store: Store, redeliveries: Callable[[], Redeliveries], intake: Intake, originals: Originals
+    store: WalStore,
+    redeliveries: Callable[[], EngineDriver],
+    intake: SourceConnection,
+    originals: UnackedMessages,
 ) -> Journal:
     try:
         return Journal(store, redeliveries, intake.clock, intake, originals)
@@ -95,7 +98,7 @@ def _journal(
         ) from None
 
 
-def _locked(store: Store) -> Callable[[], None]:
+def _locked(store: WalStore) -> Callable[[], None]:
     deadline = time.monotonic() + PATIENCE
     while (unlock := store.lock()) is None:
         if time.monotonic() > deadline:

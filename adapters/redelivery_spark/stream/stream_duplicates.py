@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
     from redelivery_spark.stream.rows import LoggedDelivery
-    from redelivery_spark.stream.source_connection import Intake
+    from redelivery_spark.stream.source_connection import SourceConnection
     from redelivery_spark.wal.segments import Segments
     from redelivery_spark.wal.wal_state import Place, State
 
-__all__ = ["BURIED", "Copies"]
+__all__ = ["BURIED", "StreamDuplicates"]
 
 BURIED = 60.0
 """Seconds before the end of a connection within which the acknowledgement of a dead-lettered message may have been lost
@@ -44,7 +44,7 @@ class _Row:
         return self.digest == digest_of(body)
 
 
-class Copies:
+class StreamDuplicates:
     """Knows the messages of one connection that an earlier one had brought. Looked up only for those that may be.
 
     Nothing that came over this very connection comes again over it. Of earlier ones it may be what was acknowledged,
@@ -52,7 +52,7 @@ class Copies:
     that wait. Each is found once in a connection.
     """
 
-    def __init__(self, intake: Intake, segments: Segments, state: State) -> None:
+    def __init__(self, intake: SourceConnection, segments: Segments, state: State) -> None:
         self._intake = intake
         self._segments = segments
         self._state = state

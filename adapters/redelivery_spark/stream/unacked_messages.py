@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward
     from redelivery.core.delivery import Cause, Delivery
     from redelivery_spark.stream.rows import LoggedDelivery
-    from redelivery_spark.stream.source_connection import Intake
+    from redelivery_spark.stream.source_connection import SourceConnection
     from redelivery_spark.wal.wal_state import Place
 
-__all__ = ["Originals"]
+__all__ = ["UnackedMessages"]
 
 logger = logging.getLogger("redelivery.spark")
 
@@ -45,10 +45,10 @@ class _Poisoned:
         return delivery.state == "settled" or (delivery.record is not None and delivery.record.confirmed)
 
 
-class Originals:
+class UnackedMessages:
     """Messages that the broker keeps until their rows are done with. One thread."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: SourceConnection) -> None:
         self._intake = intake
         self._kept: dict[Place, Delivery] = {}
         self._poisoned: dict[Place, _Poisoned] = {}

@@ -11,7 +11,7 @@ from redelivery.errors import RedeliveryError
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
 __all__ = ["empty", "number_of", "read_table", "written"]
 
@@ -34,7 +34,7 @@ def written(rows: pa.Table) -> memoryview:
     return memoryview(sink.getvalue())
 
 
-def read_table(store: Store, name: str) -> pa.Table:
+def read_table(store: WalStore, name: str) -> pa.Table:
     """Return the rows of a file. Raises RedeliveryError if it is gone."""
     path = store.local(name)
     try:

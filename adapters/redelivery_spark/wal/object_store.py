@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from fsspec import AbstractFileSystem
 
-__all__ = ["Objects"]
+__all__ = ["ObjectStore"]
 
 _LOCK = "lock"
 _TRIES = 3
 
 
-class Objects:
+class ObjectStore:
     """Objects under a URL: exclusive creation is a conditional put, of which the store lets only the first through.
 
     Picklable: it holds nothing but its URL. Credentials and end points come from where the library of the store takes
@@ -30,7 +30,7 @@ class Objects:
         self.url = url
 
     def __repr__(self) -> str:
-        return f"Objects({self.url!r})"
+        return f"ObjectStore({self.url!r})"
 
     def prepare(self, *folders: str) -> None:
         """Nothing, where names need no folders; but see that objects are written whole. Raises ConfigurationError."""

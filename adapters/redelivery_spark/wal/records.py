@@ -15,7 +15,7 @@ from redelivery_spark.wal.arrow_files import number_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
 __all__ = ["FAILURES", "VERDICTS", "Records", "Refusal", "mildest"]
 
@@ -42,7 +42,7 @@ def mildest(refusals: Iterable[Refusal]) -> Refusal | None:
 class Records:
     """Verdicts and failures of one log."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WalStore) -> None:
         self._store = store
 
     def judge(self, name: str, refused: Mapping[str, Refusal]) -> Mapping[str, Refusal]:

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.arrow_files import number_of, read_table, written
-from redelivery_spark.wal.task_parts import Parts
+from redelivery_spark.wal.task_parts import TaskParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
 __all__ = ["FOLDER", "KEPT", "NO_SHARES", "Segments", "Shares", "segment_of", "sliced"]
 
@@ -37,11 +37,11 @@ NO_SHARES = Shares(0, 0, 0)
 class Segments:
     """The batches of one log, by number. `check` raises LogTaken if the log is somebody else's by now."""
 
-    def __init__(self, store: Store, check: Callable[[], None]) -> None:
+    def __init__(self, store: WalStore, check: Callable[[], None]) -> None:
         self.store = store
         self._check = check
         self._found: list[int] | None = None  # only who owns the log writes any
-        self._parts = Parts(store)
+        self._parts = TaskParts(store)
         self._last: tuple[int, pa.Table] | None = None  # each is asked for several times, and never changes
 
     def name(self, number: int) -> str:

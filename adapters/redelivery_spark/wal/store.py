@@ -14,14 +14,14 @@ from redelivery_spark.wal.store_probe import why_not
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
-__all__ = ["LogTaken", "Store", "log_at", "prepared", "store_at", "taken"]
+__all__ = ["LogTaken", "WalStore", "log_at", "prepared", "store_at", "taken"]
 
 
 class LogTaken(RedeliveryError):
     """Another start of a query has taken the log over: this one must end, and has written nothing since."""
 
 
-class Store(Protocol):
+class WalStore(Protocol):
     """A place for files that all processes of a query reach by the same name. Names may have one `/`.
 
     Picklable: it holds nothing but where it is, and no credentials. Whatever is not said here raises OSError, or what
@@ -65,7 +65,7 @@ class Store(Protocol):
         """Remove what writers that died have left behind in a folder. Only for who has the lock."""
 
 
-def store_at(url: str) -> Store:
+def store_at(url: str) -> WalStore:
     """Return the store that `walDir` names. No I/O. Raises ConfigurationError."""
     parts = urlsplit(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
@@ -89,9 +89,9 @@ def store_at(url: str) -> Store:
             "would overwrite each other's messages; use a shared folder (NFS), s3, gs or abfs",
             option="walDir",
         )
-    from redelivery_spark.wal.object_store import Objects  # noqa: PLC0415 - fsspec, which a folder needs none of
+    from redelivery_spark.wal.object_store import ObjectStore  # noqa: PLC0415 - fsspec, which a folder needs none of
 
-    return Objects(url)
+    return ObjectStore(url)
 
 
 @contextmanager
@@ -106,7 +106,7 @@ def _told(url: str) -> Generator[None]:
         raise ConfigurationError(f"walDir={url} cannot be written: {said}", option="walDir") from None
 
 
-def log_at(url: str) -> Store:
+def log_at(url: str) -> WalStore:
     """Return the store that `walDir` names. Nothing is written, but a folder is made. Raises ConfigurationError."""
     store = store_at(url)
     with _told(url):
@@ -114,7 +114,7 @@ def log_at(url: str) -> Store:
     return store
 
 
-def prepared(url: str, *folders: str) -> Store:
+def prepared(url: str, *folders: str) -> WalStore:
     """Return the store that `walDir` names, once it has shown that it can hold a log. Raises ConfigurationError."""
     store = store_at(url)
     with _told(url):
@@ -129,7 +129,7 @@ def prepared(url: str, *folders: str) -> Store:
     return store
 
 
-def taken(store: Store) -> LogTaken:
+def taken(store: WalStore) -> LogTaken:
     """Return the error for who finds that it is not the newest start any more."""
     return LogTaken(
         f"the log {store.url} has been taken over by another start of a query ({store.holder()}); this one ends: each "

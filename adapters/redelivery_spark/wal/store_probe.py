@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
 __all__ = ["why_not"]
 
@@ -16,7 +16,7 @@ _AT_ONCE = 8
 _FOLDER = "probe"
 
 
-def why_not(store: Store) -> str | None:
+def why_not(store: WalStore) -> str | None:
     """Return what a store lacks, or None: it creates names exclusively, one after the other and all at once."""
     one, many = (f"{_FOLDER}/{uuid.uuid4().hex}" for _ in range(2))
     store.prepare(_FOLDER)
@@ -26,7 +26,7 @@ def why_not(store: Store) -> str | None:
         store.remove([one, many])
 
 
-def _in_turn(store: Store, name: str) -> str | None:
+def _in_turn(store: WalStore, name: str) -> str | None:
     first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
     if not store.publish(name, first, durable=False):
         return "a new name counts as taken there"
@@ -37,7 +37,7 @@ def _in_turn(store: Store, name: str) -> str | None:
     return None
 
 
-def _at_once(store: Store, name: str) -> str | None:
+def _at_once(store: WalStore, name: str) -> str | None:
     """Have several create one name at once: a store that looks first, and writes then, lets in more than one."""
     contents = [uuid.uuid4().bytes for _ in range(_AT_ONCE)]
     start = Barrier(_AT_ONCE)

@@ -10,9 +10,9 @@ from redelivery_spark.wal.arrow_files import empty, number_of, read_table, writt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
-__all__ = ["FOLDER", "Parts"]
+__all__ = ["FOLDER", "TaskParts"]
 
 FOLDER = "parts"
 ACCEPTED = ".accepted"
@@ -21,10 +21,10 @@ ARROW = ".arrow"
 UNDECODABLE = b"undecodable"
 
 
-class Parts:
+class TaskParts:
     """The parts of all batches of one log, by the batch's number and the part's."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WalStore) -> None:
         self.store = store
 
     def name(self, number: int, part: int) -> str:

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Buried, Entry
     from redelivery.errors import LedgerError
 
-__all__ = ["LogLedger"]
+__all__ = ["WalLedger"]
 
 
-class LogLedger:
+class WalLedger:
     """A `redelivery.ledger.Ledger` whose entries are written with the log's state, by who settles a batch.
 
     An attempt needs no mark: what runs is the batch that the log has published and not settled.

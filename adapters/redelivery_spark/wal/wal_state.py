@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from redelivery_spark.wal.store import Store
+    from redelivery_spark.wal.store import WalStore
 
 __all__ = ["FOLDER", "ROWS", "Fact", "Place", "State", "States", "buried_in"]
 
@@ -69,7 +69,7 @@ class State:
     passed: int = 0
     judged: tuple[int, int] = (0, -1)
     groups: list[list[int]] = field(default_factory=list[list[int]])
-    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
+    open_consumers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     buried: dict[Place, float] = field(default_factory=dict[Place, float])
     facts: list[Fact] = field(default_factory=list[Fact])
 
@@ -77,7 +77,7 @@ class State:
 class States:
     """The states of one log, of which the newest counts."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WalStore) -> None:
         self._store = store
         self._number = 0
         self._tables: dict[int, str] = {}  # by the batch that their rows came with
@@ -135,7 +135,7 @@ class States:
         return f"{FOLDER}/{number:012d}.json"
 
 
-def buried_in(store: Store) -> set[Place]:
+def buried_in(store: WalStore) -> set[Place]:
     """Return the rows of the last batches that have become dead letters, as far as is written down; for any process."""
     content, names = None, store.names(FOLDER)
     while names and (content := store.read(names[-1])) is None:  # a newer one has taken its place

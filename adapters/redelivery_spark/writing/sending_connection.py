@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.outgoing import Outgoing
 
-__all__ = ["Outlet"]
+__all__ = ["SendingConnection"]
 
 MOST = 1000  # messages unconfirmed
 MOST_BYTES = 16 << 20  # of their bodies, but for one message
 
 
-class Outlet(Connection):
+class SendingConnection(Connection):
     """Sends; `confirm` ends when the broker has confirmed all of it."""
 
     def __init__(self, uri: str) -> None:
@@ -45,7 +45,7 @@ class Outlet(Connection):
             AdapterError: the broker refused a message.
             TransportError: the connection was lost, or a confirmation did not come in time.
         """
-        capabilities = self._keeper.capabilities
+        capabilities = self._driver.capabilities
         assert capabilities is not None, "entered"
         headers = {**message.headers, "redeliveryId": identity}
         if capabilities.duplicate_property is not None:
@@ -55,13 +55,13 @@ class Outlet(Connection):
         while self._flying and (len(self._flying) >= MOST or self._bytes + size > MOST_BYTES):
             self._await_first()
         began = self._clock.monotonic()
-        if not self._keeper.up:
+        if not self._driver.up:
             limit = self._patience(SEND_TIMEOUT)
             try:
-                answer_by(began + limit, self._keeper.standing(), self._clock)
+                answer_by(began + limit, self._driver.standing(), self._clock)
             except TimeoutError:
                 raise unsent(message.destination, limit) from None
-        self._flying.append((self._keeper.send(message), message, began + SEND_TIMEOUT))
+        self._flying.append((self._driver.send(message), message, began + SEND_TIMEOUT))
         self._bytes += size
 
     def confirm(self) -> int:

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.writing.identity import Identities
-from redelivery_spark.writing.sending_connection import Outlet
+from redelivery_spark.writing.sending_connection import SendingConnection
 from redelivery_spark.writing.write_columns import check_columns, messages_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _sent(options: WriteOptions, write: str, iterator: Iterator[pa.RecordBatch])
     if first is None:
         return Written(0)
     number = 0
-    with Outlet(options.connection_uri()) as outlet:
+    with SendingConnection(options.connection_uri()) as outlet:
         for batch in _all(first, iterator):
             for row, message in messages_of(batch, options.destination, outlet.clock, number):
                 outlet.put(message, identities.of((message.destination, *row)))

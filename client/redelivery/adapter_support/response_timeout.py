@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["UNANSWERED", "Patience"]
+__all__ = ["UNANSWERED", "ResponseTimeout"]
 
 UNANSWERED = 60.0
 """Seconds: whoever makes a consumer waits for 30."""
@@ -19,7 +19,7 @@ over STOMP, goes on with its heart-beats, and answers when the alarm is over. Th
 and what the one before had written is carried out all the same: dead letters are written twice (measured)."""
 
 
-class Patience:
+class ResponseTimeout:
     """Calls `over`, on a thread of its own, when an answer has not come `limit` seconds after it was asked for.
 
     If nothing else was answered (`heard`) in the later half of that time, it waits `silent` times as long.

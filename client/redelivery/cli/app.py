@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from redelivery.cli.exit_codes import FAILED, INTERRUPTED, MISCONFIGURED, OK, UNREACHABLE, USAGE, Failure
-from redelivery.cli.usage_errors import Group, sentence
+from redelivery.cli.usage_errors import SuggestingGroup, sentence
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class _PipeClosed(Exception):
     """Whoever read our output has enough of it. Not a BrokenPipeError: click would make exit code 1 of that."""
 
 
-class _Commands(Group):
+class _Commands(SuggestingGroup):
     """Commands whose modules are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

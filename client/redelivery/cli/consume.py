@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from redelivery.cli.shell_handler import CommandHandler
-    from redelivery.cli.stop_condition import Tally
+    from redelivery.cli.stop_condition import StopCondition
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
     from redelivery.message import Message
@@ -111,7 +111,7 @@ def consume(
     SIGTERM and Ctrl-C drain: nothing new is begun, what runs may finish. The report goes to stderr, or with
     --output json to stdout. Without URI, REDELIVERY_URL is used.
     """
-    from redelivery.cli.stop_condition import Tally  # noqa: PLC0415
+    from redelivery.cli.stop_condition import StopCondition  # noqa: PLC0415
 
     if handler is not None and command is not None:
         raise click.UsageError("give one of --handler and --exec, not both")
@@ -123,7 +123,7 @@ def consume(
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < settings.credit:
         given["credit"] = count  # to take no more from the others than is needed
-    tally = Tally(count, given.pop("idle"), scheduler=settings.scheduler)
+    tally = StopCondition(count, given.pop("idle"), scheduler=settings.scheduler)
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
         raise click.UsageError("--timeout needs --handler or --exec")
@@ -198,7 +198,7 @@ def _run(
     uri: str,
     destination: str,
     work: Callable[[Message], Any],
-    tally: Tally,
+    tally: StopCondition,
     drain_timeout: float,
     options: ListenOptions,
 ) -> tuple[Report, Exception | None]:
@@ -231,7 +231,7 @@ async def _run_async(
     uri: str,
     destination: str,
     work: Callable[[Message], Any],
-    tally: Tally,
+    tally: StopCondition,
     drain_timeout: float,
     options: ListenOptions,
 ) -> tuple[Report, Exception | None]:

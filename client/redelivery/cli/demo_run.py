@@ -8,7 +8,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import redelivery
-from redelivery.core.commands import Accept, Forward, Hold, Poison
+from redelivery.core.commands import Accept, Forward, Hold, PoisonAck
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Command, Subscribe
     from redelivery_memory import HeldMessage
 
-__all__ = ["Attempt", "Check", "Demo", "Outcome"]
+__all__ = ["Check", "Demo", "DemoAttempt", "Outcome"]
 
 QUEUE = "orders"
 REDELIVERIES = 3
@@ -42,7 +42,7 @@ class _Flaky:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class DemoAttempt:
     """One delivery of one message. `at`: seconds since the start; the others are milliseconds."""
 
     at: float
@@ -72,7 +72,7 @@ class Outcome:
     """How the demo ended."""
 
     uri: str
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[DemoAttempt, ...]
     report: Report
     dead_letters: tuple[HeldMessage, ...]
     checks: tuple[Check, ...]
@@ -121,15 +121,15 @@ class Demo:
         }
         self.uri = "memory://demo?" + "&".join(f"{prefix}{name}={value}" for name, value in options.items())
         self.delays_ms = redelivery.parse_uri(self.uri).policies.policy_for(QUEUE).delays_ms(REDELIVERIES)
-        self.attempts: list[Attempt] = []
-        self._events: SimpleQueue[Attempt] = SimpleQueue()
+        self.attempts: list[DemoAttempt] = []
+        self._events: SimpleQueue[DemoAttempt] = SimpleQueue()
         self._names: dict[str | None, str] = {}
         self._work = _Flaky()
         self._started = 0.0
         self._begun: dict[str | None, tuple[float, int]] = {}
         self._failed: dict[str | None, tuple[float, int]] = {}
 
-    def run(self, tick: Callable[[], None]) -> Iterator[Attempt | Outcome]:
+    def run(self, tick: Callable[[], None]) -> Iterator[DemoAttempt | Outcome]:
         """Run it in real time: go through the attempts as they happen, then the outcome.
 
         `tick` is called while nothing happens.
@@ -184,7 +184,7 @@ class Demo:
             case Accept():
                 for delivery in command.deliveries:
                     self._note(delivery.message_id, "accepted")
-            case Poison() | Forward():
+            case PoisonAck() | Forward():
                 self._note(command.delivery.message_id, "poisoned", command.cause.text)
             case _:
                 pass
@@ -194,7 +194,7 @@ class Demo:
     ) -> None:
         begun, delivery = self._begun[identity]
         before = self._failed.get(identity)
-        attempt = Attempt(
+        attempt = DemoAttempt(
             at=begun - self._started,
             message=self._names[identity],
             delivery=delivery,

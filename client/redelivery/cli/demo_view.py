@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.text import Text
 
-    from redelivery.cli.demo_run import Attempt, Demo, Outcome
+    from redelivery.cli.demo_run import Demo, DemoAttempt, Outcome
 
 __all__ = ["JsonView", "TableView"]
 
@@ -39,7 +39,7 @@ class JsonView:
     def tick(self) -> None:
         """Nothing moves."""
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: DemoAttempt) -> None:
         """Write an attempt."""
         self._line("attempt", asdict(attempt))
 
@@ -91,7 +91,7 @@ class TableView:
         if self._live is not None:
             self._live.update(self._waiting(), refresh=True)
 
-    def attempt(self, attempt: Attempt) -> None:
+    def attempt(self, attempt: DemoAttempt) -> None:
         """Add a line to the timeline."""
         from rich.text import Text  # noqa: PLC0415
 

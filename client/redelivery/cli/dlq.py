@@ -14,7 +14,7 @@ from redelivery.cli.dlq_view import details, print_groups, print_letters, report
 from redelivery.cli.formatting import note
 from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.progress import counted, progress, stopping
-from redelivery.cli.usage_errors import Group
+from redelivery.cli.usage_errors import SuggestingGroup
 from redelivery.dlq.dead_letter_queue import IDLE
 from redelivery.dlq.results import summarise
 
@@ -29,7 +29,7 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 
 
 @click.group(
-    cls=Group,
+    cls=SuggestingGroup,
     invoke_without_command=True,
     short_help="Look after dead letters: count, show, put back, drop, export.",
     epilog="""\b

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.results import Group, Purged, Redriven
+    from redelivery.dlq.results import CauseGroup, Purged, Redriven
 
 __all__ = ["details", "print_groups", "print_letters", "report", "report_redrive"]
 
@@ -27,7 +27,7 @@ ROWS = 16  # bytes of a row of a body that is no text
 DUMPED = 512  # bytes of it
 
 
-def print_groups(groups: Sequence[Group], queue: str, output: str) -> None:
+def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
     """Print a summary."""
     total = sum(group.count for group in groups)
     if output == "json":

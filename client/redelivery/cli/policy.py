@@ -12,7 +12,7 @@ from redelivery.cli.common_options import output_option, uri_and_rest, verbose_o
 from redelivery.cli.formatting import console, duration, note, print_table, sparkline, to_json
 from redelivery.cli.param_types import number
 from redelivery.cli.policy_files import convert, is_file, read_file, settings_of, show_file
-from redelivery.cli.usage_errors import Group
+from redelivery.cli.usage_errors import SuggestingGroup
 
 if TYPE_CHECKING:
     from redelivery.cli.explain import Explanation, Row
@@ -23,7 +23,7 @@ WIDE = 120  # columns from which the list of options is a table
 
 
 @click.group(
-    cls=Group,
+    cls=SuggestingGroup,
     invoke_without_command=True,
     short_help="Explain and convert policies; list the options of URIs.",
 )

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from redelivery.dlq.dead_letter import DeadLetter
 
-__all__ = ["Steps", "counted", "progress", "stopping"]
+__all__ = ["ProgressSteps", "counted", "progress", "stopping"]
 
 EVERY = 10.0  # seconds between two lines where there is no terminal
 
 
-class Steps:
+class ProgressSteps:
     """How much is done. Call it with the number so far."""
 
     def __init__(self, verb: str, *, live: bool) -> None:
@@ -77,13 +77,13 @@ class Steps:
                 self._show = None
 
 
-def progress(verb: str) -> Steps:
+def progress(verb: str) -> ProgressSteps:
     """Return the progress of something, not shown yet."""
-    return Steps(verb, live=sys.stderr.isatty())
+    return ProgressSteps(verb, live=sys.stderr.isatty())
 
 
 @contextmanager
-def stopping(verb: str) -> Generator[Steps]:
+def stopping(verb: str) -> Generator[ProgressSteps]:
     """Have progress; an error after some were done is a failure in part."""
     steps = progress(verb)
     try:
@@ -96,7 +96,7 @@ def stopping(verb: str) -> Generator[Steps]:
         raise Failure(f"{steps.done} {verb}, then: {error}", PARTLY) from error
 
 
-def counted(letters: Iterable[DeadLetter], steps: Steps) -> Iterator[DeadLetter]:
+def counted(letters: Iterable[DeadLetter], steps: ProgressSteps) -> Iterator[DeadLetter]:
     """Go through dead letters, and tell how many there were."""
     for count, letter in enumerate(letters, 1):
         steps(count)

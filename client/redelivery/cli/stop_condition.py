@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Dispatch, Forward, Poison, Release
+from redelivery.core.commands import Accept, Dispatch, Forward, PoisonAck, Release
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Defer
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from redelivery.core.report import Report
     from redelivery.message import Message
 
-__all__ = ["Tally"]
+__all__ = ["StopCondition"]
 
 LOOK = 0.1  # seconds between looks at whether the connection stands
 LATER = 86400.0  # seconds: until after the end, when what is parked is given back
 
 
-class Tally:
+class StopCondition:
     """Observes one consumer, and calls `stop` when it is done.
 
     A message is finished when it is accepted, discarded or poisoned; one that waits for a redelivery is not.
@@ -63,7 +63,7 @@ class Tally:
                 case Accept():
                     for delivery in command.deliveries:
                         self._finish(delivery)
-                case Poison() | Forward():
+                case PoisonAck() | Forward():
                     self._finish(command.delivery)
                 case Release():
                     self._begun.difference_update(command.deliveries)

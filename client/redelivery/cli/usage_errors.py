@@ -6,7 +6,7 @@ import click
 
 from redelivery.errors import near_miss
 
-__all__ = ["Group", "sentence"]
+__all__ = ["SuggestingGroup", "sentence"]
 
 
 def sentence(error: click.ClickException) -> str:
@@ -26,7 +26,7 @@ def sentence(error: click.ClickException) -> str:
             return error.format_message()
 
 
-class Group(click.Group):
+class SuggestingGroup(click.Group):
     """Commands; one that is not there is answered with the nearest, or with those that are."""
 
     def resolve_command(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
 
-__all__ = ["EARLY", "Rescheduling"]
+__all__ = ["EARLY", "BrokerRedelivery"]
 
 SHORTEST = (
     0.001  # seconds: what is due already, because its copy was refused before, still goes as a delayed one
@@ -35,7 +35,7 @@ MOST = 10_000
 """The highest count that is believed where a policy has no maximum: a delay is computed step by step."""
 
 
-class Rescheduling:
+class BrokerRedelivery:
     """Makes the delayed copies of one consumer's messages, and knows them again.
 
     `destination`: the queue that is consumed, qualified; copies go there. `run`: a name that no other consumer has, of

@@ -34,7 +34,7 @@ __all__ = [
     "LedgerCommand",
     "LookUp",
     "Mark",
-    "Poison",
+    "PoisonAck",
     "Release",
     "Send",
     "Stop",
@@ -126,7 +126,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Poison:
+class PoisonAck:
     """Give the delivery the broker's own poison acknowledgement, and report `Confirmed`."""
 
     delivery: Delivery
@@ -277,7 +277,17 @@ def outdated(commands: Sequence[AdapterCommand], epoch: int) -> bool:
 
 
 AdapterCommand = (
-    Accept | Hold | Poison | Forward | ForwardAll | Release | Credit | Subscribe | Unsubscribe | Send | Commit
+    Accept
+    | Hold
+    | PoisonAck
+    | Forward
+    | ForwardAll
+    | Release
+    | Credit
+    | Subscribe
+    | Unsubscribe
+    | Send
+    | Commit
 )
 LedgerCommand = LookUp | Mark | Clear | Bury
 Command = (
@@ -285,7 +295,7 @@ Command = (
     | LedgerCommand
     | Accept
     | Hold
-    | Poison
+    | PoisonAck
     | Forward
     | Dropped
     | Unanswered

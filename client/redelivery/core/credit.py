@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from redelivery.core.commands import Credit
 
-__all__ = ["Flow"]
+__all__ = ["CreditWindow"]
 
 
-class Flow:
+class CreditWindow:
     """Keeps `credit` messages coming besides those that are parked, up to `max_parked` of them."""
 
     __slots__ = ("_consumer", "_credit", "_granted", "_max_parked", "_step", "active", "arrived", "settled")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.commands import Accept, Command, Dispatch, Hold, Release, Stop
-from redelivery.core.credit import Flow
+from redelivery.core.credit import CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.events import (
     Alone,
@@ -36,19 +36,19 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )  # fmt: skip
-from redelivery.core.message_history import RECALL, Recall
-from redelivery.core.pending_confirms import Poisoning
+from redelivery.core.message_history import RECALL, MessageHistory
+from redelivery.core.pending_confirms import PendingConfirms
 from redelivery.core.policy.pre_dispatch import exceeded, seed
-from redelivery.core.report import Counts
+from redelivery.core.report import Counters
 from redelivery.core.schedule import schedule_for
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
     from random import Random
 
-    from redelivery.core.broker_redelivery import Rescheduling
+    from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.redrive import Ways
+    from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.core.schedule import Ordering
@@ -71,16 +71,16 @@ class Engine:
         consumer: int,
         *,
         policies: RedeliveryPolicyMap,
-        dead_letters: Ways,
+        dead_letters: DeadLetterRoute,
         credit: int = 1000,
         max_parked: int = 1000,
         ordering: Ordering = "non_blocking",
         maximum_deferrals: int = 100,
         transacted: bool = False,
         random: Random | None = None,
-        rescheduling: Rescheduling | None = None,
+        rescheduling: BrokerRedelivery | None = None,
     ) -> None:
-        self.counts = Counts()
+        self.counts = Counters()
         self.epoch = -1  # no connection yet
         self._since = 0.0  # when this connection began
         self._consumer = consumer
@@ -88,10 +88,10 @@ class Engine:
         self._running: set[Delivery] = set()
         self._held: set[Delivery] = set()
         self._suspects: deque[Delivery] = deque()  # with a ledger: those that wait for a turn alone
-        self._recall = Recall(RECALL + credit + max_parked)
-        self._flow = Flow(consumer, credit, max_parked)
+        self._history = MessageHistory(RECALL + credit + max_parked)
+        self._flow = CreditWindow(consumer, credit, max_parked)
         self._rescheduling = rescheduling
-        self._poisoning = Poisoning(dead_letters, self._recall, self.counts, self._flow, rescheduling)
+        self._confirms = PendingConfirms(dead_letters, self._history, self.counts, self._flow, rescheduling)
         self._capabilities: Capabilities | None = None
         self._closed = False  # draining or stopped: nothing is dispatched
         self._policies = policies
@@ -106,22 +106,22 @@ class Engine:
     @property
     def parked(self) -> int:
         """How many deliveries are held here for a redelivery, a dead letter in doubt, or until the end."""
-        return self._schedule.parked + len(self._poisoning) + len(self._held) + len(self._suspects)
+        return self._schedule.parked + len(self._confirms) + len(self._held) + len(self._suspects)
 
     @property
     def waiting(self) -> int:
         """How many deliveries something will still be done with here: all that are parked, but those held for good."""
-        return self._schedule.parked + len(self._poisoning) + len(self._suspects)
+        return self._schedule.parked + len(self._confirms) + len(self._suspects)
 
     @property
     def unconfirmed(self) -> int:
         """How many poison acknowledgements the broker has not confirmed."""
-        return len(self._poisoning)
+        return len(self._confirms)
 
     @property
     def in_doubt(self) -> int:
         """How many of them the broker has yet to answer; the others were refused, and are tried again later."""
-        return len(self._poisoning.in_doubt)
+        return len(self._confirms.in_doubt)
 
     @property
     def running(self) -> int:
@@ -131,15 +131,15 @@ class Engine:
     @property
     def wall_offset(self) -> float:
         """The wall clock minus `now`. The driver keeps it right: the wall clock may be set at any time."""
-        return self._poisoning.wall_offset
+        return self._confirms.wall_offset
 
     @wall_offset.setter
     def wall_offset(self, seconds: float) -> None:
-        self._poisoning.wall_offset = seconds
+        self._confirms.wall_offset = seconds
 
     def leave(self, *, closed: bool) -> dict[Hashable, Record]:
         """Give out what is known of messages that nobody here has; keep nothing back if the consumer is `closed`."""
-        return self._recall.leave(closed=closed)
+        return self._history.leave(closed=closed)
 
     @property
     def suspects(self) -> int:
@@ -155,9 +155,9 @@ class Engine:
         """Whether the broker is to hold what waits for its redelivery."""
         return self._rescheduling is not None
 
-    def recall_nothing(self) -> None:
+    def keep_no_history(self) -> None:
         """Know no message again over the next connection: whoever takes them knows more of each than its key."""
-        self._recall.stop()
+        self._history.stop()
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
@@ -165,7 +165,7 @@ class Engine:
 
     def next_alarm(self) -> float | None:
         """When a `Tick` is needed: a poison acknowledgement is to be tried again, or has taken too long."""
-        return self._poisoning.next_alarm()
+        return self._confirms.next_alarm()
 
     def ready(self) -> int:
         """How many deliveries could be dispatched at once."""
@@ -213,7 +213,7 @@ class Engine:
             case Confirmed():
                 commands = self._confirmed(event, now)
             case Tick():
-                commands = self._poisoning.tick(now)
+                commands = self._confirms.tick(now)
             case Connected():
                 commands = self._connected(event, now)
             case ConnectionLost():
@@ -221,7 +221,7 @@ class Engine:
             case Drained():
                 commands = self._drained()
             case Inherited():
-                self._recall.inherit(event.records)
+                self._history.inherit(event.records)
                 commands = NOTHING
             case _:
                 assert_never(event)
@@ -238,7 +238,7 @@ class Engine:
 
     def _arrived(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Command]:
         epoch, seq, add = self.epoch, self._seq, self._schedule.add
-        known = not self._recall.empty or self._rescheduling is not None
+        known = not self._history.empty or self._rescheduling is not None
         counted = self._capabilities is not None and self._capabilities.counts
         commands: list[Command] = []
         for delivery in deliveries:
@@ -258,14 +258,14 @@ class Engine:
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Take in a delivery that may be more than a fresh message."""
         key = delivery.key
-        record = self._recall.known(key, now - self._since)
+        record = self._history.known(key, now - self._since)
         if self._closed:
             self.counts.released += 1
             if record is not None and not record.running:
                 delivery.record = record
             return self._give_back(delivery)
         if record is None:
-            if self._recall.accepted_before(delivery):
+            if self._history.accepted_before(delivery):
                 self.counts.deduplicated += 1
                 return self._accept(delivery)
             record = delivery.record = self._seeded(delivery, now)
@@ -283,9 +283,9 @@ class Engine:
             delivery.state = "waiting"
             record.copy = delivery
             return NOTHING
-        self._recall.forget(delivery.key)
+        self._history.forget(delivery.key)
         if record.poisoned or record.returns is not None or self._by_broker(delivery, record, now):
-            return self._begin_poisoning(delivery, record, now)
+            return self._begin_poison_ack(delivery, record, now)
         if record.due is None:
             self._schedule.add(delivery)
             return NOTHING
@@ -293,7 +293,7 @@ class Engine:
 
     def _has_room(self) -> bool:
         """Whether a fresh message may be dispatched, which may fail and have to be held."""
-        if not (self._schedule.parked or self._held or self._poisoning.pending or self._suspects):
+        if not (self._schedule.parked or self._held or self._confirms.pending or self._suspects):
             return True  # the common case, without counting
         return self.parked < self._max_parked
 
@@ -319,8 +319,8 @@ class Engine:
         delivery.outcome = "discarded" if discarded else "accepted"
         live = self._finish(delivery)
         if live is None:
-            self._recall.forget(delivery.key)
-            self._recall.accepted((delivery.key,))
+            self._history.forget(delivery.key)
+            self._history.accepted((delivery.key,))
             return NOTHING
         if live is not delivery:
             self.counts.deduplicated += 1
@@ -421,13 +421,13 @@ class Engine:
         if copy is None:
             self._schedule.settled(delivery)
         else:
-            self._recall.records.pop(delivery.key, None)
+            self._history.records.pop(delivery.key, None)
         return copy
 
     def _accept(self, delivery: Delivery) -> Sequence[Command]:
         delivery.state = "settled"
         delivery.let_go()
-        self._recall.accept(delivery)
+        self._history.accept(delivery)
         self._flow.settled += 1
         return (Accept((delivery,)),)
 
@@ -454,7 +454,7 @@ class Engine:
                 self.counts.deferred += deferred and live is delivery
                 self.counts.redelivered += not deferred and live is delivery
                 self._schedule.settled(live)
-                return self._begin_poisoning(live, record, now)
+                return self._begin_poison_ack(live, record, now)
             delay = min(delay, self._most() or delay)
             record.due = now + delay
         record.held += delay
@@ -518,10 +518,10 @@ class Engine:
 
     def _poison(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         self._schedule.settled(delivery)
-        return self._begin_poisoning(delivery, record, now)
+        return self._begin_poison_ack(delivery, record, now)
 
-    def _begin_poisoning(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        commands = self._poisoning.begin(delivery, record, now)
+    def _begin_poison_ack(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
+        commands = self._confirms.begin(delivery, record, now)
         if commands and isinstance(commands[-1], Stop):
             self._closed = True
             delivery.state = "held"  # until the consumer closes, which gives it back
@@ -554,7 +554,9 @@ class Engine:
             self._flow.settled += 1
             if delivery.record is not None and delivery.key is not None:
                 delivery.record.due = due
-                self._recall.remember(delivery.key, delivery.record)  # a release must not wash off the charge
+                self._history.remember(
+                    delivery.key, delivery.record
+                )  # a release must not wash off the charge
             return (Release((delivery,)),)
         delivery.state = "held"
         self._held.add(delivery)
@@ -566,7 +568,7 @@ class Engine:
         self.epoch = event.epoch
         self._since = now
         self._capabilities = event.capabilities
-        self._poisoning.connected(event.capabilities)
+        self._confirms.connected(event.capabilities)
         self._flow.restart(active=event.capabilities.flow)
         return NOTHING
 
@@ -575,14 +577,14 @@ class Engine:
             return NOTHING
         self.epoch = -1  # no epoch: results that come before the next connection are stale
         self._flow.restart(active=False)
-        unsettled = [*self._schedule, *self._suspects, *self._held, *self._poisoning.lost()]
+        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         if self._capabilities is not None and self._capabilities.counts:
             for delivery in unsettled:
                 # The broker counts the loss even for what nobody saw; remembered, the message is not charged for it.
                 delivery.record = delivery.record or Record()
         # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
         lost_at = inf if event.closed else now
-        self._recall.connection_lost(unsettled, self._running, lost_at)
+        self._history.connection_lost(unsettled, self._running, lost_at)
         self._schedule.clear()
         self._suspects.clear()
         for delivery in self._running:
@@ -617,4 +619,4 @@ class Engine:
 
     def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
         """Take the answer to a poison acknowledgement."""
-        return self._poisoning.confirmed(event.delivery, event.error, now)
+        return self._confirms.confirmed(event.delivery, event.error, now)

@@ -112,7 +112,7 @@ class LedgerEngine(Engine):
         """Take in a delivery that runs, whatever the credit."""
         if self._closed or delivery.epoch != self.epoch:
             return NOTHING
-        self._recall.forget(delivery.key)
+        self._history.forget(delivery.key)
         self._seq += 1
         delivery.seq = self._seq
         delivery.state = "running"
@@ -137,7 +137,7 @@ class LedgerEngine(Engine):
         self._running.discard(delivery)
         record.due = now + left
         if self._by_broker(delivery, record, now):
-            return self._begin_poisoning(delivery, record, now)
+            return self._begin_poison_ack(delivery, record, now)
         delivery.state = "parked"
         record.held = left
         self._schedule.park(delivery, record.due)
@@ -191,7 +191,7 @@ class LedgerEngine(Engine):
         delivery = event.delivery
         record = delivery.record
         if delivery.state != "settling" or record is None or event.error is not None:
-            return self._poisoning.confirmed(delivery, event.error, now)
+            return self._confirms.confirmed(delivery, event.error, now)
         key = fingerprint(delivery)  # before the body is dropped
         buried = None
         if not record.copied:
@@ -201,4 +201,4 @@ class LedgerEngine(Engine):
             buried = Buried(
                 delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
             )
-        return [*self._poisoning.confirmed(delivery, None, now), Bury(delivery, key, buried)]
+        return [*self._confirms.confirmed(delivery, None, now), Bury(delivery, key, buried)]

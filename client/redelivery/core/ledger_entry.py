@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CRASH",
     "KEY",
-    "Attempt",
+    "AttemptMark",
     "AttemptState",
     "Buried",
     "Entry",
@@ -53,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptMark:
     """An attempt that is marked. `count`: what was charged when it began, so that none is charged twice."""
 
     key: bytes
@@ -90,7 +90,9 @@ def fingerprint(delivery: Delivery) -> bytes:
     return blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=KEY).digest()
 
 
-def after_death(attempts: Sequence[Attempt], known: Mapping[bytes, Entry], now: float) -> dict[bytes, Entry]:
+def after_death(
+    attempts: Sequence[AttemptMark], known: Mapping[bytes, Entry], now: float
+) -> dict[bytes, Entry]:
     """Return what is to be written after a process has died over these attempts.
 
     One that ran alone is charged; of several none is, for nobody knows which of them it was: they are suspects.
@@ -118,7 +120,7 @@ def _charged(before: Entry, count: int, cause: str, now: float, *, suspect: bool
     return replace(before, count=count + 1, cause=cause, first=first, last=now, suspect=suspect)
 
 
-def counted(entry: Entry | None, elsewhere: Iterable[Attempt]) -> Entry | None:
+def counted(entry: Entry | None, elsewhere: Iterable[AttemptMark]) -> Entry | None:
     """Return an entry with the failures that another process, which lives, has yet to write down."""
     for attempt in elsewhere:
         before = entry or Entry()

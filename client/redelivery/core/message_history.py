@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
 
-__all__ = ["RECALL", "RETURN", "Recall"]
+__all__ = ["RECALL", "RETURN", "MessageHistory"]
 
 RECALL = 8192  # messages remembered, beyond the window
 RETURN = 60.0  # seconds of a connection in which a broker sends again what was lost with the one before
 
 
-class Recall:
+class MessageHistory:
     """Bounded memory of messages whose connection was lost.
 
     `limit` bounds both what is remembered and what counts as accepted lately; it must exceed the window of

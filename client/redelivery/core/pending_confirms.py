@@ -11,16 +11,16 @@ from redelivery.core.delivery import EXPIRED, UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redelivery.core.broker_redelivery import Rescheduling
+    from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.credit import Flow
-    from redelivery.core.dead_lettering.redrive import Ways
+    from redelivery.core.credit import CreditWindow
+    from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.delivery import Delivery, Record
-    from redelivery.core.message_history import Recall
-    from redelivery.core.report import Counts
+    from redelivery.core.message_history import MessageHistory
+    from redelivery.core.report import Counters
     from redelivery.errors import RedeliveryError
 
-__all__ = ["ACKNOWLEDGED", "STORED", "Poisoning"]
+__all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
 
 CONFIRM_TIMEOUT = 30.0  # seconds a broker may take to confirm before that is said in the log
 STORED = 5.0
@@ -33,7 +33,7 @@ broker that takes longer to read it misses its heart-beats. Not longer, as above
 FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds between tries: doubled from the first to the last
 
 
-class Poisoning:
+class PendingConfirms:
     """Deliveries that are poison, until the broker confirms that their dead letter is safe.
 
     So too those that leave as delayed copies: their records say when they return.
@@ -41,15 +41,15 @@ class Poisoning:
 
     def __init__(
         self,
-        dead_letters: Ways,
-        recall: Recall,
-        counts: Counts,
-        flow: Flow,
-        rescheduling: Rescheduling | None = None,
+        dead_letters: DeadLetterRoute,
+        history: MessageHistory,
+        counts: Counters,
+        flow: CreditWindow,
+        rescheduling: BrokerRedelivery | None = None,
     ) -> None:
         self._dead_letters = dead_letters
         self._rescheduling = rescheduling
-        self._recall = recall
+        self._history = history
         self._counts = counts
         self._flow = flow
         self.pending: set[Delivery] = set()  # not confirmed yet
@@ -68,7 +68,7 @@ class Poisoning:
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Try a poison acknowledgement, or a delayed copy."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
-        ways: Ways | Rescheduling = self._dead_letters
+        ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
         if due is not None and self._rescheduling is not None:
             if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset):
@@ -113,14 +113,14 @@ class Poisoning:
             record.confirmed = True
         self._settle(delivery)
         if not record.copied:
-            self._recall.poisoned(delivery.key, record, now + STORED)
+            self._history.poisoned(delivery.key, record, now + STORED)
             return ()
         able = self._capabilities
         if able is None or (able.forward if record.poisoned else able.reschedule) == "atomic":
             return ()
         # The copy is safe; the original is not acknowledged yet. Should its acknowledgement be lost with the connection
         # (or with the broker, which then does not mark what it sends again), it is copied again, not handled again.
-        self._recall.poisoned(delivery.key, record, now + ACKNOWLEDGED)
+        self._history.poisoned(delivery.key, record, now + ACKNOWLEDGED)
         delivery.let_go()
         return (Accept((delivery,)),)
 
@@ -164,4 +164,4 @@ class Poisoning:
         self.pending.discard(delivery)
         self._flow.settled += 1
         # A dead letter that is redriven has the same identity on some brokers: it must start afresh.
-        self._recall.forget(delivery.key)
+        self._history.forget(delivery.key)

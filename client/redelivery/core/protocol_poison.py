@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from redelivery.errors import RedeliveryError
 
-__all__ = ["Suspects"]
+__all__ = ["ProtocolPoison"]
 
 TIMES, WITHIN = 3, 60.0  # three closings over the same message within a minute
 
 
-class Suspects:
+class ProtocolPoison:
     """Counts closings per message, so that one which breaks every connection cannot do so for ever.
 
     One for all the consumers of a connection: the message may come to another each time.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Counts", "Report"]
+__all__ = ["Counters", "Report"]
 
 
-class Counts:
+class Counters:
     """Running totals of one engine."""
 
     __slots__ = (
@@ -18,7 +18,7 @@ class Counts:
         self.accepted = self.redelivered = self.poisoned = self.discarded = 0
         self.released = self.stale = self.deduplicated = self.deferred = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: Counters) -> None:
         """Add the totals of another engine."""
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -55,7 +55,7 @@ class Report:
     unconfirmed: int = 0
 
     @classmethod
-    def of(cls, counts: list[Counts], running: int = 0, unconfirmed: int = 0) -> Report:
+    def of(cls, counts: list[Counters], running: int = 0, unconfirmed: int = 0) -> Report:
         """Sum up the totals of several engines."""
-        sums = {name: sum(getattr(c, name) for c in counts) for name in Counts.__slots__}
+        sums = {name: sum(getattr(c, name) for c in counts) for name in Counters.__slots__}
         return cls(running=running, unconfirmed=unconfirmed, **sums)

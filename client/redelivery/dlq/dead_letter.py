@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_lettering.redrive import redrives_of
 from redelivery.core.dead_lettering.routing import arrived_whole
-from redelivery.dlq.ledger_causes import Memories
+from redelivery.dlq.ledger_causes import LedgerCauses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,12 +79,12 @@ class DeadLetter:
 
 
 def read_letter(
-    delivery: Delivery, queue: str, memories: Memories | None = None, *, empty_is_whole: bool = False
+    delivery: Delivery, queue: str, memories: LedgerCauses | None = None, *, empty_is_whole: bool = False
 ) -> DeadLetter:
     """Return a delivery from a dead-letter queue as a dead letter."""
     identity, memories = (
         delivery.message_id,
-        memories or Memories(),
+        memories or LedgerCauses(),
     )  # the id first: Classic's has all headers read
     headers, buried = delivery.headers, memories.of(delivery)
     original = headers.get("redeliveryOriginalId") or identity

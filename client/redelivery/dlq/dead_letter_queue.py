@@ -9,10 +9,10 @@ from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.option_values import seconds
 from redelivery.dlq import export
 from redelivery.dlq.dead_letter import DeadLetter, read_letter
-from redelivery.dlq.dlq_connection import Reading
-from redelivery.dlq.ledger_causes import Memories
-from redelivery.dlq.removal_run import Plan, Run, check_in_flight, new_run
-from redelivery.dlq.results import Group, Purged, Redriven, summarise
+from redelivery.dlq.dlq_connection import DeadLetterConnection
+from redelivery.dlq.ledger_causes import LedgerCauses
+from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
+from redelivery.dlq.results import CauseGroup, Purged, Redriven, summarise
 from redelivery.dlq.selection import Filters, Selection
 from redelivery.driver.arguments import single
 from redelivery.errors import AdapterError, ConfigurationError
@@ -78,13 +78,13 @@ class DeadLetterQueue:
         cause_of: CauseOf | None,
         clock: Clock | None,
     ) -> None:
-        self._reading = Reading(uri, ledger=cast("Ledger | None", ledger), clock=clock)
+        self._reading = DeadLetterConnection(uri, ledger=cast("Ledger | None", ledger), clock=clock)
         self._given = None if queue is None else str(single(queue))
         self._take = take
         self._idle = seconds(idle, "idle")
         if not self._idle:
             raise ConfigurationError("idle must be more than 0 seconds", option="idle")
-        self._memories = Memories(self._reading.ledger, cause_of)
+        self._memories = LedgerCauses(self._reading.ledger, cause_of)
         self._limit: str | None = None
 
     def __enter__(self) -> Self:
@@ -116,7 +116,7 @@ class DeadLetterQueue:
 
     # Looking.
 
-    def summary(self, **filters: Unpack[Filters]) -> Sequence[Group]:
+    def summary(self, **filters: Unpack[Filters]) -> Sequence[CauseGroup]:
         """Count them by original destination, kind of cause and day; the most first. Arguments and errors as `list`."""
         return summarise(self.list(**filters))
 
@@ -249,18 +249,18 @@ class DeadLetterQueue:
             raise ConfigurationError(
                 f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"
             )
-        plan = Plan(self.queue, selection, redrive, topics=topics or to is not None)
+        plan = RemovalPlan(self.queue, selection, redrive, topics=topics or to is not None)
         check_in_flight(in_flight, self._reading.capabilities)
         return cast("Redriven", self._done(plan, rate, told, dry_run=dry_run, in_flight=in_flight))
 
     def purge(self, *, dry_run: bool = False, told: Told | None = None, **filters: Unpack[Filters]) -> Purged:
         """Drop dead letters for ever. Arguments and errors as `redrive`."""
-        plan = Plan(self.queue, Selection.of(filters), None, topics=True)
+        plan = RemovalPlan(self.queue, Selection.of(filters), None, topics=True)
         return cast("Purged", self._done(plan, None, told, dry_run=dry_run))
 
     def _done(
         self,
-        plan: Plan,
+        plan: RemovalPlan,
         rate: float | None,
         told: Told | None,
         *,
@@ -275,7 +275,7 @@ class DeadLetterQueue:
             return plan.report(None, dry_run=dry_run)
         if not dry_run:
             self._memories.refresh()
-            run = Run(
+            run = RemovalRun(
                 self._reading, plan, self._read, rate=rate, idle=self._idle, told=told, in_flight=in_flight
             )
             return plan.report(run.carry_out())

@@ -10,7 +10,7 @@ from redelivery.connection import Connection
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import Subscribe
 from redelivery.core.dead_lettering.redrive import Redrive
-from redelivery.dlq.dlq_consumer import FIRST, HELD, Taker
+from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
 from redelivery.driver.arguments import single
 from redelivery.driver.connection.browser import Browser
 from redelivery.driver.consumer.plan import planned
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.ledger import Ledger
 
-__all__ = ["Reading"]
+__all__ = ["DeadLetterConnection"]
 
 CREDIT = 200  # dead letters that may be on their way here: what a kill gives back is counted by some brokers
 WIDE = 1000  # messages that a first window in bytes is meant for: it is widened by what is held
 
 
-class Reading(Connection):
+class DeadLetterConnection(Connection):
     """A connection whose consumers look after dead letters. Its ledger only tells: none of them is an attempt."""
 
     _counts = False
@@ -51,8 +51,8 @@ class Reading(Connection):
     def capabilities(self) -> Capabilities:
         """What the broker can do. Raises ConfigurationError outside of `with`."""
         self._check_open()
-        assert self._keeper.capabilities is not None, "checked by _check_open"
-        return self._keeper.capabilities
+        assert self._driver.capabilities is not None, "checked by _check_open"
+        return self._driver.capabilities
 
     @property
     def first(self) -> int:
@@ -71,14 +71,14 @@ class Reading(Connection):
         number = next(self._numbers)
         browser = Browser(
             Subscribe(number, queue, window=CREDIT, browse=True, existing=True),
-            self._keeper.write,
+            self._driver.write,
             self._clock,
         )
-        self._keeper.browsers[number] = browser
+        self._driver.browsers[number] = browser
         try:
             yield from browser
         finally:
-            del self._keeper.browsers[number]
+            del self._driver.browsers[number]
 
     def taken(self, queue: str, idle: float) -> Iterator[Delivery]:
         """Go through what is on a queue by taking it, until nothing comes any more; then give it back.
@@ -109,7 +109,7 @@ class Reading(Connection):
         Raises:
             TransportError: it does not answer.
         """
-        self._keeper.flush()  # settlements that wait for company
+        self._driver.flush()  # settlements that wait for company
         with self.taker(queue, Redrive(""), credit=1, held=0):
             pass
 
@@ -123,7 +123,7 @@ class Reading(Connection):
         credit: int = CREDIT,
         held: int = HELD,
         recalls: bool = True,
-    ) -> Generator[Taker]:
+    ) -> Generator[DeadLetterConsumer]:
         """Consume a dead-letter queue, holding so many at most; at the end what is held is given back.
 
         `recalls`: what comes again over another connection is known, by its key; else whoever takes it knows more.
@@ -135,14 +135,14 @@ class Reading(Connection):
             next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
         )
         if not recalls:
-            engine.recall_nothing()
+            engine.keep_no_history()
         window = credit + (WIDE if able.window_in_bytes else held)
         subscribe = replace(subscribe, window=window, existing=True)
-        taker = Taker(subscribe, engine, self._keeper, self._clock, settings.policies)
+        taker = DeadLetterConsumer(subscribe, engine, self._driver, self._clock, settings.policies)
         taker.redrive, taker.most = redrive, held
-        self._keeper.totals.add(taker)
+        self._driver.open_consumers.add(taker)
         self._await_subscription(taker)
         try:
             yield taker
         finally:
-            self._keeper.unsubscribe(taker)
+            self._driver.unsubscribe(taker)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.commands import Forward, ForwardAll
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Confirmed, Deferred, Discarded, Poisoned
-from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Arrived, Event
     from redelivery.driver.consumer import message_log
 
-__all__ = ["HELD", "Taker"]
+__all__ = ["HELD", "DeadLetterConsumer"]
 
 HELD = 60_000  # dead letters that may be held here at once: RabbitMQ's prefetch ends at 65,535
 HELD_BYTES = 256 * 1024 * 1024  # of their bodies, about; the broker has them in its memory as well
@@ -31,7 +31,7 @@ LONG = 7 * 86400.0  # seconds: until after the end, when what is held is given b
 _KEEP, _SEND, _DROP = Cause("kept"), Cause("redriven"), Cause("purged")
 
 
-class Taker(Channel):
+class DeadLetterConsumer(Dispatcher):
     """Takes dead letters one by one; each is kept here until the end, sent on, or dropped."""
 
     redrive: Redrive
@@ -96,7 +96,7 @@ class Taker(Channel):
                 self._result(Poisoned(delivery, _SEND), now)
             if self.closed:
                 self._notice_end()
-            writes = self._outbox.all()
+            writes = self._settlements.all()
             writes = self._take(_joined(writes) if together else writes)
             self._wake()
         self._write(writes)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Buried
     from redelivery.ledger import Ledger
 
-__all__ = ["CauseOf", "Memories"]
+__all__ = ["CauseOf", "LedgerCauses"]
 
 
 # What no two messages have: a JMS provider's id (as AMQP libraries write it, too), a UUID, or so many digits of one.
@@ -27,7 +27,7 @@ class CauseOf(Protocol):
         ...
 
 
-class Memories:
+class LedgerCauses:
     """A ledger's causes as they were when a look began, and a callable that is asked first."""
 
     def __init__(self, ledger: Ledger | None = None, cause_of: CauseOf | None = None) -> None:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.dlq_connection import Reading
-    from redelivery.dlq.dlq_consumer import Taker
+    from redelivery.dlq.dlq_connection import DeadLetterConnection
+    from redelivery.dlq.dlq_consumer import DeadLetterConsumer
     from redelivery.dlq.selection import Selection
 
-__all__ = ["Plan", "Run"]
+__all__ = ["RemovalPlan", "RemovalRun"]
 
 BATCH = 64  # copies in one transaction, at most
 BATCH_BYTES = 1024 * 1024  # of their bodies, about
@@ -35,7 +35,7 @@ COMPANY = 0.02  # seconds that dead letters wait for others, while the transacti
 Verdict = str
 
 
-class Plan:
+class RemovalPlan:
     """What is to become of each dead letter. Counts what it decides."""
 
     def __init__(self, queue: str, selection: Selection, redrive: Redrive | None, *, topics: bool) -> None:
@@ -91,13 +91,13 @@ class Plan:
         )
 
 
-class Run:
+class RemovalRun:
     """A plan carried out: dead letters are taken one by one, and leave only when their copies are confirmed."""
 
     def __init__(
         self,
-        reading: Reading,
-        plan: Plan,
+        reading: DeadLetterConnection,
+        plan: RemovalPlan,
         read: Callable[[Delivery], DeadLetter],
         *,
         rate: float | None,
@@ -154,7 +154,7 @@ class Run:
             return f"{meant} dead letters that are meant are still there: they came meanwhile, or another has them"
         return None
 
-    def _round(self, redrive: Redrive, selector: str | None) -> Taker:
+    def _round(self, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
         """Take all that is there; a narrow window that is full of what stays is given back, and a wider one begun."""
         while True:
             self._plan.left.clear()
@@ -177,7 +177,7 @@ class Run:
             meant += plan.judge(self._read(delivery), delivery, now) == "go"
         return shown, meant
 
-    def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> Taker:
+    def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
         """Begin to consume; without the selector, which only saves work, where it is refused."""
         reading, queue = self._reading, self._plan.queue
         try:
@@ -187,7 +187,7 @@ class Run:
                 raise
             return stack.enter_context(reading.taker(queue, redrive, held=self._most))
 
-    def _take_all(self, taker: Taker) -> None:
+    def _take_all(self, taker: DeadLetterConsumer) -> None:
         gathered: list[Delivery] = []
         plan = self._plan
         answers = (
@@ -226,7 +226,7 @@ class Run:
         taker.wait_below(1)
         self._tell()
 
-    def _patience(self, taker: Taker, gathered: Sequence[Delivery], *, asked: bool) -> float:
+    def _patience(self, taker: DeadLetterConsumer, gathered: Sequence[Delivery], *, asked: bool) -> float:
         """Return how long to wait for the next one: for a full transaction only while another is on its way."""
         if not gathered:
             return min(PAGE, self._idle) if self._paged and not asked else self._idle
@@ -235,7 +235,7 @@ class Run:
     def _enough(self, gathered: Sequence[Delivery]) -> bool:
         return len(gathered) >= self._batch or sum(len(one.body) for one in gathered) >= BATCH_BYTES
 
-    def _send(self, taker: Taker, gathered: list[Delivery]) -> None:
+    def _send(self, taker: DeadLetterConsumer, gathered: list[Delivery]) -> None:
         """Send what is gathered, when so much is confirmed that more may be on its way.
 
         While it is, those that follow are looked at.

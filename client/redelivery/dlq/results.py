@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
     from redelivery.dlq.dead_letter import DeadLetter
 
-__all__ = ["Group", "Purged", "Redriven", "summarise"]
+__all__ = ["CauseGroup", "Purged", "Redriven", "summarise"]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CauseGroup:
     """So many dead letters of one destination, one kind of cause and one day (UTC)."""
 
     original_destination: str
@@ -73,8 +73,8 @@ class Purged:
         return self.incomplete is None
 
 
-def summarise(letters: Iterable[DeadLetter]) -> list[Group]:
+def summarise(letters: Iterable[DeadLetter]) -> list[CauseGroup]:
     """Count dead letters by original destination, kind of cause and day; the most first."""
     counts = Counter((one.original_destination or UNKNOWN, one.cause_kind, one.day) for one in letters)
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [Group(*names, count) for names, count in ordered]
+    return [CauseGroup(*names, count) for names, count in ordered]

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["Waiter", "answer_on_loop", "call_later", "in_own_thread"]
+__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "in_own_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,7 +74,7 @@ def call_later(
     return clock.call_later(delay, call)
 
 
-class Waiter:
+class AsyncioWait:
     """Wakes the tasks that wait for one channel; a burst of wake-ups costs the loop one call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -95,17 +95,17 @@ class Waiter:
         self._woken.set()
 
     async def take(
-        self, channel: Channel, after: Event | None = None, *, timeout: float | None = None
+        self, dispatcher: Dispatcher, after: Event | None = None, *, timeout: float | None = None
     ) -> Delivery | None:
-        """As `Channel.take`, without blocking the loop."""
+        """As `Dispatcher.take`, without blocking the loop."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while True:
             self._woken.clear()  # before looking: what becomes ready after the look must wake
-            delivery, due = channel.poll(after)
+            delivery, due = dispatcher.poll(after)
             after = None
-            if delivery is None and channel.closed:
-                channel.poll()  # it may have ended after the look: then this raises why
-            if delivery is not None or channel.closed:
+            if delivery is None and dispatcher.closed:
+                dispatcher.poll()  # it may have ended after the look: then this raises why
+            if delivery is not None or dispatcher.closed:
                 return delivery
             left = None if deadline is None else deadline - self._clock.monotonic()
             if left is not None and left <= 0:

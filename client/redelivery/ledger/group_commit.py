@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Buried, Entry
-    from redelivery.ledger.ledger_files import Files
+    from redelivery.ledger.ledger_files import LedgerFiles
 
-__all__ = ["Writer"]
+__all__ = ["GroupCommit"]
 
 logger = logging.getLogger("redelivery")
 
@@ -19,10 +19,10 @@ COMPANY = 0.002  # seconds that the first entry waits for others
 PRUNE = 300.0  # seconds between two prunings, while anything is written
 
 
-class Writer:
+class GroupCommit:
     """What is to be written, and the thread that does it: it lives as long as something comes."""
 
-    def __init__(self, ledger: Files) -> None:
+    def __init__(self, ledger: LedgerFiles) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)

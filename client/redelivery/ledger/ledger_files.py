@@ -18,16 +18,16 @@ from redelivery.core.ledger_entry import after_death
 from redelivery.errors import LedgerError
 from redelivery.ledger.database import Database, explained
 from redelivery.ledger.filesystems import check_local
-from redelivery.ledger.group_commit import Writer
+from redelivery.ledger.group_commit import GroupCommit
 from redelivery.ledger.marks import Marks, OtherMarks
 
 if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Buried, Entry
 
-__all__ = ["Files"]
+__all__ = ["LedgerFiles"]
 
 
-class Files:
+class LedgerFiles:
     """What one process has open of a ledger."""
 
     def __init__(self, path: Path, keep: float, limit: int, timeout: float) -> None:
@@ -44,7 +44,7 @@ class Files:
         self._board: mmap.mmap | None = None
         self._marks: Marks | None = None
         self._database: Database | None = None
-        self._writer = Writer(self)
+        self._writer = GroupCommit(self)
 
     def fail(self, error: BaseException) -> LedgerError:
         """Count no more. From any thread."""

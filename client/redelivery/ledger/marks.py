@@ -14,7 +14,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from redelivery.core.ledger_entry import KEY, Attempt
+from redelivery.core.ledger_entry import KEY, AttemptMark
 from redelivery.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -134,14 +134,14 @@ class OtherMarks:
         """Whether an attempt of this message may be open there."""
         return self._map.find(key, _SIZE, self._end()) >= 0
 
-    def of(self, key: bytes) -> list[Attempt]:
+    def of(self, key: bytes) -> list[AttemptMark]:
         """Return the open attempts of this message."""
         return [attempt for attempt in self.attempts() if attempt.key == key] if self.has(key) else []
 
-    def attempts(self) -> list[Attempt]:
+    def attempts(self) -> list[AttemptMark]:
         """Return all that is open there."""
         found = _MARK.iter_unpack(self._map[_SIZE : self._end()])
-        return [Attempt(key, count, _NAMES[state]) for key, count, state in found if state in _NAMES]
+        return [AttemptMark(key, count, _NAMES[state]) for key, count, state in found if state in _NAMES]
 
     def _end(self) -> int:
         used: int = _USED.unpack_from(self._map, 0)[0]

@@ -17,7 +17,7 @@ from redelivery.core.option_values import seconds, whole
 from redelivery.errors import LedgerError
 from redelivery.ledger import Behind
 from redelivery.ledger.database import explained
-from redelivery.ledger.ledger_files import Files
+from redelivery.ledger.ledger_files import LedgerFiles
 from redelivery.ledger.readonly import look
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ __all__ = ["SqliteLedger"]
 _BY_PATH: weakref.WeakValueDictionary[tuple[int, str], SqliteLedger] = weakref.WeakValueDictionary()
 
 
-class SqliteLedger(Files):
+class SqliteLedger(LedgerFiles):
     """Counts attempts in an SQLite file on a local disk, for all processes of a host. Satisfies `Ledger`.
 
     Args:

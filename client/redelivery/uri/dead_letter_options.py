@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from redelivery.core import option_values
-from redelivery.core.dead_lettering.safe_regex import NamePatterns
-from redelivery.core.dead_lettering.strategies import Discarding, Individual
+from redelivery.core.dead_lettering.safe_regex import SafeRegex
+from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 from redelivery.core.destination import Destination
 from redelivery.errors import ConfigurationError
 from redelivery.uri.options_reader import Masked
 
 if TYPE_CHECKING:
     from redelivery.settings import BrokerName, DeadLetterRoute
-    from redelivery.uri.options_reader import Reader
+    from redelivery.uri.options_reader import OptionsReader
 
 __all__ = ["OUTCOME", "SCHEDULER", "DeadLetterFields", "dead_letters"]
 
@@ -29,8 +29,8 @@ class DeadLetterFields(TypedDict):
     dead_letter: DeadLetterRoute
     dead_letter_destination: str | None
     dead_letter_strategy: Literal["shared", "individual", "discarding"]
-    individual: Individual | None
-    discarding: Discarding | None
+    individual: IndividualStrategy | None
+    discarding: DiscardingStrategy | None
     report_interval: int
     send_exhausted: bool
     fallback: bool
@@ -41,7 +41,7 @@ class DeadLetterFields(TypedDict):
     process_non_persistent: bool
 
 
-def dead_letters(read: Reader) -> DeadLetterFields:
+def dead_letters(read: OptionsReader) -> DeadLetterFields:
     """Return what becomes of poisoned and expired messages."""
     route = _route(read)
     if route == "ack" and read.choice(SCHEDULER, "client") == "broker":
@@ -72,7 +72,9 @@ def dead_letters(read: Reader) -> DeadLetterFields:
     }
 
 
-def _check_copies(read: Reader, route: DeadLetterRoute, strategy: str, discarding: Discarding | None) -> None:
+def _check_copies(
+    read: OptionsReader, route: DeadLetterRoute, strategy: str, discarding: DiscardingStrategy | None
+) -> None:
     """Refuse what can have no effect, because nothing is copied, or nothing is kept."""
     everything = route == "discard" or (discarding is not None and discarding.everything)
     why = "redelivery.deadLetter=discard" if route == "discard" else f"{STRATEGY}={strategy}"
@@ -85,7 +87,7 @@ def _check_copies(read: Reader, route: DeadLetterRoute, strategy: str, discardin
             raise ConfigurationError(f"{name} has no effect: {why} keeps no dead letter anyway", option=name)
 
 
-def _needs(read: Reader, strategy: str, wanted: str, *names: str) -> bool:
+def _needs(read: OptionsReader, strategy: str, wanted: str, *names: str) -> bool:
     """Whether this is the strategy; if not, its options are refused."""
     if strategy == wanted:
         return True
@@ -98,7 +100,7 @@ def _needs(read: Reader, strategy: str, wanted: str, *names: str) -> bool:
     return False
 
 
-def _individual(read: Reader, strategy: str, route: DeadLetterRoute) -> Individual | None:
+def _individual(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> IndividualStrategy | None:
     affixes = ("queuePrefix", "queueSuffix", "topicPrefix", "topicSuffix")
     flags = ("useQueueForQueueMessages", "useQueueForTopicMessages", "destinationPerDurableSubscriber")
     if not _needs(read, strategy, "individual", *affixes, *flags):
@@ -121,7 +123,7 @@ def _individual(read: Reader, strategy: str, route: DeadLetterRoute) -> Individu
             option="redelivery.destinationPerDurableSubscriber",
         )
     texts = {each: _affix(read, f"redelivery.{each}") for each in affixes}
-    return Individual(
+    return IndividualStrategy(
         texts["queuePrefix"],
         texts["queueSuffix"] or "",
         texts["topicPrefix"],
@@ -132,14 +134,14 @@ def _individual(read: Reader, strategy: str, route: DeadLetterRoute) -> Individu
     )
 
 
-def _affix(read: Reader, name: str) -> str | None:
+def _affix(read: OptionsReader, name: str) -> str | None:
     text = read.text(name)
     if text is not None:
         _one(read, name, f"queue://{text}x" if name.endswith("Prefix") else f"queue://x{text}")
     return text
 
 
-def _discarding(read: Reader, strategy: str, route: DeadLetterRoute) -> Discarding | None:
+def _discarding(read: OptionsReader, strategy: str, route: DeadLetterRoute) -> DiscardingStrategy | None:
     temporary = {name: f"redelivery.{name}" for name in ("dropTemporaryQueues", "dropTemporaryTopics")}
     if not _needs(read, strategy, "discarding", "discard", *temporary, "reportInterval"):
         return None
@@ -147,12 +149,12 @@ def _discarding(read: Reader, strategy: str, route: DeadLetterRoute) -> Discardi
     only = None
     if (text := read.text(name)) is not None:
         try:
-            only = NamePatterns.parse(text)
+            only = SafeRegex.parse(text)
         except ConfigurationError as error:
             why = "a pattern cannot be used" if isinstance(read.given[name], Masked) else str(error)
             raise ConfigurationError(f"{name}: {why}", option=name) from None
     queues, topics = (read.flag(option, False) for option in temporary.values())  # noqa: FBT003
-    made = Discarding(only, queues, topics)
+    made = DiscardingStrategy(only, queues, topics)
     if made.everything:
         for option in temporary.values():
             if option in read.given:
@@ -167,7 +169,7 @@ def _discarding(read: Reader, strategy: str, route: DeadLetterRoute) -> Discardi
     return made
 
 
-def _route(read: Reader) -> DeadLetterRoute:
+def _route(read: OptionsReader) -> DeadLetterRoute:
     name = "redelivery.deadLetter"
     outcome = _outcome(read)
     if outcome is None:
@@ -179,7 +181,7 @@ def _route(read: Reader) -> DeadLetterRoute:
     return outcome
 
 
-def _outcome(read: Reader) -> DeadLetterRoute | None:
+def _outcome(read: OptionsReader) -> DeadLetterRoute | None:
     """Return the route that Qpid JMS's outcome means; its names are free in case, or numbers from 1."""
     value = read.given.get(OUTCOME)
     if value is None:
@@ -203,12 +205,12 @@ def _outcome(read: Reader) -> DeadLetterRoute | None:
     raise option_values.refuse(OUTCOME, value, "one of ACCEPTED, REJECTED")
 
 
-def _dead_letter_destination(read: Reader) -> str | None:
+def _dead_letter_destination(read: OptionsReader) -> str | None:
     name = "redelivery.deadLetterDestination"
     return str(_one(read, name, str(read.given[name]))) if name in read.given else None
 
 
-def _one(read: Reader, name: str, text: str) -> Destination:
+def _one(read: OptionsReader, name: str, text: str) -> Destination:
     """Read one destination that a copy can be sent to. Raises ConfigurationError."""
     try:
         found = Destination.parse(text)

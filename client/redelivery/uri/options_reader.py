@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Masked",
-    "Reader",
+    "OptionsReader",
     "failover",
     "ledger",
     "ordering",
@@ -42,7 +42,7 @@ class Masked(str):
         return "***"
 
 
-class Reader:
+class OptionsReader:
     """Converts the options that were given, by the table; an option that was not given is its default."""
 
     __slots__ = ("given",)
@@ -98,7 +98,7 @@ class Reader:
         return present[0] if present else names[0]
 
 
-def ordering(read: Reader, *, java: bool) -> Ordering:
+def ordering(read: OptionsReader, *, java: bool) -> Ordering:
     """Return the order in force: as given, else blocking for a Java URI (the reference's default)."""
     name, java_name = "redelivery.ordering", "jms.nonBlockingRedelivery"
     non_blocking = read.flag(java_name, not java)
@@ -111,7 +111,7 @@ def ordering(read: Reader, *, java: bool) -> Ordering:
     return cast("Ordering", chosen)
 
 
-def scheduler(read: Reader, *, java: bool) -> Literal["client", "broker"]:
+def scheduler(read: OptionsReader, *, java: bool) -> Literal["client", "broker"]:
     """Return who holds a waiting message: the broker cannot where an order is kept."""
     name = "redelivery.scheduler"
     chosen = cast("Literal['client', 'broker']", read.choice(name, "client"))
@@ -125,7 +125,7 @@ def scheduler(read: Reader, *, java: bool) -> Literal["client", "broker"]:
     return chosen
 
 
-def failover(read: Reader, *, enabled: bool) -> FailoverSettings:
+def failover(read: OptionsReader, *, enabled: bool) -> FailoverSettings:
     """Return how to reconnect. `enabled`: the URI is a `failover:` one, which shuffles its addresses."""
     first = read.one_of("initialReconnectDelay", "failover.initialReconnectDelay", "failover.reconnectDelay")
     longest = read.one_of("maxReconnectDelay", "failover.maxReconnectDelay")
@@ -153,7 +153,7 @@ def failover(read: Reader, *, enabled: bool) -> FailoverSettings:
     return made
 
 
-def tls(read: Reader) -> TlsSettings:
+def tls(read: OptionsReader) -> TlsSettings:
     """Return the certificates."""
     made = TlsSettings(
         ca_file=read.text("redelivery.tlsCaFile"),
@@ -172,7 +172,7 @@ def tls(read: Reader) -> TlsSettings:
     return made
 
 
-def queue_arguments(read: Reader, name: str) -> QueueArguments:
+def queue_arguments(read: OptionsReader, name: str) -> QueueArguments:
     """Return what a queue is declared with: `name:value,name:value`."""
     text = read.text(name)
     pairs = [part.partition(":") for part in text.split(",")] if text is not None else []
@@ -189,12 +189,12 @@ def queue_arguments(read: Reader, name: str) -> QueueArguments:
     return tuple(found.items())
 
 
-def _secret(read: Reader, name: str) -> Secret | None:
+def _secret(read: OptionsReader, name: str) -> Secret | None:
     text = read.text(name)
     return None if text is None else Secret(text)
 
 
-def ledger(read: Reader) -> str | None:
+def ledger(read: OptionsReader) -> str | None:
     """Return the URL of the ledger."""
     url = read.text("redelivery.ledger")
     if url is not None:

@@ -16,7 +16,7 @@ from redelivery.uri.dead_letter_options import OUTCOME, dead_letters
 from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
 from redelivery.uri.options_reader import (
     Masked,
-    Reader,
+    OptionsReader,
     failover,
     ledger,
     ordering,
@@ -24,7 +24,7 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
-from redelivery.uri.syntax import JAVA_PORTS, Parts, redact_uri, split_uri
+from redelivery.uri.syntax import JAVA_PORTS, UriParts, redact_uri, split_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ def parse_uri(text: str) -> Settings:
     parts = split_uri(text)
     family = _family(parts)
     given, patterns, inapplicable = _sorted_out(parts, java=family == "java")
-    read = Reader(given)
+    read = OptionsReader(given)
     policies = _policies(given, patterns, quiet=parts.quiet)
     user, password = _credentials(parts, read)
     endpoints = tuple(Endpoint(a.scheme, a.host, a.port) for a in parts.addresses)
@@ -82,7 +82,7 @@ def parse_uri(text: str) -> Settings:
     )
 
 
-def _family(parts: Parts) -> str:
+def _family(parts: UriParts) -> str:
     """Return which client all the addresses are for; ConfigurationError if they differ."""
     families = [_FAMILIES.get(address.scheme, address.scheme) for address in parts.addresses]
     if len(set(families)) > 1:
@@ -94,7 +94,7 @@ def _family(parts: Parts) -> str:
 
 
 def _sorted_out(
-    parts: Parts, *, java: bool
+    parts: UriParts, *, java: bool
 ) -> tuple[dict[str, str], dict[str, dict[str, str]], dict[str, str]]:
     """Return the options that have a meaning, the policy options by pattern, and the Java client's own."""
     given: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _sorted_out(
     return given, patterns, inapplicable
 
 
-def _member_options(parts: Parts, *, java: bool) -> Iterator[tuple[str, str]]:
+def _member_options(parts: UriParts, *, java: bool) -> Iterator[tuple[str, str]]:
     """Go through the options inside failover:(...): transport options of the Java client at most."""
     for address in parts.addresses:
         for name, value in address.options:
@@ -156,7 +156,7 @@ def _is_qpid(name: str) -> bool:
     return name.startswith("failover.") or name in (OUTCOME, "jms.redeliveryPolicy.maxRedeliveries")
 
 
-def _check_place(parts: Parts, name: str, *, java: bool) -> None:
+def _check_place(parts: UriParts, name: str, *, java: bool) -> None:
     option = OPTIONS[name]
     if option.scope == "later":
         raise ConfigurationError(f"{name} is not supported yet", option=name)
@@ -183,7 +183,7 @@ def _pattern(text: str, *, java: bool, quiet: bool) -> str:
         raise ConfigurationError(f"{MAP_PREFIX}<pattern>.<option>: {why}", option=MAP_PREFIX[:-1]) from None
 
 
-def _named(name: str, parts: Parts) -> str:
+def _named(name: str, parts: UriParts) -> str:
     return name if not parts.quiet or _PLAIN_NAME.fullmatch(name) else "in the URI (name not shown)"
 
 
@@ -229,7 +229,7 @@ def _policies(
     return RedeliveryPolicyMap(mapping, default=default)
 
 
-def _credentials(parts: Parts, read: Reader) -> tuple[str | None, Secret | None]:
+def _credentials(parts: UriParts, read: OptionsReader) -> tuple[str | None, Secret | None]:
     inside = {(address.user, address.password) for address in parts.addresses if address.user is not None}
     if len(inside) > 1:
         raise ConfigurationError("the addresses of one failover: list must have the same credentials")
@@ -244,7 +244,7 @@ def _credentials(parts: Parts, read: Reader) -> tuple[str | None, Secret | None]
     return user, None if password is None else Secret(str(password))
 
 
-def _credits(read: Reader) -> tuple[int, int, int]:
+def _credits(read: OptionsReader) -> tuple[int, int, int]:
     """Return the credits of queue, topic and durable topic consumers. The reference cuts to 32767, too."""
     prefix = "jms.prefetchPolicy."
     specific = [name for name in read.given if name.startswith(prefix) and name != f"{prefix}all"]

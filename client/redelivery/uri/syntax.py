@@ -13,7 +13,7 @@ from redelivery.errors import ConfigurationError, near_miss
 from redelivery.registry import schemes
 from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, SCHEMES
 
-__all__ = ["JAVA_PORTS", "Address", "Parts", "redact_uri", "split_uri"]
+__all__ = ["JAVA_PORTS", "Address", "UriParts", "redact_uri", "split_uri"]
 
 JAVA_PORTS = {
     "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
@@ -43,7 +43,7 @@ class Address(NamedTuple):
     options: tuple[tuple[str, str], ...]
 
 
-class Parts(NamedTuple):
+class UriParts(NamedTuple):
     """A connection URI taken apart and decoded."""
 
     failover: bool
@@ -53,7 +53,7 @@ class Parts(NamedTuple):
     """Whether the URI may hold a secret, so that errors must not repeat parts of it."""
 
 
-def split_uri(text: str) -> Parts:
+def split_uri(text: str) -> UriParts:
     """Take a connection URI apart. Raises ConfigurationError, never showing a secret."""
     if not isinstance(text, str) or not text:  # pyright: ignore[reportUnnecessaryIsInstance]  callers are users
         raise ConfigurationError("a connection URI must be text such as stomp://host:61613, and not empty")
@@ -68,7 +68,7 @@ def split_uri(text: str) -> Parts:
     members, query = _members(text[len("failover:") :]) if failover else _one(text)
     addresses = tuple(_address(member, quiet=quiet) for member in members)
     java = any(address.scheme in JAVA_PORTS for address in addresses)
-    return Parts(failover, addresses, _options(query, once=not java), quiet)
+    return UriParts(failover, addresses, _options(query, once=not java), quiet)
 
 
 def _may_hold_secret(text: str) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.routing import DeadLetters, Route
+    from redelivery.core.dead_lettering.routing import DeadLetterRouting, Route
     from redelivery.core.delivery import Delivery, Record
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
@@ -133,4 +133,4 @@ class Redrive:
 
 
 if TYPE_CHECKING:
-    Ways = DeadLetters | Redrive  # what an engine asks how a poisoned message leaves
+    DeadLetterRoute = DeadLetterRouting | Redrive  # what an engine asks how a poisoned message leaves

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from redelivery.core.commands import Accept, Forward, Poison, Stop
+from redelivery.core.commands import Accept, Forward, PoisonAck, Stop
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
 from redelivery.core.outgoing import Outgoing
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.strategies import Discarding, Individual
+    from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
     from redelivery.core.delivery import BodyKind, Delivery, Record
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
@@ -29,7 +29,7 @@ __all__ = [
     "DEFERRALS",
     "DUE",
     "OWN_HEADERS",
-    "DeadLetters",
+    "DeadLetterRouting",
     "Route",
     "arrived_whole",
     "copy_of",
@@ -60,7 +60,7 @@ OWN_HEADERS = frozenset({
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetters:
+class DeadLetterRouting:
     """What is done with poisoned and expired messages of one consumer, as the user configured it.
 
     `destination`: None means the broker's own default. `individual`, `discarding`: the strategy, if not the shared one.
@@ -74,8 +74,8 @@ class DeadLetters:
 
     route: Route = "auto"
     destination: str | None = None
-    individual: Individual | None = None
-    discarding: Discarding | None = None
+    individual: IndividualStrategy | None = None
+    discarding: DiscardingStrategy | None = None
     process_expired: bool = True
     process_non_persistent: bool = True
     expiration: float = 0.0
@@ -136,7 +136,7 @@ class DeadLetters:
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
-    ) -> Accept | Poison | Forward | Stop:
+    ) -> Accept | PoisonAck | Forward | Stop:
         """Return the one command that takes a poisoned delivery away without losing it."""
         cause = record.cause or UNKNOWN
         if self._dropped(delivery, record):
@@ -149,7 +149,7 @@ class DeadLetters:
             self.route == "ack" and (kept or asked)
         )
         if own or (partial and kept and self.route != "forward"):
-            return Poison(delivery, cause, record.count)
+            return PoisonAck(delivery, cause, record.count)
         destination = self.destination_for(delivery.destination, capabilities)
         if partial:
             return Stop(_cannot_copy(delivery, delivery.body_kind, destination))

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from redelivery.errors import ConfigurationError
 
-__all__ = ["LONGEST_NAME", "NamePatterns"]
+__all__ = ["LONGEST_NAME", "SafeRegex"]
 
 LONGEST_NAME = (
     256  # characters of a name that is looked at; a longer one is taken for one that no pattern matches
@@ -25,13 +25,13 @@ _CACHED = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class NamePatterns:
+class SafeRegex:
     """Some regular expressions, as written; a name matches if one of them matches all of it."""
 
     texts: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> NamePatterns:
+    def parse(cls, text: str) -> SafeRegex:
         """Read patterns that are separated by blanks. Raises ConfigurationError, with the pattern in its text."""
         texts = tuple(text.split())
         if not texts:

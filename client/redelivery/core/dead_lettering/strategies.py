@@ -10,15 +10,15 @@ from redelivery.core.policy.classic_wildcards import covers
 
 if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.safe_regex import NamePatterns
+    from redelivery.core.dead_lettering.safe_regex import SafeRegex
 
-__all__ = ["Discarding", "Individual"]
+__all__ = ["DiscardingStrategy", "IndividualStrategy"]
 
 SAMPLES = ("x", "x.x")  # of what `>` stands for
 
 
 @dataclass(frozen=True, slots=True)
-class Individual:
+class IndividualStrategy:
     """A dead-letter destination for each destination: prefix + its name + suffix.
 
     A prefix that is None is the broker's own. `queue_for_queues`, `queue_for_topics`: whether dead letters of queues,
@@ -67,14 +67,14 @@ def _sampled(part: str, rest: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Discarding:
+class DiscardingStrategy:
     """Dead letters are dropped: all of them, or those of some destinations.
 
     `only`: those whose name matches. `temporary_queues`, `temporary_topics`: those of temporary ones, too. None of
     these is given: all.
     """
 
-    only: NamePatterns | None = None
+    only: SafeRegex | None = None
     temporary_queues: bool = False
     temporary_topics: bool = False
 

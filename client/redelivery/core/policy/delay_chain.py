@@ -10,14 +10,14 @@ from redelivery.core.option_values import MAX_LONG, clip
 if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import RandomSource
 
-__all__ = ["Chain", "Steps"]
+__all__ = ["DelayChain", "DelaySteps"]
 
 _STRIDE = 256
 _EXACT_STEPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class DelaySteps:
     """How one delay follows from the one before it. Milliseconds throughout."""
 
     delay_ms: int
@@ -65,7 +65,7 @@ class Steps:
         return clip(least - least * self.factor), clip(most + most * self.factor)
 
 
-class Chain:
+class DelayChain:
     """The delays without jitter from one initial delay, any of them found without walking the whole chain.
 
     Every 256th delay is remembered; once a delay repeats, all later ones are the same. Racing threads may
@@ -74,7 +74,7 @@ class Chain:
 
     __slots__ = ("_checkpoints", "_constant_from", "_initial_ms", "_steps")
 
-    def __init__(self, initial_ms: int, steps: Steps) -> None:
+    def __init__(self, initial_ms: int, steps: DelaySteps) -> None:
         self._initial_ms = initial_ms
         self._steps = steps
         self._checkpoints: dict[int, int] = {1: initial_ms}
@@ -107,7 +107,7 @@ class Chain:
         return here, checkpoints[here]
 
 
-def drawn(initial_ms: int, steps: Steps, redelivery: int, random: RandomSource) -> int:
+def drawn(initial_ms: int, steps: DelaySteps, redelivery: int, random: RandomSource) -> int:
     """Return the delay before the `redelivery`-th redelivery, every step drawn anew, as a rollback does."""
     if redelivery == 1:
         return initial_ms
@@ -122,7 +122,7 @@ def drawn(initial_ms: int, steps: Steps, redelivery: int, random: RandomSource) 
     return delay
 
 
-def worst_sum(initial_ms: int, steps: Steps, redeliveries: int) -> int:
+def worst_sum(initial_ms: int, steps: DelaySteps, redeliveries: int) -> int:
     """Return an upper bound of the first `redeliveries` delays together, jitter included."""
     if redeliveries == 0:
         return 0
@@ -138,7 +138,7 @@ def worst_sum(initial_ms: int, steps: Steps, redeliveries: int) -> int:
     return total
 
 
-def _ceiling(steps: Steps) -> int:
+def _ceiling(steps: DelaySteps) -> int:
     """Return a delay that no exponential step passes, for chains too long to add up step by step."""
     base = MAX_LONG if steps.cap_ms is None else max(steps.cap_ms, steps.delay_ms)
     return clip(base + base * steps.factor)

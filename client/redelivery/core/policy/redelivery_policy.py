@@ -84,8 +84,8 @@ class RedeliveryPolicy:
     collision_avoidance_factor: float
     pre_dispatch_check: bool
     _initial_ms: int = field(init=False, repr=False)
-    _steps: delay_chain.Steps = field(init=False, repr=False)
-    _chain: delay_chain.Chain = field(init=False, repr=False, compare=False)
+    _steps: delay_chain.DelaySteps = field(init=False, repr=False)
+    _chain: delay_chain.DelayChain = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class RedeliveryPolicy:
         multiplier = option_values.real(back_off_multiplier, "back_off_multiplier")
         jitter = option_values.flag(use_collision_avoidance, "use_collision_avoidance")
         factor = option_values.real(collision_avoidance_factor, "collision_avoidance_factor", 0, 1)
-        steps = delay_chain.Steps(
+        steps = delay_chain.DelaySteps(
             delay_ms=option_values.duration_ms(redelivery_delay, "redelivery_delay"),
             multiplier=multiplier if exponential and multiplier > 1 else None,
             cap_ms=cap_ms,
@@ -136,11 +136,11 @@ class RedeliveryPolicy:
             option_values.duration_ms(initial_redelivery_delay, "initial_redelivery_delay"), steps
         )
 
-    def _put_delays(self, initial_ms: int, steps: delay_chain.Steps) -> None:
+    def _put_delays(self, initial_ms: int, steps: delay_chain.DelaySteps) -> None:
         put = object.__setattr__
         put(self, "_initial_ms", initial_ms)
         put(self, "_steps", steps)
-        put(self, "_chain", delay_chain.Chain(initial_ms, steps))
+        put(self, "_chain", delay_chain.DelayChain(initial_ms, steps))
         put(self, "initial_redelivery_delay", initial_ms / 1000)
         put(self, "redelivery_delay", steps.delay_ms / 1000)
         put(self, "maximum_redelivery_delay", None if steps.cap_ms is None else steps.cap_ms / 1000)

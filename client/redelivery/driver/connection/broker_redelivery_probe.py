@@ -11,7 +11,7 @@ import uuid
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from redelivery.core.broker_redelivery import Rescheduling
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, Credit, Subscribe, Unsubscribe
 from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from redelivery.core.destination import Destination
     from redelivery.driver.arguments import ConsumerOptions
     from redelivery.driver.connection.connection_driver import ConnectionDriver
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.settings import Settings
 
-__all__ = ["DELAY", "Proof", "Proofs", "rescheduling_for"]
+__all__ = ["DELAY", "DelayProbe", "DelayProbes", "rescheduling_for"]
 
 SCHEDULER = "redelivery.scheduler"
 DELAY = 1.0  # seconds that the broker must hold the message back
@@ -50,7 +50,7 @@ def rescheduling_for(
     capabilities: Capabilities,
     *,
     transacted: bool,
-) -> Rescheduling:
+) -> BrokerRedelivery:
     """Return what makes a consumer's delayed copies. Raises ConfigurationError where there can be none."""
     why = None
     if capabilities.reschedule == "none":
@@ -72,7 +72,7 @@ def rescheduling_for(
         why = "a transacted session rolls back what it has received, and a copy would have left it before"
     if why is not None:
         raise ConfigurationError(f"{SCHEDULER}=broker: {why}", option=SCHEDULER)
-    return Rescheduling(
+    return BrokerRedelivery(
         str(destination),
         uuid.uuid4().hex,
         maximum_deferrals=settings.maximum_deferrals,
@@ -80,7 +80,7 @@ def rescheduling_for(
     )
 
 
-class Proof:
+class DelayProbe:
     """One message that the broker must hold back, on a queue beside the one that is to be consumed."""
 
     def __init__(
@@ -217,7 +217,7 @@ class Proof:
         return AdapterError(f"{SCHEDULER}=broker cannot be proved with {self._queue}: {error}{needs}")
 
 
-class Proofs:
+class DelayProbes:
     """What has been proved over one connection, so that it is proved once."""
 
     def __init__(self, link: ConnectionDriver, clock: Clock) -> None:
@@ -225,23 +225,25 @@ class Proofs:
         self._clock = clock
         self._proved: set[str] = set()
 
-    def before(self, channel: Channel, subscribe: Callable[[Channel], Future[None]]) -> Future[None]:
+    def before(self, dispatcher: Dispatcher, subscribe: Callable[[Dispatcher], Future[None]]) -> Future[None]:
         """Start a consumer once the broker is known to hold messages back; the future ends with its subscription."""
-        able, destination = self._link.capabilities, channel.subscribe.destination
-        if able is None or not channel.engine.reschedules or able.reschedule_proof == "certain":
-            return subscribe(channel)
+        able, destination = self._link.capabilities, dispatcher.subscribe.destination
+        if able is None or not dispatcher.engine.reschedules or able.reschedule_proof == "certain":
+            return subscribe(dispatcher)
         # Broker-J is told so queue by queue.
         what = destination if able.reschedule_proof == "held" else ""
         if what in self._proved:
-            return subscribe(channel)
+            return subscribe(dispatcher)
         future: Future[None] = Future()
 
         def prove() -> None:
             try:
-                Proof(self._link, -channel.subscribe.consumer, destination, able, self._clock).carry_out()
+                DelayProbe(
+                    self._link, -dispatcher.subscribe.consumer, destination, able, self._clock
+                ).carry_out()
                 self._proved.add(what)
-                if not (future.done() or channel.closed):  # nobody waits any longer
-                    subscribe(channel).add_done_callback(lambda done: end(future, _error_of(done)))
+                if not (future.done() or dispatcher.closed):  # nobody waits any longer
+                    subscribe(dispatcher).add_done_callback(lambda done: end(future, _error_of(done)))
             except TransportError:
                 # As a subscription does, it waits for the next connection.
                 self._link.standing().add_done_callback(again)
@@ -260,7 +262,7 @@ class Proofs:
             error = _error_of(standing)
             if error is not None:
                 end(future, error)
-            elif not (future.done() or channel.closed):
+            elif not (future.done() or dispatcher.closed):
                 begin()
 
         begin()

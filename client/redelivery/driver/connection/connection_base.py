@@ -23,12 +23,12 @@ from redelivery.driver.arguments import (
     known,
 )
 from redelivery.driver.connection.connection_driver import ConnectionDriver
-from redelivery.driver.connection.connection_ledger import Counting
+from redelivery.driver.connection.connection_ledger import ConnectionLedger
 from redelivery.driver.connection.idle_watch import IdleWatch
 from redelivery.driver.consumer import message_log
-from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
-from redelivery.driver.consumer.ledger_dispatcher import CountedChannel
+from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
 from redelivery.driver.consumer.plan import planned
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery.registry import adapter_for
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from redelivery.adapter import Adapter
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.consumer.handler_timeout import Overdue
+    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
     from redelivery.driver.session.session_base import SessionBase
-    from redelivery.driver.session.session_state import Holdings
+    from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
     from redelivery.settings import Endpoint, Settings
 
-__all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "Listener", "not_subscribed"]
+__all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "HandlerRegistration", "not_subscribed"]
 
 logger = logging.getLogger("redelivery")
 
@@ -57,19 +57,19 @@ RunnerT = TypeVar("RunnerT")
 
 
 @dataclass(slots=True)
-class Listener(Generic[RunnerT]):
+class HandlerRegistration(Generic[RunnerT]):
     """A handler that is registered; once it is started, its channel and the threads or tasks that run it."""
 
     destination: str
     handler: Callable[[Message], Any]
     workers: int
     options: ConsumerOptions
-    overdue: Overdue | None = None
-    holdings: Holdings | None = None
+    overdue: HandlerDeadline | None = None
+    session_state: SessionState | None = None
     """Of the session that it belongs to."""
     ended: bool = False
     """Its session was closed."""
-    channel: Channel | None = None
+    dispatcher: Dispatcher | None = None
     runners: list[RunnerT] = field(default_factory=list[RunnerT])
 
 
@@ -91,11 +91,13 @@ class ConnectionBase(Generic[RunnerT]):
         self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
         self._observer = message_log.guarded(options.get("observer"))
         self._ledger = checked_ledger(options.get("ledger"), self.settings)
-        self._counting = Counting(self._ledger) if self._ledger is not None and self._counts else None
-        self._keeper = ConnectionDriver(self.settings, adapter, self._clock, self._counting)
-        self._channels = self._keeper.totals.channels  # of the consumers that are open
+        self._connection_ledger = (
+            ConnectionLedger(self._ledger) if self._ledger is not None and self._counts else None
+        )
+        self._driver = ConnectionDriver(self.settings, adapter, self._clock, self._connection_ledger)
+        self._dispatchers = self._driver.open_consumers.dispatchers  # of the consumers that are open
         self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
-        self._listeners: list[Listener[RunnerT]] = []
+        self._listeners: list[HandlerRegistration[RunnerT]] = []
         self._sessions: list[SessionBase] = []
         self._failure: BaseException | None = None  # what ends a run
         self._warned = False  # that a classifier has no effect in transactions
@@ -110,11 +112,11 @@ class ConnectionBase(Generic[RunnerT]):
     @property
     def connected(self) -> bool:
         """Whether the connection stands at the moment."""
-        return self._keeper.up
+        return self._driver.up
 
     def report(self) -> Report:
         """Return what has become of all dispatches so far."""
-        return self._keeper.totals.report()
+        return self._driver.open_consumers.report()
 
     def _patience(self, timeout: float) -> float:
         """Return how long a send may wait for a lost connection: `failover`'s own `timeout` may cut it short."""
@@ -138,8 +140,8 @@ class ConnectionBase(Generic[RunnerT]):
     def _stuck(self) -> bool:
         """Whether a handler has not ended within twice its timeout: then the run ends, with an error."""
         for listener in self._listeners:
-            if listener.overdue is not None and listener.channel is not None:
-                error = listener.overdue.stuck(listener.channel)
+            if listener.overdue is not None and listener.dispatcher is not None:
+                error = listener.overdue.stuck(listener.dispatcher)
                 if error is not None:
                     self._failure = self._failure or error
                     return True
@@ -162,15 +164,15 @@ class ConnectionBase(Generic[RunnerT]):
             raise ConfigurationError("nothing to run: register a handler with listen() first")
         if until_idle is None:
             return None
-        return IdleWatch(self._channels, until_idle, lambda: self.connected, self._clock)
+        return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock)
 
     def _listening(
         self,
         destination: str,
         handler: Callable[[Message], Any],
         options: ListenOptions,
-        holdings: Holdings | None = None,
-    ) -> Listener[RunnerT]:
+        session_state: SessionState | None = None,
+    ) -> HandlerRegistration[RunnerT]:
         """Register a handler."""
         self._check_fresh()
         consumer = checked_listener(self.settings, destination, handler, options)
@@ -180,8 +182,8 @@ class ConnectionBase(Generic[RunnerT]):
                 option="handler",
             )
         overdue = overdue_for(options.get("timeout"), self._clock)
-        listener = Listener[RunnerT](
-            destination, handler, options.get("workers", 1), consumer, overdue, holdings
+        listener = HandlerRegistration[RunnerT](
+            destination, handler, options.get("workers", 1), consumer, overdue, session_state
         )
         self._listeners.append(listener)
         return listener
@@ -202,25 +204,25 @@ class ConnectionBase(Generic[RunnerT]):
         for session in self._sessions:
             session.abandon()
 
-    def _close_keeper(self, timeout: float) -> None:
+    def _close_driver(self, timeout: float) -> None:
         """Close within `timeout` seconds, after commits on their way: cut off, nobody knows what became of them."""
         deadline = time.monotonic() + timeout
         for session in self._sessions:
             session.await_commits(deadline)
-        self._keeper.close(max(0.0, deadline - time.monotonic()))
+        self._driver.close(max(0.0, deadline - time.monotonic()))
 
-    def _channel(
-        self, destination: str, options: ConsumerOptions, holdings: Holdings | None = None
-    ) -> Channel:
+    def _dispatcher(
+        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+    ) -> Dispatcher:
         """Make the channel of a new consumer, of a session perhaps."""
         known(options, ConsumerOptions)
         parsed = checked_consumer(self.settings, destination, options)
-        capabilities = self._keeper.capabilities
+        capabilities = self._driver.capabilities
         assert capabilities is not None, "checked by _check_open"
         number = next(self._numbers)
         errors = checked_errors(options.get("errors")) or self._errors
-        counting = self._counting
-        transacted = holdings is not None and holdings.mode == "transacted"
+        connection_ledger = self._connection_ledger
+        transacted = session_state is not None and session_state.mode == "transacted"
         if transacted and options.get("errors") is not None:
             raise ConfigurationError(
                 "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
@@ -228,15 +230,17 @@ class ConnectionBase(Generic[RunnerT]):
             )
         subscribe, engine = planned(
             number, parsed, {**options, "errors": errors}, self.settings, capabilities,
-            transacted=transacted, counted=counting is not None,
+            transacted=transacted, counted=connection_ledger is not None,
         )  # fmt: skip
-        common = subscribe, engine, self._keeper, self._clock, self.settings.policies, self._observer
-        channel = Channel(*common) if counting is None else CountedChannel(*common, counting)
-        channel.holdings = holdings
-        channel.errors = errors
-        channel.inherit()
-        self._keeper.totals.add(channel)
-        return channel
+        common = subscribe, engine, self._driver, self._clock, self.settings.policies, self._observer
+        dispatcher = (
+            Dispatcher(*common) if connection_ledger is None else LedgerDispatcher(*common, connection_ledger)
+        )
+        dispatcher.session_state = session_state
+        dispatcher.errors = errors
+        dispatcher.inherit()
+        self._driver.open_consumers.add(dispatcher)
+        return dispatcher
 
 
 def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
@@ -246,9 +250,9 @@ def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
     return None if found is None else next((clock for clock in found if clock is not None), None)
 
 
-def not_subscribed(channel: Channel) -> TransportError:
+def not_subscribed(dispatcher: Dispatcher) -> TransportError:
     """Return the error for a consumer that the broker did not confirm in time."""
     return TransportError(
-        f"the broker did not confirm the subscription to {channel.subscribe.destination} within "
+        f"the broker did not confirm the subscription to {dispatcher.subscribe.destination} within "
         f"{SUBSCRIBE_TIMEOUT:g} s"
     )

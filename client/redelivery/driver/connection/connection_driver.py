@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
 from redelivery.core.commands import Commit, Send, Unsubscribe
 from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
-from redelivery.core.protocol_poison import Suspects
-from redelivery.driver.connection.broker_redelivery_probe import Proofs
+from redelivery.core.protocol_poison import ProtocolPoison
+from redelivery.driver.connection.broker_redelivery_probe import DelayProbes
 from redelivery.driver.connection.browser import Browsers
-from redelivery.driver.connection.failover import Addresses, delay_after, retrying, starting
-from redelivery.driver.connection.open_consumers import Totals
-from redelivery.driver.connection.pending_sends import Sends, end
-from redelivery.driver.connection.shared_history import Legacy
+from redelivery.driver.connection.failover import FailoverAddresses, delay_after, retrying, starting
+from redelivery.driver.connection.open_consumers import OpenConsumers
+from redelivery.driver.connection.pending_sends import PendingSends, end
+from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.driver.consumer.message_log import Drops
 from redelivery.errors import (
     AdapterError,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.outgoing import Outgoing
-    from redelivery.driver.connection.connection_ledger import Counting
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.connection.connection_ledger import ConnectionLedger
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.settings import Endpoint, Settings
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
@@ -64,14 +64,18 @@ class ConnectionDriver:
     """One connection over all its reconnects, and the thread that keeps it."""
 
     def __init__(
-        self, settings: Settings, adapter: Adapter, clock: Clock, counting: Counting | None = None
+        self,
+        settings: Settings,
+        adapter: Adapter,
+        clock: Clock,
+        connection_ledger: ConnectionLedger | None = None,
     ) -> None:
         self.capabilities: Capabilities | None = None
-        self.channels: dict[int, Channel] = {}
+        self.dispatchers: dict[int, Dispatcher] = {}
         self.browsers = Browsers()
-        self.totals = Totals()
-        self.legacy = Legacy()
-        self.suspects = Suspects()
+        self.open_consumers = OpenConsumers()
+        self.shared_history = SharedHistory()
+        self.suspects = ProtocolPoison()
         self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
         self._adapter = adapter
@@ -87,12 +91,12 @@ class ConnectionDriver:
         self._closing = False
         self._failure: RedeliveryError | None = None  # why it was given up
         self._deferred: list[AdapterCommand] = []
-        self._sends = Sends()
+        self._sends = PendingSends()
         self._subscribing: dict[int, Future[None]] = {}
         self._standing: set[Future[None]] = set()  # of those that wait for the connection
-        self._counting = counting
-        self._proofs = Proofs(self, clock)
-        self._addresses = Addresses(settings)
+        self._connection_ledger = connection_ledger
+        self._probes = DelayProbes(self, clock)
+        self._addresses = FailoverAddresses(settings)
         self._fleeting = 0  # connections in a row that did not stand for long enough
         self._connected_at = 0.0
         self._poked = False
@@ -116,11 +120,11 @@ class ConnectionDriver:
                     raise TransportError(f"{endpoint}: the connection was lost at once")
                 if not self._closing:
                     self._up = True
-                channels = list(self.channels.values())
+                dispatchers = list(self.dispatchers.values())
                 self._deferred.clear()  # it was for a connection that is gone
                 self._clock.notify(self._turn, MANY)
-            for channel in channels if self._up else ():
-                self._introduce(channel, self._epoch)
+            for dispatcher in dispatchers if self._up else ():
+                self._introduce(dispatcher, self._epoch)
         if not self._up and self._closing:
             self._adapter.close(0)  # whoever closes has not waited for this connection
             raise closed()
@@ -131,62 +135,64 @@ class ConnectionDriver:
         for future in standing:
             end(future, None)
 
-    def _introduce(self, channel: Channel, epoch: int) -> None:
+    def _introduce(self, dispatcher: Dispatcher, epoch: int) -> None:
         """Subscribe a channel on the connection of this epoch. A channel that has ended stays away from the broker."""
-        if channel.closed:
+        if dispatcher.closed:
             return
         assert self.capabilities is not None
         # The engine must know the epoch before the first delivery of it; credit follows the subscription.
-        commands = channel.connected(Connected(epoch, self.capabilities))
-        if self.channels.get(channel.subscribe.consumer) is channel:  # nobody has closed it meanwhile
+        commands = dispatcher.connected(Connected(epoch, self.capabilities))
+        if (
+            self.dispatchers.get(dispatcher.subscribe.consumer) is dispatcher
+        ):  # nobody has closed it meanwhile
             # If the next connection is open already, it drops this, and gets its own.
-            self._adapter.execute([replace(channel.subscribe, epoch=epoch), *commands])
+            self._adapter.execute([replace(dispatcher.subscribe, epoch=epoch), *commands])
 
     # Consumers and sends.
 
-    def subscribe(self, channel: Channel) -> Future[None]:
+    def subscribe(self, dispatcher: Dispatcher) -> Future[None]:
         """Start a consumer; the future ends when the broker has confirmed or refused it.
 
         What the consumer asks of the broker is proved before.
         """
-        return self._proofs.before(channel, self._subscribe)
+        return self._probes.before(dispatcher, self._subscribe)
 
-    def _subscribe(self, channel: Channel) -> Future[None]:
+    def _subscribe(self, dispatcher: Dispatcher) -> Future[None]:
         future: Future[None] = Future()
-        number = channel.subscribe.consumer
+        number = dispatcher.subscribe.consumer
         with self._introducing:  # or the same subscription might be made here and by a reconnect
             with self._lock:
                 if self._closing:
                     end(future, self._failure or closed())
                     return future
-                self.channels[number] = channel
-                self.legacy.opened(channel.subscribe.window)
+                self.dispatchers[number] = dispatcher
+                self.shared_history.opened(dispatcher.subscribe.window)
                 self._subscribing[number] = future
                 up, epoch = self._up, self._epoch
             if up:
-                self._introduce(channel, epoch)
+                self._introduce(dispatcher, epoch)
         return future
 
-    def unsubscribe(self, channel: Channel, timeout: float = CLOSE_TIMEOUT) -> None:
+    def unsubscribe(self, dispatcher: Dispatcher, timeout: float = CLOSE_TIMEOUT) -> None:
         """End a consumer, within `timeout` seconds: the broker takes back what it has not settled.
 
         Dead letters whose answer is on its way are waited for: else their messages would be handled again elsewhere.
         """
-        number = channel.subscribe.consumer
+        number = dispatcher.subscribe.consumer
         deadline = time.monotonic() + timeout
-        channel.stop()
-        channel.wait_answered(deadline)
+        dispatcher.stop()
+        dispatcher.wait_answered(deadline)
         with self._introducing:  # or a reconnect might subscribe after this
-            if self.channels.get(number) is channel:
-                channel.forsake(TransportError("the consumer was closed"))
-                channel.wait_written(max(deadline, time.monotonic() + IN_HAND))
+            if self.dispatchers.get(number) is dispatcher:
+                dispatcher.disconnect(TransportError("the consumer was closed"))
+                dispatcher.wait_written(max(deadline, time.monotonic() + IN_HAND))
                 self.flush()
                 with self._lock:
-                    self.channels.pop(number, None)
+                    self.dispatchers.pop(number, None)
                     self._subscribing.pop(number, None)
-                self.legacy.closed(channel.subscribe.window)
+                self.shared_history.closed(dispatcher.subscribe.window)
                 self._adapter.execute((Unsubscribe(number),))
-        self.totals.retire(channel)
+        self.open_consumers.retire(dispatcher)
 
     def send(self, message: Outgoing) -> Future[None]:
         """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
@@ -249,9 +255,9 @@ class ConnectionDriver:
     def _write_collected(self, now: float) -> bool:
         """Write the settlements that have waited long enough at the time `now`; return whether there were any."""
         found = False
-        for channel in list(self.channels.values()):
+        for dispatcher in list(self.dispatchers.values()):
             with self._writing:
-                if commands := channel.pending(now):
+                if commands := dispatcher.pending(now):
                     found = True
                     self._adapter.execute(commands)
         return found
@@ -261,17 +267,17 @@ class ConnectionDriver:
     def _sink(self, event: AdapterEvent) -> None:
         match event:
             case Arrived():
-                channel = self.channels.get(event.consumer)
-                if channel is not None:
-                    channel.feed(event)
+                dispatcher = self.dispatchers.get(event.consumer)
+                if dispatcher is not None:
+                    dispatcher.feed(event)
                 else:
                     self.browsers.feed(event)
             case Browsed():
                 self.browsers.feed(event)
             case Confirmed():
-                channel = self.channels.get(event.delivery.consumer)
-                if channel is not None:
-                    channel.feed(event)
+                dispatcher = self.dispatchers.get(event.delivery.consumer)
+                if dispatcher is not None:
+                    dispatcher.feed(event)
             case Sent():
                 self._sends.answered(event.token, event.error)
             case Subscribed():
@@ -285,9 +291,9 @@ class ConnectionDriver:
         self.browsers.subscribed(event)
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
-            channel = self.channels.get(event.consumer)
-        if event.error is not None and channel is not None:
-            channel.stop(event.error)  # the keeper unsubscribes: part of it may stand at the broker
+            dispatcher = self.dispatchers.get(event.consumer)
+        if event.error is not None and dispatcher is not None:
+            dispatcher.stop(event.error)  # the keeper unsubscribes: part of it may stand at the broker
         end(future, event.error)
 
     def _lost(self, event: ConnectionLost) -> None:
@@ -295,18 +301,18 @@ class ConnectionDriver:
             if event.epoch != self._epoch or self._lost_epoch == event.epoch:
                 return  # stomp.py may report a loss twice
             self._lost_epoch = event.epoch
-            channels = list(self.channels.values())
+            dispatchers = list(self.dispatchers.values())
             # Counted for the connection: the message may come to another consumer each time.
             event.stop = self.suspects.accuse(event.suspect, event.error, self._clock.monotonic())
         if not self._closing:
             logger.warning("connection lost: %s", event.error)
         self.browsers.lost(event.error)
-        for channel in channels:
-            channel.feed(event)
+        for dispatcher in dispatchers:
+            dispatcher.feed(event)
             if (
-                channel.error is not None
+                dispatcher.error is not None
             ):  # stopped over it: whoever waits for its subscription must hear of that
-                end(self._subscribing.pop(channel.subscribe.consumer, None), channel.error)
+                end(self._subscribing.pop(dispatcher.subscribe.consumer, None), dispatcher.error)
         # Only now may the keeper reconnect: an engine that learned of the next connection first would take what it
         # holds from this one for live.
         with self._lock:
@@ -336,8 +342,8 @@ class ConnectionDriver:
             ConfigurationError: a setting cannot work.
             LedgerError: the ledger cannot count.
         """
-        if self._counting is not None:
-            self._counting.open(self.expect_alarm)
+        if self._connection_ledger is not None:
+            self._connection_ledger.open(self.expect_alarm)
         self._clock.attach()
         try:
             for attempt in starting(self._settings.failover, self._nap):
@@ -346,8 +352,8 @@ class ConnectionDriver:
         except BaseException:
             self._clock.detach()
             self._adapter.close(0)
-            if self._counting is not None:
-                self._counting.close()
+            if self._connection_ledger is not None:
+                self._connection_ledger.close()
             raise
         self._connected_at = self._clock.monotonic()
         self._thread = threading.Thread(target=self._keep, name="redelivery-keeper", daemon=True)
@@ -367,11 +373,11 @@ class ConnectionDriver:
     def close(self, timeout: float) -> None:
         """Wait for dead letters in doubt, write what is collected, close, end the thread: within `timeout` seconds."""
         deadline = time.monotonic() + timeout  # real time: it is about the wire, not about a schedule
-        channels = list(self.channels.values())
-        for channel in channels:
-            channel.stop()
-        for channel in channels:
-            channel.wait_answered(deadline)
+        dispatchers = list(self.dispatchers.values())
+        for dispatcher in dispatchers:
+            dispatcher.stop()
+        for dispatcher in dispatchers:
+            dispatcher.wait_answered(deadline)
         with self._lock:
             self._closing = True
             self._up = False
@@ -381,18 +387,18 @@ class ConnectionDriver:
         else:
             self._write_the_rest()
         written = max(deadline, time.monotonic() + IN_HAND)
-        for channel in channels:
-            channel.forsake(closed())
-            channel.wait_written(written)
+        for dispatcher in dispatchers:
+            dispatcher.disconnect(closed())
+            dispatcher.wait_written(written)
         self._adapter.close(max(0.0, deadline - time.monotonic()))
         self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
-        if self._counting is not None:
-            self._counting.close()
+        if self._connection_ledger is not None:
+            self._connection_ledger.close()
 
     def _write_the_rest(self) -> None:
-        for channel in list(self.channels.values()):
-            channel.forsake(
+        for dispatcher in list(self.dispatchers.values()):
+            dispatcher.disconnect(
                 closed()
             )  # what is reported from now on is stale: it could not be written any more
         self.flush()
@@ -454,25 +460,25 @@ class ConnectionDriver:
                     self._reconnect()
                     continue
                 self._run_deferred()
-                for channel in list(self.channels.values()):
-                    channel.tick()
+                for dispatcher in list(self.dispatchers.values()):
+                    dispatcher.tick()
                 idle = 0 if self._write_collected(self._clock.monotonic()) else idle + 1
                 if self._polling and idle > POLLS_IDLE:
                     # First the flag, then the look; who collects does it the other way round, so one sees the other.
                     self._polling = False
-                    if any(channel.collecting for channel in list(self.channels.values())):
+                    if any(dispatcher.collecting for dispatcher in list(self.dispatchers.values())):
                         self._polling = True
         finally:
             self._clock.detach()
 
     def _part_with_stopped(self) -> None:
         """Unsubscribe consumers that have stopped with an error: the broker gives to others what they hold."""
-        for channel in list(self.channels.values()):
-            if channel.over:
-                self.unsubscribe(channel)
+        for dispatcher in list(self.dispatchers.values()):
+            if dispatcher.over:
+                self.unsubscribe(dispatcher)
 
     def _until_alarm(self) -> float | None:
-        alarms = [a for c in list(self.channels.values()) if (a := c.next_alarm()) is not None]
+        alarms = [a for c in list(self.dispatchers.values()) if (a := c.next_alarm()) is not None]
         return max(0.0, min(alarms) - self._clock.monotonic()) if alarms else None
 
     def _reconnect(self) -> None:
@@ -506,8 +512,8 @@ class ConnectionDriver:
             self._closing = True
             self._up = False
             self._clock.notify(self._turn, MANY)
-        for channel in list(self.channels.values()):
-            channel.stop(failure)
+        for dispatcher in list(self.dispatchers.values()):
+            dispatcher.stop(failure)
         self.browsers.lost(failure)
         self._fail_waiting(failure, for_good=True)
 

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from redelivery.core.exclusive_run import Solitude
+from redelivery.core.exclusive_run import ExclusiveRuns
 from redelivery.core.ledger_entry import fingerprint
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.errors import LedgerError
     from redelivery.ledger import Ledger
 
-__all__ = ["Counting"]
+__all__ = ["ConnectionLedger"]
 
 
 class _House:
@@ -26,7 +26,7 @@ class _House:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.solitude = Solitude()
+        self.exclusive_runs = ExclusiveRuns()
         self.told: list[Callable[[], None]] = []
         self.turns = 0  # how often somebody was told
 
@@ -34,7 +34,7 @@ class _House:
 _HOUSES: WeakKeyDictionary[Ledger, _House] = WeakKeyDictionary()
 
 
-class Counting:
+class ConnectionLedger:
     """The ledger as one connection uses it. Its methods may be called with a channel's lock."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -80,39 +80,39 @@ class Counting:
         """Begin to look for a delivery, unless somebody is alone or is about to be."""
         house = self._house
         with house.lock:
-            return house.solitude.enter(now)
+            return house.exclusive_runs.enter(now)
 
     def leave(self) -> None:
         """End that, or the attempt that it led to."""
         house = self._house
         with house.lock:
-            wake = house.solitude.leave()
+            wake = house.exclusive_runs.leave()
         if wake:
             self._changed()
 
     def turn(self, who: Hashable, now: float) -> bool:
         """Begin a turn alone, or ask for one."""
         with self._house.lock:
-            self._house.solitude.claim(who, now)
-            return self._house.solitude.turn(who)
+            self._house.exclusive_runs.claim(who, now)
+            return self._house.exclusive_runs.turn(who)
 
     def end_turn(self, now: float) -> None:
         """End a turn, or the attempt that it led to."""
         with self._house.lock:
-            self._house.solitude.end_turn(now)
+            self._house.exclusive_runs.end_turn(now)
         self._changed()
 
     def withdraw(self, who: Hashable) -> None:
         """Claim no turn any more."""
         with self._house.lock:
-            withdrawn = self._house.solitude.withdraw(who)
+            withdrawn = self._house.exclusive_runs.withdraw(who)
         if withdrawn:
             self._changed()
 
     def until(self, now: float) -> float | None:
         """Return the seconds until `enter` may answer otherwise by itself, or None."""
         with self._house.lock:
-            return self._house.solitude.until(now)
+            return self._house.exclusive_runs.until(now)
 
     # Attempts.
 

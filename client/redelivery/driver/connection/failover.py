@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from redelivery.settings import Endpoint, FailoverSettings, Settings
 
-__all__ = ["Addresses", "delay_after", "retrying", "starting"]
+__all__ = ["FailoverAddresses", "delay_after", "retrying", "starting"]
 
 logger = logging.getLogger("redelivery")
 
 
-class Addresses:
+class FailoverAddresses:
     """The addresses of a connection, in the order in which they are tried."""
 
     def __init__(self, settings: Settings) -> None:

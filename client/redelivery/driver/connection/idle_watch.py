@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery.clock import Clock
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
 
 __all__ = ["IdleWatch"]
 
@@ -30,13 +30,13 @@ class IdleWatch:
 
     def __init__(
         self,
-        channels: Sequence[Channel],
+        dispatchers: Sequence[Dispatcher],
         seconds: float,
         connected: Callable[[], bool],
         clock: Clock | None = None,
     ) -> None:
         self.interval = max(0.001, min(seconds / 10, 0.1))
-        self._channels = channels
+        self._dispatchers = dispatchers
         self._seconds = seconds
         self._connected = connected
         self._since = time.monotonic()
@@ -47,9 +47,9 @@ class IdleWatch:
 
     def over(self) -> bool:
         """Whether it has been idle for long enough."""
-        channels = [channel for channel in list(self._channels) if not channel.unheard]
-        engines = [channel.engine for channel in channels]
-        held = [channel.left_to_its_session() for channel in channels]
+        dispatchers = [dispatcher for dispatcher in list(self._dispatchers) if not dispatcher.unheard]
+        engines = [dispatcher.engine for dispatcher in dispatchers]
+        held = [dispatcher.left_to_its_session() for dispatcher in dispatchers]
         acting = any(
             engine.ready() or engine.running > idle for engine, idle in zip(engines, held, strict=True)
         )

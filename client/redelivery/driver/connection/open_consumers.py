@@ -6,44 +6,44 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from redelivery.core.report import Counts, Report
+from redelivery.core.report import Counters, Report
 
 if TYPE_CHECKING:
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["Totals"]
+__all__ = ["OpenConsumers"]
 
 
-class Totals:
+class OpenConsumers:
     """Keeps a channel while its consumer is open, and its counts for ever."""
 
     def __init__(self) -> None:
-        self.channels: list[Channel] = []
+        self.dispatchers: list[Dispatcher] = []
         """Those that are open; always the same list."""
         self._lock = threading.Lock()
-        self._closed = Counts()
+        self._closed = Counters()
         self._late: list[
-            tuple[ref[Channel], Counts]
+            tuple[ref[Dispatcher], Counters]
         ] = []  # closed, but the application still has messages of it
 
-    def add(self, channel: Channel) -> None:
+    def add(self, dispatcher: Dispatcher) -> None:
         """Take in the channel of a new consumer."""
         with self._lock:
-            self.channels.append(channel)
+            self.dispatchers.append(dispatcher)
 
-    def retire(self, channel: Channel) -> None:
+    def retire(self, dispatcher: Dispatcher) -> None:
         """Let go of a channel whose consumer has ended."""
         with self._lock:
-            if channel in self.channels:
-                self.channels.remove(channel)
-                self._late.append((ref(channel), channel.engine.counts))
+            if dispatcher in self.dispatchers:
+                self.dispatchers.remove(dispatcher)
+                self._late.append((ref(dispatcher), dispatcher.engine.counts))
                 self._fold()
 
     def report(self) -> Report:
         """Sum up."""
         with self._lock:
             self._fold()
-            engines = [channel.engine for channel in self.channels]
+            engines = [dispatcher.engine for dispatcher in self.dispatchers]
             counts = [self._closed, *(late for _, late in self._late), *(engine.counts for engine in engines)]
             running = sum(engine.running for engine in engines)
             return Report.of(counts, running, sum(engine.unconfirmed for engine in engines))
@@ -51,9 +51,9 @@ class Totals:
     def _fold(self) -> None:
         """Add up what no result can come for any more: nothing runs, or nobody is left who could report it."""
         late, self._late = self._late, []
-        for channel, counts in late:
-            alive = channel()
+        for dispatcher, counts in late:
+            alive = dispatcher()
             if alive is not None and alive.engine.running:
-                self._late.append((channel, counts))
+                self._late.append((dispatcher, counts))
             else:
                 self._closed.add(counts)

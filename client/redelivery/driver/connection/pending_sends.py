@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from redelivery.core.outgoing import Outgoing
 
-__all__ = ["MOST_ABANDONED", "Sends", "end"]
+__all__ = ["MOST_ABANDONED", "PendingSends", "end"]
 
 MOST_ABANDONED = 16 * 1024 * 1024
 """Bytes of bodies that nobody waits for any longer, and that may still lie here for a broker that does not read."""
 
 
-class Sends:
+class PendingSends:
     """Who waits for the answer to which send, on the connection that stands.
 
     A send whose time is up stays with the adapter until the broker reads it, or until the connection is lost. So that a

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
     from redelivery.core.delivery import Record
 
-__all__ = ["Legacy", "Source", "heirs_of", "source_of"]
+__all__ = ["SharedHistory", "Source", "scope_of", "source_of"]
 
 Source = tuple[str, str | None]
 """Where messages come from: a destination, and the name of a durable subscription."""
 
-Heirs = Literal["all", "later", "none"]
+Scope = Literal["all", "later", "none"]
 
 
 def source_of(subscribe: Subscribe) -> Source:
@@ -30,7 +30,7 @@ def source_of(subscribe: Subscribe) -> Source:
     return subscribe.destination, subscribe.subscription
 
 
-def heirs_of(subscribe: Subscribe) -> Heirs:
+def scope_of(subscribe: Subscribe) -> Scope:
     """Tell which consumers of the same source may receive the very message that this one had.
 
     `all`: it is a queue, or a durable subscription. `none`: each consumer of a plain topic has copies of its own, and
@@ -43,7 +43,7 @@ def heirs_of(subscribe: Subscribe) -> Heirs:
     return "later" if kind == "native" else "none"
 
 
-class Legacy:
+class SharedHistory:
     """Records by source and message. Bounded: confirmed verdicts go first, then the oldest."""
 
     def __init__(self) -> None:

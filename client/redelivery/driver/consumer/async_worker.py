@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
-    from redelivery.driver.asyncio_wait import Waiter
-    from redelivery.driver.consumer.dispatcher import Channel
-    from redelivery.driver.consumer.handler_timeout import Overdue
+    from redelivery.driver.asyncio_wait import AsyncioWait
+    from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
     from redelivery.message import Message
 
 __all__ = ["work"]
@@ -28,21 +28,21 @@ TURN = 64  # deliveries that a handler which never waits may take before others 
 
 
 async def work(
-    channel: Channel,
-    waiter: Waiter,
+    dispatcher: Dispatcher,
+    waiter: AsyncioWait,
     handler: Callable[[Message], Any],
     pool: Executor | None,
-    overdue: Overdue | None = None,
+    overdue: HandlerDeadline | None = None,
 ) -> None:
     """Run the handler on one delivery after the other: on the loop, or, with a `pool`, in its threads."""
     after: Event | None = None
     taken = 0
-    while (delivery := await waiter.take(channel, after)) is not None:
+    while (delivery := await waiter.take(dispatcher, after)) is not None:
         if overdue is None:
-            after = await _attempt(handler, delivery, channel, pool)
+            after = await _attempt(handler, delivery, dispatcher, pool)
         else:
             overdue.begin(delivery)
-            after = await _attempt(handler, delivery, channel, pool, overdue)
+            after = await _attempt(handler, delivery, dispatcher, pool, overdue)
             after = overdue.end(delivery, after)
         taken += 1
         if taken % TURN == 0:
@@ -50,19 +50,19 @@ async def work(
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
                 if after is not None:
-                    channel.feed(after)  # it has been handled, and must not come again
+                    dispatcher.feed(after)  # it has been handled, and must not come again
                 raise
 
 
 async def _attempt(
     handler: Callable[[Message], Any],
     delivery: Delivery,
-    channel: Channel,
+    dispatcher: Dispatcher,
     pool: Executor | None,
-    overdue: Overdue | None = None,
+    overdue: HandlerDeadline | None = None,
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
-    message = message_for(delivery, channel)
+    message = message_for(delivery, dispatcher)
     try:
         result = handler(message) if pool is None else await _in_thread(pool, handler, message)
         if inspect.isawaitable(result):  # also of a partial, or a callable object, around an async function
@@ -80,7 +80,7 @@ async def _attempt(
         return message.result(error)
     except _Ended as ended:
         if (event := _outcome(ended.job, message)) is not None:
-            channel.feed(event)  # it has been handled, and must not come again
+            dispatcher.feed(event)  # it has been handled, and must not come again
         raise asyncio.CancelledError from None
     except _StillRunning as running:
         running.job.add_done_callback(lambda _: message.handler_over())
@@ -93,7 +93,7 @@ async def _attempt(
     return message.result(None)
 
 
-async def _limited(running: Awaitable[Any], overdue: Overdue) -> Any:
+async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
     """Await a handler; cancel it when its time is over. Raises HandlerTimeout."""
     task = asyncio.current_task()
     assert task is not None

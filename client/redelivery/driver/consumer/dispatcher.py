@@ -23,16 +23,16 @@ from redelivery.core.commands import (
     Hold,
     LookUp,
     Mark,
-    Poison,
+    PoisonAck,
     Release,
     Stop,
     Unanswered,
 )  # fmt: skip
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Inherited, Succeeded, Tick, Wanted
-from redelivery.driver.connection.shared_history import heirs_of, source_of
+from redelivery.driver.connection.shared_history import scope_of, source_of
 from redelivery.driver.consumer import message_log
-from redelivery.driver.consumer.read_throttle import Gate
-from redelivery.driver.consumer.settlement_batch import LINGER, Outbox
+from redelivery.driver.consumer.read_throttle import ReadThrottle
+from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch
 from redelivery.errors import AlreadySettled, another
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from redelivery.core.events import Connected, Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.connection.connection_driver import ConnectionDriver
-    from redelivery.driver.session.session_state import Holdings
+    from redelivery.driver.session.session_state import SessionState
     from redelivery.errors import RedeliveryError
 
-__all__ = ["Channel"]
+__all__ = ["Dispatcher"]
 
 logger = logging.getLogger("redelivery")
 
@@ -56,14 +56,14 @@ TICK = Tick()
 WANTED = Wanted()
 
 
-class Channel:
+class Dispatcher:
     """One consumer of a connection. All public methods may be called from any thread."""
 
     def __init__(
         self,
         subscribe: Subscribe,
         engine: Engine,
-        keeper: ConnectionDriver,
+        driver: ConnectionDriver,
         clock: Clock,
         policies: RedeliveryPolicyMap,
         observer: Callable[[Subscribe, Command], None] | None = None,
@@ -72,9 +72,9 @@ class Channel:
         self.engine = engine
         self.error: RedeliveryError | None = None
         self.closed = False
-        self.holdings: Holdings | None = None  # of its session
+        self.session_state: SessionState | None = None  # of its session
         self.on_ready: Callable[[], None] | None = None  # an asynchronous waiter's wake-up
-        self._keeper = keeper
+        self._driver = driver
         self._clock = clock
         self._policies = policies  # for the log; the engine has them too
         self._observer = observer
@@ -82,15 +82,15 @@ class Channel:
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._quiet = threading.Condition(self._lock)  # told when nothing is in doubt, or in hand, any more
-        self._in_hand = 0  # threads that have taken commands, and are about to write them
+        self._unwritten = 0  # threads that have taken commands, and are about to write them
         self._waiting = 0
         self.pulled = False  # whether the application takes messages itself; else handlers are run
-        self._outbox = Outbox()
+        self._settlements = SettlementBatch()
         self._once = message_log.Once(subscribe)
         self._tell_holds = False
-        self._gate = Gate()
+        self._throttle = ReadThrottle()
         self._source = source_of(subscribe)
-        self._heirs = heirs_of(subscribe)
+        self._scope = scope_of(subscribe)
 
     # From the keeper's and the adapter's threads.
 
@@ -98,55 +98,55 @@ class Channel:
         """Feed an event; what must be written is left to the keeper, for this thread may own the socket."""
         with self._lock:
             now = self._now()
-            if self._keeper.legacy.sources and isinstance(event, Arrived):
+            if self._driver.shared_history.sources and isinstance(event, Arrived):
                 self._claim(event, now)
             commands = self.engine.feed(event, now)
             self._route(commands, now)
-            if self._keeper.suspects.convicted and isinstance(event, Arrived):
+            if self._driver.suspects.convicted and isinstance(event, Arrived):
                 self._judge(event, now)
             if isinstance(event, ConnectionLost):
                 self._leave_behind()
             # Settlements are left to those that collect them, unless the adapter takes them at once.
-            writes = self._leave(self._outbox.urgent())
+            writes = self._leave(self._settlements.urgent())
             self._wake(everyone=self.closed)
             if not self.engine.in_doubt:
                 self._quiet.notify_all()
-            pause = self._outbox.batch and self._gate.closes(self.engine.ready())
+            pause = self._settlements.batch and self._throttle.closes(self.engine.ready())
             if isinstance(event, Confirmed):
                 if event.error is not None:
-                    self._keeper.expect_alarm()  # it is tried again sooner than a missing answer
+                    self._driver.expect_alarm()  # it is tried again sooner than a missing answer
                 self._notice_end()
         self._write(writes)
         message_log.say_waits(commands)
         if pause:
-            self._gate.wait(self._lock)
+            self._throttle.wait(self._lock)
 
     def inherit(self) -> None:
         """Take over what is left to a consumer for no other reason than that it is made later."""
         with self._lock:
-            if self._heirs == "later":
+            if self._scope == "later":
                 now = self._now()
-                records = self._keeper.legacy.claim(self._source)
+                records = self._driver.shared_history.claim(self._source)
                 self._route(self.engine.feed(Inherited(records), now), now)
 
     def connected(self, event: Connected) -> Sequence[AdapterCommand]:
         """Begin a connection; return what must follow the subscription."""
         with self._lock:
-            self._outbox.batch = event.capabilities.batch
+            self._settlements.batch = event.capabilities.batch
             self._tell_holds = event.capabilities.window_in_bytes
             now = self._now()
             self._route(self.engine.feed(event, now), now)
-            return self._outbox.all()
+            return self._settlements.all()
 
     def _write(self, writes: Sequence[AdapterCommand]) -> None:
         """Write what was taken in hand."""
         if writes:
             try:
-                self._keeper.write(writes)
+                self._driver.write(writes)
             finally:
                 with self._lock:
-                    self._in_hand -= 1
-                    if not self._in_hand:
+                    self._unwritten -= 1
+                    if not self._unwritten:
                         self._quiet.notify_all()
 
     def tick(self) -> None:
@@ -163,19 +163,19 @@ class Channel:
             self._wake(everyone=True)
             self._notice_end()
 
-    def forsake(self, error: RedeliveryError) -> None:
+    def disconnect(self, error: RedeliveryError) -> None:
         """Let go of all deliveries: the broker takes them back, and what is still reported of them is stale."""
         self.feed(ConnectionLost(self.engine.epoch, error, closed=True))
 
     @property
     def collecting(self) -> bool:
         """Whether there are settlements that wait for company."""
-        return self._outbox.collecting
+        return self._settlements.collecting
 
     def pending(self, now: float) -> Sequence[AdapterCommand]:
         """Return the settlements that have waited long enough for company."""
         with self._lock:
-            return self._outbox.aged(now)
+            return self._settlements.aged(now)
 
     def next_alarm(self) -> float | None:
         """When `tick` has something to do."""
@@ -209,7 +209,7 @@ class Channel:
     def wait_written(self, deadline: float) -> None:
         """Wait until no thread is about to write what it has taken; in real time, as above."""
         with self._lock:
-            while self._in_hand and (left := deadline - time.monotonic()) > 0:
+            while self._unwritten and (left := deadline - time.monotonic()) > 0:
                 self._quiet.wait(left)
 
     def settle(self, delivery: Delivery, event: Event) -> Outcome:
@@ -226,7 +226,7 @@ class Channel:
             outcome = delivery.outcome
             if self.closed:
                 self._notice_end()
-            writes = self._outbox.due(now)
+            writes = self._settlements.due(now)
             # An asyncio loop has better to do than to write.
             writes = self._take(writes) if self.on_ready is None else self._leave(writes)
             self._wake()
@@ -248,7 +248,9 @@ class Channel:
                 if self.engine.counts.stale:
                     self._once.stale()
             delivery = self._next(now)
-            writes = self._leave(self._outbox.due(now) if delivery is not None else self._outbox.all())
+            writes = self._leave(
+                self._settlements.due(now) if delivery is not None else self._settlements.all()
+            )
             due = None if delivery is not None else self._until(None, now)
         self._write(writes)
         message_log.say(line)
@@ -286,15 +288,20 @@ class Channel:
                         self._wake()
                 delivery = self._next(now)
                 if delivery is not None:
-                    writes = self._take(self._outbox.due(now))
+                    writes = self._take(self._settlements.due(now))
                     if self._waiting:
                         self._pass_on()
-                elif self._outbox.collecting and self._outbox.batch and not lingered and not self.closed:
+                elif (
+                    self._settlements.collecting
+                    and self._settlements.batch
+                    and not lingered
+                    and not self.closed
+                ):
                     lingered = True
                     self._wait(LINGER, linger=True)
                     continue
                 else:
-                    writes = self._take(self._outbox.all())
+                    writes = self._take(self._settlements.all())
                     if not writes:
                         if self.closed or (deadline is not None and deadline <= now):
                             self._pass_on()
@@ -325,8 +332,8 @@ class Channel:
                 self._route(commands, now)
                 message_log.say_waits(commands)
             if isinstance(first, Dispatch):
-                if self._gate.paused:
-                    self._gate.opens(self.engine.ready())
+                if self._throttle.paused:
+                    self._throttle.opens(self.engine.ready())
                 return first.delivery
         return None
 
@@ -338,37 +345,37 @@ class Channel:
     @property
     def unheard(self) -> bool:
         """Whether nobody may receive from it: its session has a listener."""
-        return self.pulled and self.holdings is not None and self.holdings.at_work.listens
+        return self.pulled and self.session_state is not None and self.session_state.activity.listens
 
     def left_to_its_session(self) -> int:
         """How many deliveries its session holds, and nobody is at work on; needs no lock."""
-        return 0 if self.holdings is None else self.holdings.idle(self)
+        return 0 if self.session_state is None else self.session_state.idle(self)
 
     def _notice_end(self) -> None:
         """Have the keeper unsubscribe once all is over: what was prefetched is for others."""
         if self.over:
-            self._keeper.expect_alarm()
+            self._driver.expect_alarm()
 
     def _claim(self, event: Arrived, now: float) -> None:
         """Take over what other consumers knew of the messages that arrive."""
-        if self._heirs == "all" and self._source in self._keeper.legacy.sources:
+        if self._scope == "all" and self._source in self._driver.shared_history.sources:
             epoch = self.engine.epoch
             keys = [delivery.key for delivery in event.deliveries if delivery.epoch == epoch]
-            records = self._keeper.legacy.claim(self._source, keys)
+            records = self._driver.shared_history.claim(self._source, keys)
             if records:
                 self._route(self.engine.feed(Inherited(records), now), now)
 
     def _judge(self, event: Arrived, now: float) -> None:
         """Stop over a message that has broken too many connections: it is not handed out again."""
-        stop = self._keeper.suspects.verdict([delivery.key for delivery in event.deliveries], now)
+        stop = self._driver.suspects.verdict([delivery.key for delivery in event.deliveries], now)
         if stop is not None and not self.closed:
             self._route((stop,), now)
 
     def _leave_behind(self) -> None:
         """Leave what is known of messages that go to others from here, before the broker can give them to anybody."""
-        if self._heirs == "all" or (self._heirs == "later" and self.closed):
+        if self._scope == "all" or (self._scope == "later" and self.closed):
             records = self.engine.leave(closed=self.closed)
-            self._keeper.legacy.leave(self._source, records)
+            self._driver.shared_history.leave(self._source, records)
 
     def _until(self, deadline: float | None, now: float) -> float | None:
         if self.engine.exhausted:
@@ -383,14 +390,14 @@ class Channel:
     def _take(self, writes: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
         """Take commands in hand: whoever ends the consumer waits until they are written."""
         if writes:
-            self._in_hand += 1
+            self._unwritten += 1
         return writes
 
     def _leave(self, writes: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
         """Leave commands to the keeper; return those in hand, where the adapter has no socket to block on."""
-        if not (writes and self._outbox.batch):
+        if not (writes and self._settlements.batch):
             return self._take(writes)
-        self._keeper.defer(writes)
+        self._driver.defer(writes)
         return ()
 
     def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
@@ -430,18 +437,18 @@ class Channel:
                 self._observer(self.subscribe, command)
             match command:
                 case Dropped():
-                    self._keeper.drops.count()
+                    self._driver.drops.count()
                 case Accept():
                     # First collect, then expect: the keeper looks the other way round.
-                    if self._outbox.collect(command.deliveries, now):
-                        self._keeper.expect()
+                    if self._settlements.collect(command.deliveries, now):
+                        self._driver.expect()
                 case Clear() | Bury():
                     self._count(command)
                 case Dispatch() | LookUp() | Mark() | Unanswered():
                     pass
                 case Hold():
                     if self._tell_holds:
-                        self._outbox.put(command)
+                        self._settlements.put(command)
                 case Stop():
                     self.closed = True
                     self.error = command.error
@@ -450,8 +457,8 @@ class Channel:
                     self._notice_end()
                 case Release():
                     self._leave_behind()
-                    self._outbox.put(command)
+                    self._settlements.put(command)
                 case _:
-                    if isinstance(command, Poison | Forward):
-                        self._keeper.expect_alarm()
-                    self._outbox.put(command)
+                    if isinstance(command, PoisonAck | Forward):
+                        self._driver.expect_alarm()
+                    self._settlements.put(command)

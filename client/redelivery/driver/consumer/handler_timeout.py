@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["Overdue", "overdue_for"]
+__all__ = ["HandlerDeadline", "overdue_for"]
 
 LOOKS = 8  # how often in a timeout it is asked whether a handler is stuck
 OFTEN, SELDOM = 0.01, 0.2  # seconds between such looks
 
 
-class Overdue:
+class HandlerDeadline:
     """The handlers of one listener that run, and since when."""
 
     def __init__(self, timeout: float, clock: Clock) -> None:
@@ -48,25 +48,25 @@ class Overdue:
         """Return the cause of what is charged for having taken too long."""
         return HandlerTimeout(f"the handler took longer than {self.timeout:g} s")
 
-    def stuck(self, channel: Channel) -> HandlerTimeout | None:
+    def stuck(self, dispatcher: Dispatcher) -> HandlerTimeout | None:
         """Return the end of the run if a handler has not ended within twice its time: nothing can stop a thread."""
         now = self.clock.monotonic()
         stuck = [one for one, since in list(self._since.items()) if now - since >= 2 * self.timeout]
         for delivery in stuck:
-            channel.hang(delivery)
+            dispatcher.hang(delivery)
         if not stuck:
             return None
         return HandlerTimeout(
-            f"a handler of {channel.subscribe.destination} has not ended within {2 * self.timeout:g} s, twice its "
+            f"a handler of {dispatcher.subscribe.destination} has not ended within {2 * self.timeout:g} s, twice its "
             f"timeout; its message is {stuck[0].message_id}"
         )
 
 
-def overdue_for(timeout: object, clock: Clock) -> Overdue | None:
+def overdue_for(timeout: object, clock: Clock) -> HandlerDeadline | None:
     """Return what watches over the handlers of a listener; None without a timeout. Raises ConfigurationError."""
     if timeout is None:
         return None
     limit = seconds(timeout, "timeout", none="for no limit")
     if limit <= 0:
         raise ConfigurationError("timeout must be more than 0 seconds; None: no limit", option="timeout")
-    return Overdue(limit, clock)
+    return HandlerDeadline(limit, clock)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.commands import Bury, Clear, LookUp, Mark, Stop
 from redelivery.core.events import Alone, Known, Released, Wanted
 from redelivery.driver.consumer import message_log
-from redelivery.driver.consumer.dispatcher import Channel
+from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.errors import LedgerError
 from redelivery.ledger import Behind
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Entry
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.connection.connection_driver import ConnectionDriver
-    from redelivery.driver.connection.connection_ledger import Counting
+    from redelivery.driver.connection.connection_ledger import ConnectionLedger
     from redelivery.errors import RedeliveryError
 
-__all__ = ["CountedChannel"]
+__all__ = ["LedgerDispatcher"]
 
 logger = logging.getLogger("redelivery")
 
@@ -39,22 +39,22 @@ ALONE = Alone()
 WANTED = Wanted()
 
 
-class CountedChannel(Channel):
+class LedgerDispatcher(Dispatcher):
     """One consumer of a connection with a ledger."""
 
     def __init__(
         self,
         subscribe: Subscribe,
         engine: Engine,
-        keeper: ConnectionDriver,
+        driver: ConnectionDriver,
         clock: Clock,
         policies: RedeliveryPolicyMap,
         observer: Callable[[Subscribe, Command], None] | None,
-        counting: Counting,
+        connection_ledger: ConnectionLedger,
     ) -> None:
-        super().__init__(subscribe, engine, keeper, clock, policies, observer)
-        self._counting = counting
-        self._turns = counting.turns
+        super().__init__(subscribe, engine, driver, clock, policies, observer)
+        self._connection_ledger = connection_ledger
+        self._turns = connection_ledger.turns
         self._unknown: deque[Delivery] = deque()  # the ledger must be asked about them first
         self._decided: deque[Delivery] = deque()  # dispatches for whoever comes next
         self._inside = 0  # attempts, and looks for one
@@ -63,14 +63,14 @@ class CountedChannel(Channel):
         self._shut_out = False  # whether somebody else is alone, or is about to be
 
     def poll(self, after: Event | None = None) -> tuple[Delivery | None, float | None]:
-        """As `Channel.poll`; the ledger is asked where it must be."""
+        """As `Dispatcher.poll`; the ledger is asked where it must be."""
         found = super().poll(after)
         while found[0] is None and self._learn_one():
             found = super().poll()
         return found
 
     def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
-        """As `Channel.take`; the ledger is asked where it must be."""
+        """As `Dispatcher.take`; the ledger is asked where it must be."""
         found = super().take(after, timeout)
         while found is None and self._learn_one():
             found = super().take(None, 0.0)
@@ -79,38 +79,38 @@ class CountedChannel(Channel):
     def tick(self) -> None:
         """Look at the time; wake those that wait for their turn, or that must hear of the ledger's error."""
         super().tick()
-        if self._turns != self._counting.turns:
+        if self._turns != self._connection_ledger.turns:
             with self._lock:
-                self._turns = self._counting.turns
+                self._turns = self._connection_ledger.turns
                 self._fail()
                 self._wake(everyone=True)
 
     def stop(self, error: RedeliveryError | None = None) -> None:
         """Dispatch nothing more, and claim no turn."""
         super().stop(error)
-        self._counting.withdraw(self)
+        self._connection_ledger.withdraw(self)
 
-    def forsake(self, error: RedeliveryError) -> None:
+    def disconnect(self, error: RedeliveryError) -> None:
         """Let go of all deliveries. What the application has pulled and not settled is no attempt any more."""
-        super().forsake(error)
+        super().disconnect(error)
         with self._lock:
             if self.pulled:
                 for delivery in self.engine.attempts():
-                    self._counting.clear(Clear(delivery, None, keep=True))
+                    self._connection_ledger.clear(Clear(delivery, None, keep=True))
             while self._inside or self._alone:
-                self._leave_house()
+                self._leave_run()
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that a handler will not end: its message is charged when this process does."""
         with self._lock:
             if delivery.state == "running":
-                self._counting.hang(delivery)
+                self._connection_ledger.hang(delivery)
 
     # With the lock held.
 
     def _fail(self, error: LedgerError | None = None) -> bool:
         """Stop, if the ledger cannot count; return whether it is so."""
-        error = error or self._counting.error
+        error = error or self._connection_ledger.error
         if error is None:
             return False
         if not self.closed:
@@ -120,7 +120,7 @@ class CountedChannel(Channel):
     def _next(self, now: float) -> Delivery | None:
         if self._decided and not self.closed:
             return self._decided.popleft()
-        if self.closed or (self._counting.ledger.error is not None and self._fail()):
+        if self.closed or (self._connection_ledger.ledger.error is not None and self._fail()):
             while self._decided:
                 self._route(self.engine.feed(Released(self._decided.popleft()), now), now)
             self._notice_end()
@@ -129,19 +129,19 @@ class CountedChannel(Channel):
         if not self.engine.suspects:  # nearly always
             if self._claims:  # they went with their connection
                 self._claims = False
-                self._counting.withdraw(self)
+                self._connection_ledger.withdraw(self)
             if not self._entered(now):
                 return None
             found = self._beside(now)
             if found is not None or self._unknown or not self.engine.suspects:
                 return found
         self._claims = True
-        if not self._counting.turn(self, now):
+        if not self._connection_ledger.turn(self, now):
             return self._beside(now) if self._entered(now) else None
         return self._by_itself(now)
 
     def _entered(self, now: float) -> bool:
-        if not self._counting.enter(now):
+        if not self._connection_ledger.enter(now):
             self._shut_out = True
             return False
         self._inside += 1
@@ -156,7 +156,7 @@ class CountedChannel(Channel):
                     self._route(commands[1:], now)
                 delivery = first.delivery
                 try:
-                    entry = self._counting.look_up(delivery)
+                    entry = self._connection_ledger.look_up(delivery)
                 except Behind:
                     self._unknown.append(delivery)
                     return None
@@ -169,7 +169,7 @@ class CountedChannel(Channel):
                 return found
             if self.closed or self.engine.suspects:
                 break
-        self._leave_house()
+        self._leave_run()
         return None
 
     def _by_itself(self, now: float) -> Delivery | None:
@@ -177,7 +177,7 @@ class CountedChannel(Channel):
         self._alone = True
         found = self._begun(self.engine.feed(ALONE, now), now)
         if found is None:
-            self._leave_house()
+            self._leave_run()
         return found
 
     def _begun(self, commands: Sequence[Command], now: float) -> Delivery | None:
@@ -188,12 +188,12 @@ class CountedChannel(Channel):
             message_log.say_waits(commands)
             return None
         try:
-            self._counting.mark(first)
+            self._connection_ledger.mark(first)
         except LedgerError as error:
             self._give_up(first.delivery, error, now)
             return None
-        if self._gate.paused:
-            self._gate.opens(self.engine.ready())
+        if self._throttle.paused:
+            self._throttle.opens(self.engine.ready())
         if len(commands) > 2 or self._observer is not None:
             self._route(commands, now)
         return first.delivery
@@ -203,20 +203,20 @@ class CountedChannel(Channel):
         self._fail(error)
         self._route(self.engine.feed(Released(delivery), now), now)
 
-    def _leave_house(self) -> None:
+    def _leave_run(self) -> None:
         """End what was entered, or a turn alone."""
         if self._alone:
             self._alone = False
             self._inside = 0
-            self._counting.end_turn(self._clock.monotonic())
+            self._connection_ledger.end_turn(self._clock.monotonic())
         elif self._inside:
             self._inside -= 1
-            self._counting.leave()
+            self._connection_ledger.leave()
 
     def _until(self, deadline: float | None, now: float) -> float | None:
         if not self._shut_out:
             return super()._until(deadline, now)
-        waits = (self._counting.until(now), None if deadline is None else deadline - now)
+        waits = (self._connection_ledger.until(now), None if deadline is None else deadline - now)
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
@@ -232,13 +232,13 @@ class CountedChannel(Channel):
     def _count(self, command: Clear | Bury) -> None:
         try:
             if isinstance(command, Clear):
-                self._counting.clear(command)
+                self._connection_ledger.clear(command)
             else:
-                self._counting.bury(command)
+                self._connection_ledger.bury(command)
         except LedgerError as error:
             self._fail(error)
         if isinstance(command, Clear):
-            self._leave_house()
+            self._leave_run()
 
     # Without the lock.
 
@@ -255,13 +255,13 @@ class CountedChannel(Channel):
         entry: Entry | None = None
         error: LedgerError | None = None
         try:
-            self._counting.ledger.refresh(delivery.attempt[0])
+            self._connection_ledger.ledger.refresh(delivery.attempt[0])
         except LedgerError as caught:
             error = caught
         with self._lock:
             now = self._now()
             try:
-                entry = None if error else self._counting.look_up(delivery, fresh=True)
+                entry = None if error else self._connection_ledger.look_up(delivery, fresh=True)
             except LedgerError as caught:
                 error = caught
             if self.closed or error is not None:
@@ -271,4 +271,4 @@ class CountedChannel(Channel):
             if found is not None:
                 self._decided.append(found)
             elif not self.closed:
-                self._leave_house()
+                self._leave_run()

@@ -10,7 +10,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Dropped, Forward, Hold, Poison, Stop, Unanswered
+from redelivery.core.commands import Accept, Dropped, Forward, Hold, PoisonAck, Stop, Unanswered
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def say_waits(commands: Sequence[Command]) -> None:
                 line = logging.INFO, what, _redelivery(command)
             case Forward() if command.delayed:
                 line = logging.INFO, f"failed before ({command.cause.text})", _copied(command)
-            case Poison() | Forward():
+            case PoisonAck() | Forward():
                 line = logging.WARNING, f"given up ({command.cause.text})", _copied(command)
             case Dropped():
                 line = logging.INFO, f"given up ({command.cause.text})", "dropped without a dead letter"
@@ -135,7 +135,7 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
         match command:
             case Hold():
                 return _redelivery(command)
-            case Poison() | Forward():
+            case PoisonAck() | Forward():
                 return _copied(command)
             case Accept():
                 return "accepted and dropped"
@@ -160,7 +160,7 @@ def _cause(command: Hold) -> str:
     return command.cause.text if command.cause else "unknown"
 
 
-def _copied(command: Poison | Forward) -> str:
+def _copied(command: PoisonAck | Forward) -> str:
     if isinstance(command, Forward):
         if command.copy.delay is not None:
             return f"redelivery in {_seconds(command.copy.delay)}, for which the broker holds a copy"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import HOLDABLE
 from redelivery.core.commands import Subscribe
-from redelivery.core.dead_lettering.routing import DeadLetters
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.destination import Destination
 from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redelivery.classifier import Classifier
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.dead_lettering.redrive import Redrive, Ways
+    from redelivery.core.dead_lettering.redrive import DeadLetterRoute, Redrive
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.core.schedule import Ordering
@@ -40,7 +40,7 @@ def planned(
     capabilities: Capabilities,
     *,
     transacted: bool = False,
-    redrive: Ways | None = None,
+    redrive: DeadLetterRoute | None = None,
     counted: bool = False,
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
@@ -85,12 +85,12 @@ def planned(
 
 
 def _checked_beforehand(
-    destination: Destination, dead_letters: DeadLetters | Redrive, capabilities: Capabilities
+    destination: Destination, dead_letters: DeadLetterRouting | Redrive, capabilities: Capabilities
 ) -> str | None:
     """Return where copies may have to go, if that can be found out to be impossible before the first."""
     if not dead_letters.may_forward(capabilities):
         return None
-    if isinstance(dead_letters, DeadLetters) and dead_letters.individual and destination.is_temporary:
+    if isinstance(dead_letters, DeadLetterRouting) and dead_letters.individual and destination.is_temporary:
         return None  # checking makes the queue on most brokers: each reply queue would leave one behind
     return dead_letters.destination_on(capabilities)
 
@@ -104,9 +104,11 @@ def _credit(destination: Destination, options: ConsumerOptions, settings: Settin
     return settings.topic_credit if options.get("subscription") is None else settings.durable_topic_credit
 
 
-def dead_letters_of(settings: Settings, destination: Destination, subscription: str | None) -> DeadLetters:
+def dead_letters_of(
+    settings: Settings, destination: Destination, subscription: str | None
+) -> DeadLetterRouting:
     """Return what is done with dead letters, as the settings say."""
-    return DeadLetters(
+    return DeadLetterRouting(
         individual=settings.individual,
         discarding=settings.discarding,
         send_exhausted=settings.send_exhausted,
@@ -126,7 +128,7 @@ def dead_letters_of(settings: Settings, destination: Destination, subscription: 
 def _refuse(
     destination: Destination,
     ordering: Ordering,
-    dead_letters: DeadLetters | Redrive,
+    dead_letters: DeadLetterRouting | Redrive,
     capabilities: Capabilities,
 ) -> None:
     if ordering == "per_group" and not capabilities.groups:
@@ -141,12 +143,12 @@ def _refuse(
             "that keeps the message; use auto or forward",
             option="redelivery.deadLetter",
         )
-    if isinstance(dead_letters, DeadLetters):
+    if isinstance(dead_letters, DeadLetterRouting):
         _refuse_own_dead_letters(destination, dead_letters, capabilities)
 
 
 def _refuse_own_dead_letters(
-    destination: Destination, dead_letters: DeadLetters, capabilities: Capabilities
+    destination: Destination, dead_letters: DeadLetterRouting, capabilities: Capabilities
 ) -> None:
     """Refuse a consumer that gets its own dead letters: they would go round for ever."""
     if dead_letters.route == "discard" or (

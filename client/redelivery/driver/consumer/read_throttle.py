@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import threading
 
-__all__ = ["Gate"]
+__all__ = ["ReadThrottle"]
 
 HIGH, LOW = 256, 64  # ready messages at which reading pauses, and goes on
 PAUSE = 0.02  # seconds of a pause at most
 SKIPPED = 100  # events without a pause after one that nobody ended
 
 
-class Gate:
+class ReadThrottle:
     """A pause with an end that the workers or the time bring. All but `wait` are called with the channel's lock."""
 
     def __init__(self) -> None:

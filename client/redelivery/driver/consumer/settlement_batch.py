@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
 
-__all__ = ["LINGER", "Outbox"]
+__all__ = ["LINGER", "SettlementBatch"]
 
 BATCH = 64  # settlements per write at most: more brings no rate, and latency
 LINGER = 0.001  # seconds that a settlement may wait for company
 
 
-class Outbox:
+class SettlementBatch:
     """What one channel has to write. All methods are called with the channel's lock."""
 
     __slots__ = ("_accepts", "_commands", "_oldest", "batch")

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
-    from redelivery.driver.consumer.dispatcher import Channel
-    from redelivery.driver.consumer.handler_timeout import Overdue
+    from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
 
 __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
 
-def attempt(handler: Callable[[Message], object], delivery: Delivery, channel: Channel) -> Event | None:
+def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher: Dispatcher) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
-    message = message_for(delivery, channel)
+    message = message_for(delivery, dispatcher)
     try:
         result = handler(message)
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
@@ -62,13 +62,13 @@ class Worker:
 
     def __init__(
         self,
-        channel: Channel,
+        dispatcher: Dispatcher,
         handler: Callable[[Message], object],
         clock: Clock,
         ended: Callable[[BaseException | None], None],
-        overdue: Overdue | None = None,
+        overdue: HandlerDeadline | None = None,
     ) -> None:
-        self._channel = channel
+        self._dispatcher = dispatcher
         self._handler = handler
         self._clock = clock
         self._ended = ended
@@ -79,16 +79,16 @@ class Worker:
 
     def _work(self) -> None:
         error: BaseException | None = None
-        take, handler, channel = self._channel.take, self._handler, self._channel
+        take, handler, dispatcher = self._dispatcher.take, self._handler, self._dispatcher
         after: Event | None = None
         overdue = self._overdue
         try:
             while (delivery := take(after)) is not None:
                 if overdue is None:
-                    after = attempt(handler, delivery, channel)
+                    after = attempt(handler, delivery, dispatcher)
                 else:
                     overdue.begin(delivery)
-                    after = attempt(handler, delivery, channel)
+                    after = attempt(handler, delivery, dispatcher)
                     after = overdue.end(delivery, after)
         except RedeliveryError as stopped:
             error = stopped

@@ -12,13 +12,13 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from redelivery.driver.session.session_message import SessionMessage
 
-__all__ = ["AtWork"]
+__all__ = ["SessionActivity"]
 
 _IN_HAND: ContextVar[object] = ContextVar("redelivery.in_hand", default=None)
 """The message whose handler runs here. Tasks that a handler makes are the handler's, too; threads are not."""
 
 
-class AtWork:
+class SessionActivity:
     """What a session is busy with. Its lock is the session's own.
 
     The session is for one thread, as in JMS: what settles all of it must not take what a handler elsewhere still
@@ -29,19 +29,19 @@ class AtWork:
         self.lock = threading.RLock()  # the application keeps to one thread; closing comes from another
         self.listens = False  # whether there is a listener
         self._quiet = threading.Condition(self.lock)
-        self._in_hand: set[SessionMessage] = set()
+        self._unwritten: set[SessionMessage] = set()
         self._unanswered = 0  # commits
 
     def begins(self, message: SessionMessage) -> None:
         """Learn that a handler begins, in this thread or task."""
         with self.lock:
-            self._in_hand.add(message)
+            self._unwritten.add(message)
         _IN_HAND.set(message)
 
     def ended(self, message: SessionMessage) -> None:
         """Learn that the handler has ended, whatever it came to."""
         with self.lock:
-            self._in_hand.discard(message)
+            self._unwritten.discard(message)
             if _IN_HAND.get() is message:
                 _IN_HAND.set(None)  # nothing here keeps it
             self._quiet.notify_all()
@@ -61,7 +61,7 @@ class AtWork:
         """Return what handlers have in hand, but for the caller's own (or `own`, for another thread's sake)."""
         mine = own or _IN_HAND.get()
         with self.lock:
-            return {message for message in self._in_hand if message is not mine}
+            return {message for message in self._unwritten if message is not mine}
 
     def only_here(self, call: str) -> None:
         """Raise ConfigurationError if a handler of another thread or task is at work."""
@@ -101,6 +101,6 @@ class AtWork:
                 self._quiet.wait(left)
 
     def _busy(self, own: object) -> str | None:
-        if any(message is not own for message in self._in_hand):
+        if any(message is not own for message in self._unwritten):
             return "a handler still runs"
         return "the broker has not answered a commit" if self._unanswered else None

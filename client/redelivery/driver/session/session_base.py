@@ -14,7 +14,7 @@ from redelivery.core.events import Failed
 from redelivery.core.option_values import seconds
 from redelivery.driver.connection.pending_sends import end
 from redelivery.driver.connection.send_request import outgoing, time_limit
-from redelivery.driver.session.session_state import KEPT, Holdings, checked_mode, in_doubt
+from redelivery.driver.session.session_state import KEPT, SessionState, checked_mode, in_doubt
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.connection.connection_base import Listener
+    from redelivery.driver.connection.connection_base import HandlerRegistration
     from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.connection.send_request import SendOptions
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_message import SessionMessage
     from redelivery.driver.session.session_state import Mode
     from redelivery.message import Message
 
-__all__ = ["Attempt", "Seat", "SessionBase"]
+__all__ = ["CommitAttempt", "SessionBase", "SessionPort"]
 
 logger = logging.getLogger("redelivery")
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class CommitAttempt:
     """One commit on its way. `future` ends with the broker's answer, and may be cancelled."""
 
     messages: list[SessionMessage]
@@ -48,14 +48,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class SessionPort:
     """What a session needs of its connection; the callables are those of its kind, threaded or asyncio."""
 
-    keeper: ConnectionDriver
+    driver: ConnectionDriver
     clock: Clock
     check_open: Callable[[], None]
     subscribed: Callable[..., Any]
-    listening: Callable[..., Listener[Any]]
+    listening: Callable[..., HandlerRegistration[Any]]
     send: Callable[..., Any]
     patience: Callable[[float], float]
 
@@ -63,18 +63,18 @@ class Seat:
 class SessionBase:
     """The part of a session that does not wait."""
 
-    def __init__(self, seat: Seat, mode: str) -> None:
-        self._holdings = Holdings(checked_mode(mode, seat.keeper.capabilities))
-        self._seat = seat
-        self._channels: list[Channel] = []
-        self._listeners: list[Listener[Any]] = []
+    def __init__(self, port: SessionPort, mode: str) -> None:
+        self._state = SessionState(checked_mode(mode, port.driver.capabilities))
+        self._port = port
+        self._dispatchers: list[Dispatcher] = []
+        self._listeners: list[HandlerRegistration[Any]] = []
         self._closing = False  # close() has been called
         self._closed = False
 
     @property
     def mode(self) -> Mode:
         """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
-        return self._holdings.mode
+        return self._state.mode
 
     @property
     def closed(self) -> bool:
@@ -87,7 +87,7 @@ class SessionBase:
     def _check_open(self) -> None:
         if self._closed:
             raise _is_closed()
-        self._seat.check_open()
+        self._port.check_open()
 
     def _only(self, modes: tuple[Mode, ...], call: str) -> None:
         self._check_open()
@@ -117,75 +117,75 @@ class SessionBase:
         self._check_open()
         if self._closing:
             raise _is_closed()
-        self._holdings.at_work.check_pull("consumer")
+        self._state.activity.check_pull("consumer")
 
     def _listening(self, destination: str, handler: Callable[[Message], Any], options: ListenOptions) -> None:
         """Register a handler."""
-        listener = self._seat.listening(destination, handler, options, self._holdings)
-        self._holdings.at_work.listens = True
+        listener = self._port.listening(destination, handler, options, self._state)
+        self._state.activity.listens = True
         self._listeners.append(listener)
 
-    def _consuming(self, channel: Channel) -> None:
+    def _consuming(self, dispatcher: Dispatcher) -> None:
         """Keep a new consumer's channel, and no longer those of consumers that are closed."""
-        open_channels = self._seat.keeper.channels
-        self._channels = [c for c in self._channels if open_channels.get(c.subscribe.consumer) is c]
-        self._channels.append(channel)
+        open_dispatchers = self._port.driver.dispatchers
+        self._dispatchers = [c for c in self._dispatchers if open_dispatchers.get(c.subscribe.consumer) is c]
+        self._dispatchers.append(dispatcher)
 
     def _acknowledge(self) -> None:
         self._only(("client",), "acknowledge")
-        self._holdings.acknowledge("acknowledge")
+        self._state.acknowledge("acknowledge")
 
     def _recover(self) -> None:
         self._only(("client", "individual", "auto", "dups_ok"), "recover")
-        for message in self._holdings.take_settled_alone():
+        for message in self._state.take_settled_alone():
             message.conclude(Failed(message.delivery, Cause("recovered")))
 
     def _roll_back(self, charge: Collection[Message] | None = None) -> None:
         self._only(("transacted",), "rollback")
-        self._holdings.roll_back(Cause("rolled back"), charge)
+        self._state.roll_back(Cause("rolled back"), charge)
 
     def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
         time_limit(options)  # the commit's counts; but what is no time is refused
-        identity, message = outgoing(destination, body, options, self._seat.clock)
-        self._holdings.send(message)
+        identity, message = outgoing(destination, body, options, self._port.clock)
+        self._state.send(message)
         return identity
 
     def _commits(self, timeout: float | timedelta) -> tuple[float, float]:
         """Check that there can be a commit; return when it must be over, and until when the connection may come."""
         self._only(("transacted",), "commit")
-        limit, now = seconds(timeout, "timeout"), self._seat.clock.monotonic()
-        patience = self._seat.patience(limit)
-        return now + limit, now if self._seat.keeper.up or not self._holdings.anything else now + patience
+        limit, now = seconds(timeout, "timeout"), self._port.clock.monotonic()
+        patience = self._port.patience(limit)
+        return now + limit, now if self._port.driver.up or not self._state.anything else now + patience
 
-    def _begin_commit(self, deadline: float, timeout: float | timedelta) -> Attempt | None:
+    def _begin_commit(self, deadline: float, timeout: float | timedelta) -> CommitAttempt | None:
         self._only(("transacted",), "commit")  # it may have been closed while the connection was waited for
-        messages, sends = self._holdings.take_to_commit()
+        messages, sends = self._state.take_to_commit()
         if not messages and not sends:
             return None
         try:
-            answer = self._seat.keeper.commit([message.delivery for message in messages], sends)
+            answer = self._port.driver.commit([message.delivery for message in messages], sends)
         except (
             BaseException
         ):  # an interrupt: nobody knows what was written; what was received stays in flight
-            self._holdings.at_work.answered()
+            self._state.activity.answered()
             raise
         future: Future[None] = Future()
         answer.add_done_callback(lambda done: end(future, _error(done)))
-        return Attempt(messages, answer, future, deadline, seconds(timeout, "timeout"))
+        return CommitAttempt(messages, answer, future, deadline, seconds(timeout, "timeout"))
 
-    def _conclude(self, attempt: Attempt, error: RedeliveryError | None) -> None:
+    def _conclude(self, attempt: CommitAttempt, error: RedeliveryError | None) -> None:
         """Settle by the broker's answer. Raises it, if it is an error."""
         self._settled(attempt, error)
         if error is not None:
             raise in_doubt(error) from None
 
-    def _settled(self, attempt: Attempt, error: RedeliveryError | None) -> None:
+    def _settled(self, attempt: CommitAttempt, error: RedeliveryError | None) -> None:
         try:
-            self._holdings.conclude(attempt.messages, error)
+            self._state.conclude(attempt.messages, error)
         finally:
-            self._holdings.at_work.answered()
+            self._state.activity.answered()
 
-    def _late(self, attempt: Attempt) -> TransportError:
+    def _late(self, attempt: CommitAttempt) -> TransportError:
         """Have the messages settled by an answer that comes late; return the error for `commit`."""
 
         def conclude(done: Future[None]) -> None:
@@ -194,8 +194,8 @@ class SessionBase:
                 target=self._settled, args=(attempt, _error(done)), name="redelivery-commit", daemon=True
             ).start()
 
-        self._seat.keeper.give_up(attempt.answer)
-        self._holdings.late(attempt.messages)
+        self._port.driver.give_up(attempt.answer)
+        self._state.late(attempt.messages)
         attempt.answer.add_done_callback(conclude)
         return TransportError(
             f"the broker did not answer the commit within {attempt.timeout:g} s, and may still carry it out, whole: "
@@ -204,12 +204,12 @@ class SessionBase:
 
     def _begin_end(self) -> bool:
         """Begin no handler any more; return whether there is still an end to come."""
-        with self._holdings.at_work.lock:
+        with self._state.activity.lock:
             first, self._closing = not self._closing, True
         for listener in self._listeners if first else ():
             listener.ended = True
-            if listener.channel is not None:
-                listener.channel.stop()
+            if listener.dispatcher is not None:
+                listener.dispatcher.stop()
         return first
 
     def _finish(self, own: object, timeout: float) -> None:
@@ -219,27 +219,27 @@ class SessionBase:
         """
         deadline = time.monotonic() + timeout
         try:
-            busy = self._holdings.at_work.wait_quiet(deadline, own)
+            busy = self._state.activity.wait_quiet(deadline, own)
             if busy is not None:
                 within = "after" if busy.endswith("runs") else "within"
                 logger.warning("%r closes all the same: %s %s %g s", self, busy, within, timeout)
         finally:
             self.abandon(own)
             self._closed = True
-            channels, self._channels = self._channels, []
-            channels += [each.channel for each in self._listeners if each.channel is not None]
-            for channel in channels:
-                self._seat.keeper.unsubscribe(channel, max(0.0, deadline - time.monotonic()))
+            dispatchers, self._dispatchers = self._dispatchers, []
+            dispatchers += [each.dispatcher for each in self._listeners if each.dispatcher is not None]
+            for dispatcher in dispatchers:
+                self._port.driver.unsubscribe(dispatcher, max(0.0, deadline - time.monotonic()))
 
     def await_commits(self, deadline: float) -> None:
         """Wait until the broker has answered all commits, or until `deadline`."""
-        self._holdings.at_work.wait_answered(deadline)
+        self._state.activity.wait_answered(deadline)
 
     def abandon(self, own: object = None) -> None:
         """Roll back what is not committed, as closing does; what another handler works on is left to the broker."""
         if self.mode == "transacted" and not self._closed:
-            cause = self._holdings.cause or Cause("the session was closed before its commit")
-            self._holdings.abandon(cause, own)
+            cause = self._state.cause or Cause("the session was closed before its commit")
+            self._state.abandon(cause, own)
 
 
 def _is_closed() -> ConfigurationError:

@@ -13,8 +13,8 @@ from redelivery.message import Message, log_failure
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
-    from redelivery.driver.consumer.dispatcher import Channel
-    from redelivery.driver.session.session_state import Holdings
+    from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.session.session_state import SessionState
 
 __all__ = ["SessionMessage"]
 
@@ -28,11 +28,11 @@ class SessionMessage(Message):
     and `rollback()` settle, nothing else does, and `with message:` lets every exception through.
     """
 
-    __slots__ = ("_holdings",)
+    __slots__ = ("_state",)
 
-    def __init__(self, delivery: Delivery, channel: Channel, holdings: Holdings) -> None:
-        super().__init__(delivery, channel)
-        self._holdings = holdings
+    def __init__(self, delivery: Delivery, dispatcher: Dispatcher, session_state: SessionState) -> None:
+        super().__init__(delivery, dispatcher)
+        self._state = session_state
 
     @property
     def delivery(self) -> Delivery:
@@ -40,29 +40,29 @@ class SessionMessage(Message):
         return self._delivery
 
     @property
-    def channel(self) -> Channel:
+    def dispatcher(self) -> Dispatcher:
         """The channel that it came over."""
-        return self._channel
+        return self._dispatcher
 
     @property
     def live(self) -> bool:
         """Whether it can still be settled at the broker: its connection stands, and its consumer is open."""
-        return self._delivery.epoch == self._channel.engine.epoch
+        return self._delivery.epoch == self._dispatcher.engine.epoch
 
     def conclude(self, event: Event) -> None:
         """Settle it, as its session says."""
-        self._outcome = self._channel.settle(self._delivery, event)
+        self._outcome = self._dispatcher.settle(self._delivery, event)
 
     def result(self, error: BaseException | None) -> Event | None:
         """Return what the end of a handler means: nothing yet, where the session settles."""
-        settles = self._holdings.mode not in ("client", "transacted")
+        settles = self._state.mode not in ("client", "transacted")
         if settles:  # while it is in hand: in between, another thread's call would take it
-            self._holdings.forget(self._delivery)
-        self._holdings.at_work.ended(self)
+            self._state.forget(self._delivery)
+        self._state.activity.ended(self)
         if settles:
             return super().result(error)
         if error is not None:
-            cause = self._holdings.cause = Cause.of(error)
+            cause = self._state.cause = Cause.of(error)
             logger.warning(
                 "%s: %s: delivery %d failed (%s); it stays with its session, unsettled",
                 self.destination, self.message_id, self.delivery_count, cause.text,
@@ -70,29 +70,29 @@ class SessionMessage(Message):
         return None
 
     def handler_over(self) -> None:
-        self._holdings.at_work.ended(self)
+        self._state.activity.ended(self)
 
     def give_back(self) -> None:
         # A commit on its way may accept it yet: its answer settles, not the end of who waited for it. Nor may another
         # thread's commit take it between its handler's end and its release: that one has not done it.
-        held = self._outcome is None and self._holdings.forget(self._delivery)
-        self._holdings.at_work.ended(self)
+        held = self._outcome is None and self._state.forget(self._delivery)
+        self._state.activity.ended(self)
         if held:
             self.conclude(Released(self._delivery))
 
     def _settle(self, event: Event) -> bool:
-        if self._holdings.mode == "transacted":
+        if self._state.mode == "transacted":
             raise ConfigurationError(
                 "in a transacted session commit() and rollback() settle messages, all of them together"
             )
-        if self._holdings.mode == "client" and isinstance(event, Succeeded) and self._outcome is None:
-            self._holdings.acknowledge("accept")
+        if self._state.mode == "client" and isinstance(event, Succeeded) and self._outcome is None:
+            self._state.acknowledge("accept")
             return self.outcome != "stale"
-        self._holdings.forget(self._delivery)
+        self._state.forget(self._delivery)
         return super()._settle(event)
 
     def settle_for(self, error: BaseException | None) -> bool:
-        if self._holdings.mode != "transacted":
+        if self._state.mode != "transacted":
             return super().settle_for(error)
         if isinstance(error, Exception):
             log_failure(self, error)

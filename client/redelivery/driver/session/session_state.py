@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Committed, Deferred, Failed, Succeeded
 from redelivery.core.pending_confirms import FIRST_RETRY, LAST_RETRY
-from redelivery.driver.session.activity import AtWork
+from redelivery.driver.session.activity import SessionActivity
 from redelivery.driver.session.session_message import SessionMessage
 from redelivery.errors import (
     AdapterError,
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.core.outgoing import Outgoing
-    from redelivery.driver.consumer.dispatcher import Channel
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.errors import RedeliveryError
     from redelivery.message import Message
 
-__all__ = ["COMMIT_TIMEOUT", "KEPT", "Holdings", "Mode", "checked_mode", "in_doubt"]
+__all__ = ["COMMIT_TIMEOUT", "KEPT", "Mode", "SessionState", "checked_mode", "in_doubt"]
 
 Mode = Literal["auto", "client", "individual", "transacted", "dups_ok"]
 MODES: tuple[Mode, ...] = ("auto", "client", "individual", "transacted", "dups_ok")
@@ -58,27 +58,27 @@ def checked_mode(mode: object, capabilities: Capabilities | None) -> Mode:
     return known
 
 
-class Holdings:
+class SessionState:
     """The messages that one session has given out and not settled, oldest first; a transaction's sends."""
 
     def __init__(self, mode: Mode) -> None:
         self.mode: Mode = mode
         self.cause: Cause | None = None  # why the last handler failed
-        self.at_work = AtWork()
-        self._lock = self.at_work.lock
+        self.activity = SessionActivity()
+        self._lock = self.activity.lock
         self._given: dict[Delivery, SessionMessage] = {}
         self._sends: list[Outgoing] = []
         self._late: set[SessionMessage] = set()  # of commits whose answer nobody waits for
         self._abandoned = False  # rolled back, and the application has not been told
         self._unsent = 0  # commits in a row that were rolled back before anything of them was sent
 
-    def message(self, delivery: Delivery, channel: Channel, *, handled: bool) -> SessionMessage:
+    def message(self, delivery: Delivery, dispatcher: Dispatcher, *, handled: bool) -> SessionMessage:
         """Return the message for a delivery, and hold it; `handled`: for a handler that begins now, here."""
-        message = SessionMessage(delivery, channel, self)
+        message = SessionMessage(delivery, dispatcher, self)
         with self._lock:
             self._given[delivery] = message
             if handled:
-                self.at_work.begins(message)
+                self.activity.begins(message)
         return message
 
     def pulled(self, message: Message) -> None:
@@ -96,12 +96,12 @@ class Holdings:
         """Whether there is something to commit."""
         return bool(self._given or self._sends)
 
-    def idle(self, channel: object) -> int:
+    def idle(self, dispatcher: object) -> int:
         """How many messages of a channel are held, and in no handler's hands, nor is any answer waited for."""
         with self._lock:
-            busy = self.at_work.others(self)
+            busy = self.activity.others(self)
             held = [*self._late, *(message for message in self._given.values() if message not in busy)]
-        return sum(message.channel is channel for message in held)
+        return sum(message.dispatcher is dispatcher for message in held)
 
     def late(self, messages: Sequence[SessionMessage]) -> None:
         """Take note that nobody waits any longer for the answer to their commit."""
@@ -111,7 +111,7 @@ class Holdings:
     def send(self, message: Outgoing) -> None:
         """Keep a message until the commit. Raises ConfigurationError elsewhere than where its handler is at work."""
         with self._lock:
-            self.at_work.only_here("send")
+            self.activity.only_here("send")
             self._sends.append(message)
 
     def take(self, call: str) -> tuple[list[SessionMessage], list[Outgoing]]:
@@ -120,7 +120,7 @@ class Holdings:
         Raises ConfigurationError if `call` comes from elsewhere than the handler that is at work.
         """
         with self._lock:
-            self.at_work.only_here(call)
+            self.activity.only_here(call)
             return self._take()
 
     def _take(self, leave: Collection[SessionMessage] = ()) -> tuple[list[SessionMessage], list[Outgoing]]:
@@ -134,7 +134,7 @@ class Holdings:
     def take_to_commit(self) -> tuple[list[SessionMessage], list[Outgoing]]:
         """As `take`. Raises TransactionRolledBack, and rolls back, if a part of the transaction is so already."""
         with self._lock:
-            self.at_work.only_here("commit")
+            self.activity.only_here("commit")
             abandoned, (messages, sends) = self._abandoned, self._take()
             gone = [message for message in messages if not message.live]
             error: TransactionRolledBack | None = None
@@ -149,7 +149,7 @@ class Holdings:
                     "nothing was sent"
                 )
             elif messages or sends:
-                self.at_work.commits()
+                self.activity.commits()
         if error is not None:
             self.conclude(messages, error)
             raise error
@@ -159,8 +159,8 @@ class Holdings:
         """Take all for `recover`: what handlers have in hand stays theirs, where their end settles it."""
         with self._lock:
             if self.mode in KEPT:
-                self.at_work.only_here("recover")
-            return self._take(self.at_work.others())[0]
+                self.activity.only_here("recover")
+            return self._take(self.activity.others())[0]
 
     def abandon(self, cause: Cause, own: object = None) -> None:
         """Roll back for the application, whose next commit hears of it: it must not take it for done.
@@ -169,7 +169,7 @@ class Holdings:
         """
         with self._lock:
             anything = self._abandoned or bool(self._given or self._sends)
-            messages = self._take(self.at_work.others(own))[0]
+            messages = self._take(self.activity.others(own))[0]
             self._abandoned = anything
         for message in messages:
             _conclude(message, _failed(message, cause))

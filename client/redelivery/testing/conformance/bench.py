@@ -271,4 +271,4 @@ def as_text(value: object) -> str:
 
 def _engines(connection: Connection) -> list[Engine]:
     """Return the engines behind a connection's consumers: the one place that looks behind the public face."""
-    return [channel.engine for channel in connection._channels]  # pyright: ignore[reportPrivateUsage]
+    return [dispatcher.engine for dispatcher in connection._dispatchers]  # pyright: ignore[reportPrivateUsage]
