@@ -8,12 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import PATIENCE, FrozenPeer
+from tests.stomp.peer import eventually
 
 import redelivery
 from redelivery import TransportError
-
-from ..stomp.peer import eventually
-from .peer import PATIENCE, FrozenPeer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
-import redelivery
+from tests.amqp.peer import ScriptedPeer
 
-from .peer import ScriptedPeer
+import redelivery
 
 
 def test_a_message_larger_than_the_broker_takes_is_not_sent() -> None:

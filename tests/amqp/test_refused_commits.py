@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.amqp.peer import ScriptedPeer, proton
 
 import redelivery
 
-from .peer import ScriptedPeer, proton
-
 if TYPE_CHECKING:
-    from .peer import Conversation
+    from tests.amqp.peer import Conversation
 
 TRANSACTIONAL = 0x34
 # Longer than it takes to notice that the connection has ended: what comes again before that is rolled back once more.

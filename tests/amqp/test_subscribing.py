@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
+from tests.amqp.peer import PATIENCE, ScriptedPeer
+
 import redelivery
 from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed
 from redelivery.clock import SystemClock
 from redelivery.core.commands import Credit, Send, Subscribe
 from redelivery.core.outgoing import Outgoing
 from redelivery_amqp import AmqpAdapter
-
-from .peer import PATIENCE, ScriptedPeer
 
 QUEUE = "queue://orders"
 

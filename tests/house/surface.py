@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from redelivery.uri.option_table import option_rows
+from tests.house.scenes import FAST, log
 
-from .scenes import FAST, log
+from redelivery.uri.option_table import option_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from .surface import GOLDEN, SURFACES
+from tests.house.surface import GOLDEN, SURFACES
 
 
 @pytest.mark.parametrize("name", SURFACES)

@@ -6,10 +6,9 @@ import asyncio
 import time
 
 import pytest
+from tests.stomp.peer import FrozenPeer, eventually
 
 import redelivery
-
-from .peer import FrozenPeer, eventually
 
 
 def test_a_cancelled_connect_keeps_no_loop() -> None:

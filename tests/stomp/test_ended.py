@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.stomp.test_refused import Wire
 
 from redelivery.core.commands import Forward, Hold, PoisonAck, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
@@ -12,8 +13,6 @@ from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.profiles import StompArtemis
-
-from .test_refused import Wire
 
 if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.stomp.peer import PATIENCE, FrozenPeer, eventually, opening, stuck
 
 import redelivery
 from redelivery import TransportError
@@ -20,8 +21,6 @@ from redelivery.core.commands import Send
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp import StompAdapter
 from redelivery_stomp.connection import StompConnection
-
-from .peer import PATIENCE, FrozenPeer, eventually, opening, stuck
 
 LARGE = b"x" * 16_000_000  # more than the buffers of both ends hold
 CLOSE = 0.2

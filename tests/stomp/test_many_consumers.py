@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from stomp.utils import Frame
+from tests.stomp.test_refused import Wire
 
 from redelivery import AdapterError
 from redelivery.adapter import Subscribed
@@ -13,8 +14,6 @@ from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.core.commands import Subscribe, Unsubscribe
 from redelivery.core.events import ConnectionLost
 from redelivery_stomp.profiles import StompRabbitMQ
-
-from .test_refused import Wire
 
 PATIENCE = 10.0
 

@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.stomp.peer import eventually
+from tests.stomp.test_refused import Wire
 
 from redelivery import AdapterError, ConfigurationError, parse_uri
 from redelivery.adapter import Sent, Subscribed
@@ -15,9 +17,6 @@ from redelivery.core.events import Arrived
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp.connect_frame import connect_frame
 from redelivery_stomp.profiles import StompArtemis, StompRabbitMQ, profile_for
-
-from .peer import eventually
-from .test_refused import Wire
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from stomp.utils import Frame
+from tests.stomp.test_rabbitmq import arrive
+from tests.stomp.test_refused import Wire
 
 from redelivery import AdapterError, TransportError
 from redelivery.adapter import Sent, Subscribed
@@ -12,9 +14,6 @@ from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 from redelivery.core.outgoing import Outgoing
 from redelivery_stomp.profiles import StompRabbitMQ
-
-from .test_rabbitmq import arrive
-from .test_refused import Wire
 
 ACCESS = "ACCESS_REFUSED - access to {} in vhost '/' refused for user 'x'"
 

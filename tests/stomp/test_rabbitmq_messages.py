@@ -6,10 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.stomp.test_deliveries import delivery
 
 from redelivery_stomp.profiles import StompArtemis, StompRabbitMQ
-
-from .test_deliveries import delivery
 
 if TYPE_CHECKING:
     from redelivery_stomp.profile_base import StompProfile

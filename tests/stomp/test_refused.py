@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 from stomp.utils import Frame
+from tests.stomp.peer import opening
 
 from redelivery import AdapterError, TransportError
 from redelivery.adapter import Subscribed
@@ -15,8 +16,6 @@ from redelivery.core.events import Arrived
 from redelivery_stomp.adapter import StompAdapter
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.profiles import StompArtemis, StompClassic
-
-from .peer import opening
 
 if TYPE_CHECKING:
     from redelivery.adapter import AdapterEvent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import selectors
 import socket
 
-from redelivery_stomp.transport import ScanningTransport
+from tests.stomp.peer import opening
 
-from .peer import opening
+from redelivery_stomp.transport import ScanningTransport
 
 
 def test_the_selector_ends_with_the_connection() -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from stomp.utils import Frame
+from tests.stomp.test_refused import Wire
 
 from redelivery.core.commands import Accept, PoisonAck, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery.core.events import ConnectionLost
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.profiles import StompArtemis
-
-from .test_refused import Wire
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

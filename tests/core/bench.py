@@ -1,0 +1,87 @@
+"""An engine with a broker's words put into its mouth: for walks through one transition at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.core.model import WALL_OFFSET, Arrival, Letter
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Dispatch
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.delivery import Cause
+from redelivery.core.engine import Engine
+from redelivery.core.events import Arrived, Connected, ConnectionLost, Failed, Succeeded, Wanted
+from redelivery.core.ledger_engine import LedgerEngine
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from redelivery.core.commands import Command
+    from redelivery.core.events import Event
+
+CAUSE = Cause("it failed")
+NATIVE = Capabilities("model", poison_persistent=True, poison_non_persistent=True, release=True)
+CONFIRMED_FORWARD = Capabilities("model", forward="confirmed")
+NOTHING: list[Any] = []
+
+
+class Bench:
+    """Feeds an engine and keeps the time. Policy: one minute before each of three redeliveries, if not given."""
+
+    def __init__(
+        self, *, policy: RedeliveryPolicy | None = None, able: Capabilities = NATIVE, **options: Any
+    ) -> None:
+        policy = policy or RedeliveryPolicy(
+            maximum_redeliveries=3, initial_redelivery_delay=60.0, redelivery_delay=60.0
+        )
+        options.setdefault("dead_letters", DeadLetterRouting())
+        kind = LedgerEngine if options.pop("counted", False) else Engine
+        self.engine = kind(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
+        self.engine.wall_offset = WALL_OFFSET
+        self.able = able
+        self.now = 100.0
+        self.epoch = 0
+        self.commands = self.connect()
+
+    def feed(self, event: Event) -> list[Command]:
+        return list(self.engine.feed(event, self.now))
+
+    def connect(self) -> list[Command]:
+        self.epoch += 1
+        return self.feed(Connected(self.epoch, self.able))
+
+    def lose(self) -> list[Command]:
+        return self.feed(ConnectionLost(self.epoch, TransportError("cut")))
+
+    def arrive(self, *letters: Letter) -> list[Arrival]:
+        arrivals = [Arrival(letter, self.epoch, counts=self.able.counts) for letter in letters]
+        self.commands = self.feed(Arrived(1, arrivals))
+        return arrivals
+
+    def want(self) -> Arrival | None:
+        """Ask for a delivery; what else the engine answers is kept in `commands`."""
+        self.commands = self.feed(Wanted())
+        for command in self.commands:
+            if isinstance(command, Dispatch):
+                assert isinstance(command.delivery, Arrival)
+                return command.delivery
+        return None
+
+    def run(self, letter: Letter) -> Arrival:
+        """Let a message arrive and be dispatched."""
+        (arrival,) = self.arrive(letter)
+        assert self.want() is arrival
+        return arrival
+
+    def fail(self, delivery: Arrival) -> list[Command]:
+        return self.feed(Failed(delivery, CAUSE))
+
+    def succeed(self, delivery: Arrival) -> list[Command]:
+        return self.feed(Succeeded(delivery))
+
+    def again(self, letter: Letter) -> Arrival:
+        """Let the broker send a message another time, marked."""
+        letter.attempts += 1
+        return self.arrive(letter)[0]

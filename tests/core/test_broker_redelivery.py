@@ -1,0 +1,277 @@
+"""What fails leaves as a copy that the broker holds back; one transition at a time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.bench import CAUSE, Bench
+from tests.core.model import WALL_OFFSET, Arrival, Letter
+
+from redelivery.core.broker_redelivery import BrokerRedelivery
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, Hold, LookUp, Mark, Unanswered
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
+from redelivery.core.events import Arrived, Confirmed, Deferred, Drained, Known, Tick, Wanted
+from redelivery.core.ledger_entry import Entry
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.core.commands import Command
+
+QUEUE = "queue://orders"
+ATOMIC = Capabilities("model", forward="atomic", reschedule="atomic", release=True)
+CONFIRMED = replace(ATOMIC, reschedule="confirmed", forward="confirmed")
+REFUSED = AdapterError("refused")
+
+
+class Copy(Arrival):
+    """A delivery with properties."""
+
+    __slots__ = ("told",)
+
+    def __init__(self, told: Mapping[str, Any], epoch: int, number: int = 7) -> None:
+        super().__init__(Letter(number), epoch, counts=False)
+        self.told = told
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.told
+
+
+def bench(able: Capabilities = ATOMIC, **options: Any) -> Bench:
+    options.setdefault("rescheduling", BrokerRedelivery(QUEUE, "run", maximum_deferrals=5))
+    return Bench(able=able, dead_letters=DeadLetterRouting(scheduled=True), **options)
+
+
+def one(commands: list[Command]) -> Forward:
+    (command,) = commands
+    assert isinstance(command, Forward)
+    return command
+
+
+def confirm(at: Bench, delivery: Arrival, error: AdapterError | None = None) -> list[Command]:
+    return at.feed(Confirmed(delivery, error))
+
+
+def come(at: Bench, told: Mapping[str, Any], number: int = 7) -> Copy:
+    """Let a message with these properties arrive."""
+    copy = Copy(told, at.epoch, number)
+    at.commands = at.feed(Arrived(1, [copy]))
+    return copy
+
+
+def test_a_failure_sends_a_delayed_copy_to_the_same_queue() -> None:
+    """It tells the count, and is accepted when the broker has the copy, where that is no transaction."""
+    for able, settled in ((ATOMIC, 0), (CONFIRMED, 1)):
+        at = bench(able)
+        delivery = at.run(Letter(1))
+        forward = one(at.fail(delivery))
+        assert (forward.copy.destination, forward.copy.delay, forward.copy.persistent) == (QUEUE, 60.0, True)
+        assert forward.copy.headers["redeliveryCount"] == "1"
+        assert forward.copy.headers[COPY] == f"run-1@{QUEUE}"
+        assert forward.copy.headers[DUE] == str(round((at.now + 60 + WALL_OFFSET) * 1000))
+        assert (forward.delayed, forward.back, forward.atomic(able)) == (True, True, able is ATOMIC)
+        assert (delivery.outcome, at.engine.parked, at.engine.next_due()) == ("redelivered", 1, None)
+        accepts = confirm(at, delivery)
+        assert [type(command) for command in accepts] == [Accept] * settled
+        assert (at.engine.parked, at.engine.counts.redelivered, at.engine.counts.poisoned) == (0, 1, 0)
+
+
+def test_without_a_delay_nothing_is_sent() -> None:
+    """A redelivery that is due at once is one of this client's."""
+    at = bench(policy=RedeliveryPolicy(initial_redelivery_delay=0.0))
+    (hold,) = at.fail(at.run(Letter(1)))
+    assert isinstance(hold, Hold)
+    assert at.want() is not None
+
+
+def test_a_refused_copy_is_tried_again_for_the_rest_of_its_delay() -> None:
+    """After one second, and so on; what has no answer is waited for. Nothing is accepted meanwhile."""
+    at = bench(CONFIRMED)
+    delivery = at.run(Letter(1))
+    one(at.fail(delivery))
+    assert confirm(at, delivery, REFUSED) == []
+    at.now += 1.0
+    assert one(at.feed(Tick())).copy.delay == 59.0
+    at.now += 30.0
+    (waits,) = at.feed(Tick())
+    assert isinstance(waits, Unanswered)
+    confirm(at, delivery, REFUSED)
+    at.now += 300.0
+    assert one(at.feed(Tick())).copy.delay == 0.001
+    assert isinstance(confirm(at, delivery)[0], Accept)
+
+
+def test_a_connection_lost_before_the_answer_sends_the_copy_again() -> None:
+    """The message is not handled beside its copy; nor if the answer came, and the acceptance was lost."""
+    for answered in (False, True):
+        at = bench(CONFIRMED)
+        letter = Letter(1)
+        delivery = at.run(letter)
+        at.fail(delivery)
+        if answered:
+            confirm(at, delivery)
+        at.lose()
+        at.now += 10.0
+        at.connect()
+        at.again(letter)
+        assert one(at.commands).copy.delay == 50.0
+        assert at.want() is None
+        assert at.engine.counts.redelivered == 1
+
+
+def test_what_a_copy_cannot_stand_for_waits_here() -> None:
+    """A body that did not arrive whole; a message that expires before it is due."""
+    for letter in (Letter(1, partial=True), Letter(1, expires_at=WALL_OFFSET + 130.0)):
+        at = bench()
+        (hold,) = at.fail(at.run(letter))
+        assert isinstance(hold, Hold)
+        assert at.engine.parked == 1
+    at = bench(replace(ATOMIC, max_hold=50.0))  # the broker's limit on holding is in force again
+    (hold,) = at.fail(at.run(Letter(1, partial=True)))
+    assert isinstance(hold, Hold)
+    assert hold.delay == 40.0
+
+
+def test_the_life_of_a_message_is_its_copys() -> None:
+    """It expires when it would have expired."""
+    at = bench()
+    assert (
+        one(at.fail(at.run(Letter(1, expires_at=WALL_OFFSET + 500.0)))).copy.expires_at == WALL_OFFSET + 500.0
+    )
+
+
+def test_the_longest_delay_of_a_broker_is_kept() -> None:
+    """A message that is to wait longer comes when the broker can hold it no more."""
+    at = bench(replace(ATOMIC, longest_delay=10.0))
+    forward = one(at.fail(at.run(Letter(1))))
+    assert forward.copy.delay == 10.0
+
+
+def test_a_failure_while_draining_leaves_too() -> None:
+    """Its count and its delay would be lost otherwise."""
+    at = bench()
+    delivery = at.run(Letter(1))
+    at.feed(Drained())
+    assert one(at.fail(delivery)).copy.delay == 60.0
+
+
+def test_a_copy_goes_on_counting_to_a_dead_letter_of_the_first_message() -> None:
+    """What was known of the message that failed first is told at last; what marks a copy is not."""
+    at = bench()
+    told: Mapping[str, Any] = {"n": 1}
+    for count in range(3):
+        delivery = come(at, told, number=count)
+        assert at.want() is delivery
+        assert (delivery.record.count if delivery.record else 0) == count
+        told = one(at.fail(delivery)).copy.headers
+        confirm(at, delivery)
+        at.now += 60.0
+    last = come(at, {**told, "redeliveryOriginalId": "first"}, number=9)
+    assert at.want() is last
+    letter = one(at.fail(last))
+    assert not letter.delayed
+    headers = letter.copy.headers
+    assert {COPY, DUE, DEFERRALS}.isdisjoint(headers)
+    assert (headers["redeliveryOriginalId"], headers["redeliveryCount"], headers["n"]) == ("first", "4", 1)
+    assert headers["redeliveryFirstFailure"] == "2023-11-14T22:15:00.000Z"
+    assert headers["redeliveryLastFailure"] == "2023-11-14T22:18:00.000Z"
+
+
+def test_a_copy_that_was_not_held_waits_here() -> None:
+    """A broker that took over, and cannot: much before its time it is not given out, nor sent round again."""
+    at = bench()
+    told = one(at.fail(at.run(Letter(1)))).copy.headers
+    copy = come(at, told)
+    (hold,) = at.commands
+    assert isinstance(hold, Hold)
+    assert hold.delay == 60.0
+    assert at.want() is None
+    at.now += 60.0
+    assert at.want() is copy
+    at.now -= 0.5  # clocks that differ a little
+    assert come(at, told, number=8) is at.want()
+
+
+def test_deferrals_travel_along() -> None:
+    """So that there is an end to them."""
+    at = bench(maximum_deferrals=1)
+    delivery = at.run(Letter(1))
+    forward = one(at.feed(Deferred(delivery, 100.0, CAUSE)))
+    assert (forward.copy.delay, forward.copy.headers[DEFERRALS], delivery.outcome) == (100.0, "1", "deferred")
+    assert forward.copy.headers["redeliveryCount"] == "0"
+    at.now += 100.0
+    copy = come(at, forward.copy.headers)
+    assert at.want() is copy
+    again = one(at.feed(Deferred(copy, 100.0, CAUSE)))
+    assert (again.copy.delay, copy.outcome) == (60.0, "redelivered")
+
+
+def test_another_queues_copy_is_a_message_like_any_other() -> None:
+    """Put there by hand, or as a dead letter by a broker: it starts afresh."""
+    at = bench()
+    told = one(at.fail(at.run(Letter(1)))).copy.headers
+    for marked in ({**told, COPY: "run-1@queue://DLQ"}, {**told, COPY: 5}, {"redeliveryCount": "3"}):
+        copy = come(at, marked)
+        assert at.want() is copy
+        assert copy.record is None
+        at.succeed(copy)
+
+
+values = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=4)
+)
+texts = st.sampled_from(["-1", "٣", "1" * 400, "2026-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "0"])
+names = (
+    "redeliveryCount",
+    DEFERRALS,
+    DUE,
+    "redeliveryCause",
+    "redeliveryFirstFailure",
+    "redeliveryLastFailure",
+)
+
+
+@given(st.fixed_dictionaries({}, optional=dict.fromkeys(names, values | texts)), st.sampled_from([-1, 0, 3]))
+def test_no_property_of_a_message_does_harm(told: dict[str, Any], maximum: int) -> None:
+    """Whatever a producer writes there: the message is handed out in the end, and a count never passes the maximum."""
+    policy = RedeliveryPolicy(maximum_redeliveries=maximum)
+    at = bench(policy=policy)
+    copy = come(at, {**told, COPY: f"x@{QUEUE}"})
+    due = at.engine.next_due()
+    assert due is None or due <= at.now + 1.0, "nothing waits for longer than its policy says"
+    at.now = at.now if due is None else max(at.now, due)
+    assert at.want() is copy
+    assert copy.record is not None
+    assert 0 <= copy.record.count <= (maximum if maximum >= 0 else 10_000)
+    assert 0 <= copy.record.deferrals <= 5
+    (command,) = at.fail(copy)
+    assert isinstance(command, Forward)
+    assert command.delayed == (maximum < 0 or int(command.copy.headers["redeliveryCount"]) <= maximum)
+
+
+def test_with_a_ledger_a_death_is_charged_and_its_delay_waited_for_at_the_broker() -> None:
+    """The copy's count begins in its mark; what the ledger knows beyond it was another process's end."""
+    at = bench(counted=True)
+    told = {COPY: f"x@{QUEUE}", "redeliveryCount": "1"}
+    copy = come(at, told)
+    (ask,) = at.feed(Wanted())
+    assert isinstance(ask, LookUp)
+    mark, dispatch = at.feed(Known(copy, None))
+    assert isinstance(mark, Mark)
+    assert (mark.count, type(dispatch)) == (1, Dispatch)
+    clear, forward = at.fail(copy)
+    assert isinstance(clear, Clear)
+    assert isinstance(forward, Forward)
+    assert [type(command) for command in confirm(at, copy)] == [Bury]
+    again = come(at, told, number=8)
+    at.feed(Wanted())
+    last = at.now + WALL_OFFSET - 20.0
+    forward = one(at.feed(Known(again, Entry(count=2, cause="crash", first=last, last=last))))
+    assert (forward.copy.delay, forward.copy.headers["redeliveryCount"]) == (40.0, "2")

@@ -1,0 +1,100 @@
+"""What the numbers of a report count: each dispatch once, and no dead letter twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.bench import CAUSE, NATIVE, Bench
+from tests.core.model import Letter
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Accept, Credit, Forward
+from redelivery.core.events import Confirmed, Deferred, Drained, Poisoned, Released
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.core.report import Counters, Report
+
+
+def test_each_result_while_draining_counts_once() -> None:
+    """What fails, is deferred or is released after the drain began counts by its result alone."""
+    bench = Bench()
+    failed, deferred, released, _waiting = bench.arrive(*(Letter(n) for n in range(4)))
+    for _ in range(3):
+        bench.want()
+    bench.feed(Drained())
+    bench.fail(failed)
+    bench.feed(Deferred(deferred, 5.0, CAUSE))
+    bench.feed(Released(released))
+    bench.arrive(Letter(4))
+    counts = bench.engine.counts
+    assert (counts.redelivered, counts.deferred, counts.released) == (1, 1, 3)  # one waited, one came later
+
+
+def test_a_stale_result_counts_as_stale_alone() -> None:
+    """What is released or deferred too late, while its copy is here, is no release and no deferral."""
+    for event in (Released, lambda delivery: Deferred(delivery, 5.0, CAUSE)):
+        bench = Bench()
+        letter = Letter(0)
+        old = bench.run(letter)
+        bench.lose()
+        bench.connect()
+        bench.again(letter)
+        bench.feed(event(old))
+        counts = bench.engine.counts
+        assert (counts.stale, counts.released, counts.deferred) == (1, 0, 0)
+
+
+def test_a_copy_that_is_confirmed_twice_is_one_dead_letter() -> None:
+    """The original comes again, because its acknowledgement was lost after the copy was confirmed."""
+    bench = Bench(able=Capabilities("model", forward="confirmed"))
+    letter = Letter(0)
+    poison = bench.run(letter)
+    bench.feed(Poisoned(poison, CAUSE))
+    bench.feed(Confirmed(poison))
+    bench.lose()
+    bench.connect()
+    again = bench.again(letter)
+    assert isinstance(bench.commands[0], Forward)
+    assert isinstance(bench.feed(Confirmed(again))[0], Accept)
+    assert (bench.engine.counts.poisoned, bench.engine.counts.deduplicated) == (1, 1)
+
+
+def test_a_confirmation_that_is_lost_is_not_counted() -> None:
+    """A dead letter counts when it is confirmed: if its message comes again it is, and else nobody knows."""
+    bench = Bench()
+    letter = Letter(0)
+    bench.feed(Poisoned(bench.run(letter), CAUSE))
+    bench.lose()
+    bench.connect()
+    assert bench.engine.counts.poisoned == 0
+    bench.feed(Confirmed(bench.again(letter)))
+    assert bench.engine.counts.poisoned == 1
+
+
+def test_a_report_sums_up() -> None:
+    """Every total of every consumer goes into the report of the connection."""
+    counts = [Counters(), Counters()]
+    for name in Counters.__slots__:
+        for each in counts:
+            setattr(each, name, 2)
+    assert Report.of(counts, running=1) == Report(running=1, **dict.fromkeys(Counters.__slots__, 4))
+
+
+@pytest.mark.parametrize(("maximum", "count"), [(-1, 7), (0, 0), (3, 3), (9, 7)])
+def test_a_brokers_count_is_taken_up_to_the_maximum(maximum: int, count: int) -> None:
+    """It begins the count, but never so high that the message is poison before a dispatch."""
+    policy = RedeliveryPolicy(maximum_redeliveries=maximum)
+    bench = Bench(policy=policy, able=replace(NATIVE, counts=True))
+    delivery = bench.run(Letter(0, attempts=7))
+    assert delivery.record is not None
+    assert delivery.record.count == count
+
+
+def test_credit_is_withdrawn_once() -> None:
+    """A second drain takes back nothing that the first has taken back already."""
+    bench = Bench(able=replace(NATIVE, flow=True), credit=10)
+    first, second = (bench.feed(Drained())[0] for _ in range(2))
+    assert isinstance(first, Credit)
+    assert isinstance(second, Credit)
+    assert first.messages < 0
+    assert second.messages == 0

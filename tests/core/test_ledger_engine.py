@@ -1,0 +1,251 @@
+"""What a ledger says before a dispatch, and what it is told after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Bench
+from tests.core.model import WALL_OFFSET, Arrival, Letter
+
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    LookUp,
+    Mark,
+    PoisonAck,
+)
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.events import (
+    Alone,
+    Committed,
+    Confirmed,
+    Deferred,
+    Drained,
+    Known,
+    Poisoned,
+    Released,
+    Wanted,
+)
+from redelivery.core.ledger_entry import CRASH, Entry, fingerprint
+
+if TYPE_CHECKING:
+    from redelivery.core.commands import Command
+
+
+class Counted(Bench):
+    """An engine with a ledger's words put into its mouth."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(counted=True, **options)
+
+    def known(self, letter: Letter, entry: Entry | None = None) -> tuple[Arrival, list[Command]]:
+        """Let a message arrive, be wanted, and be looked up."""
+        (arrival,) = self.arrive(letter)
+        (look,) = self.feed(Wanted())
+        assert isinstance(look, LookUp)
+        assert look.delivery is arrival
+        return arrival, self.feed(Known(arrival, entry))
+
+    def begun(self, letter: Letter, entry: Entry | None = None) -> Arrival:
+        """Let it be dispatched, too."""
+        arrival, (mark, dispatch) = self.known(letter, entry)
+        assert isinstance(mark, Mark)
+        assert isinstance(dispatch, Dispatch)
+        assert mark.delivery is dispatch.delivery is arrival
+        return arrival
+
+
+def cleared(commands: list[Command]) -> Clear:
+    """Return what the ledger is told, which comes before all else."""
+    first = commands[0]
+    assert isinstance(first, Clear)
+    return first
+
+
+def test_an_attempt_is_marked_before_its_dispatch_and_cleared_by_its_result() -> None:
+    """A message of which nothing is known leaves nothing behind when it succeeds."""
+    bench = Counted()
+    arrival = bench.begun(Letter(0))
+    commands = bench.succeed(arrival)
+    assert cleared(commands).entry is None
+    assert isinstance(commands[1], Accept)
+
+
+def test_a_failure_is_written_with_its_count_its_cause_and_its_time() -> None:
+    """The mark stays until then; in wall-clock time, for another process has another steady clock."""
+    bench = Counted()
+    commands = bench.fail(bench.begun(Letter(0)))
+    clear = cleared(commands)
+    at = bench.now + WALL_OFFSET
+    assert clear.failed
+    assert clear.entry == Entry(1, CAUSE.text, at, at)
+    assert isinstance(commands[1], Hold)
+
+
+def test_the_ledger_decides_the_count_and_the_broker_does_not() -> None:
+    """What the broker counts is information; what the ledger counts is charged."""
+    bench = Counted()
+    bench.able = CONFIRMED_FORWARD.__class__("model", counts=True, poison_persistent=True)
+    bench.connect()
+    arrival = bench.begun(Letter(0, attempts=3))
+    assert arrival.record is None
+    bench.fail(arrival)
+    other = bench.begun(Letter(1, attempts=9), Entry(2, "ValueError", 0.0, 0.0))
+    assert other.record is not None
+    assert other.record.count == 2
+    assert isinstance(bench.fail(other)[1], Hold)
+
+
+def test_what_has_used_up_its_redeliveries_is_poison_before_a_dispatch() -> None:
+    """It killed its process each time; its dead letter says so."""
+    bench = Counted(able=CONFIRMED_FORWARD)
+    arrival, (forward,) = bench.known(Letter(0), Entry(4, CRASH, 0.0, 0.0, suspect=True))
+    assert isinstance(forward, Forward)
+    assert forward.cause.text == CRASH
+    assert forward.copy.headers["redeliveryCause"] == "crash"
+    commands = bench.feed(Confirmed(arrival))
+    assert isinstance(commands[-1], Bury)
+    assert (commands[-1].key, commands[-1].buried) == (
+        fingerprint(arrival),
+        None,
+    )  # the copy carries the cause
+
+
+def test_the_cause_of_a_native_poison_acknowledgement_is_kept() -> None:
+    """No broker keeps one."""
+    bench = Counted()
+    arrival = bench.begun(Letter(0))
+    clear = cleared(bench.feed(Poisoned(arrival, CAUSE)))
+    assert clear.entry is not None
+    assert clear.entry.poisoned
+    (bury,) = bench.feed(Confirmed(arrival))
+    assert isinstance(bury, Bury)
+    assert bury.buried is not None
+    assert (bury.buried.destination, bury.buried.cause, bury.buried.count) == (
+        "queue://orders",
+        CAUSE.text,
+        1,
+    )
+
+
+def test_a_verdict_outlives_the_process() -> None:
+    """Poisoned by the application, with redeliveries left, and not confirmed before the process died."""
+    bench = Counted()
+    _, (poison,) = bench.known(Letter(0), Entry(1, "Poison: bad", 0.0, 0.0, poisoned=True))
+    assert isinstance(poison, PoisonAck)
+
+
+def test_what_is_dropped_leaves_the_ledger_at_once() -> None:
+    """With deadLetter=discard there is no dead letter to wait for."""
+    bench = Counted(dead_letters=DeadLetterRouting(route="discard"))
+    _, commands = bench.known(Letter(0), Entry(4, CRASH, 0.0, 0.0))
+    assert [type(command) for command in commands] == [Accept, Dropped, Bury]
+    assert cleared(bench.feed(Poisoned(bench.begun(Letter(1)), CAUSE))).entry is None
+
+
+def test_the_rest_of_a_delay_is_waited_for_in_the_next_process() -> None:
+    """A failure ten seconds ago, in a process that has gone, and one minute of delay."""
+    bench = Counted()
+    last = bench.now + WALL_OFFSET - 10
+    arrival, (hold,) = bench.known(Letter(0), Entry(1, CRASH, last, last))
+    assert isinstance(hold, Hold)
+    assert (hold.delay, arrival.state) == (50.0, "parked")
+    bench.now += 50
+    (look,) = bench.feed(Wanted())
+    assert isinstance(look, LookUp)
+    assert len(bench.feed(Known(arrival, Entry(1, CRASH, last, last)))) == 2
+
+
+def test_a_suspect_waits_for_a_turn_alone() -> None:
+    """Others are given out until then; it counts as parked, and comes at once when the turn does."""
+    bench = Counted()
+    suspect, commands = bench.known(Letter(0), Entry(suspect=True))
+    assert (commands, suspect.state, bench.engine.suspects, bench.engine.parked) == ([], "parked", 1, 1)
+    bench.begun(Letter(1))
+    mark, dispatch = bench.feed(Alone())
+    assert isinstance(mark, Mark)
+    assert isinstance(dispatch, Dispatch)
+    assert dispatch.delivery is suspect
+    assert bench.feed(Alone()) == []
+
+
+def test_a_suspect_is_not_overtaken_where_order_was_asked_for() -> None:
+    """Blocking order stands still until its turn."""
+    bench = Counted(ordering="blocking")
+    bench.known(Letter(0), Entry(suspect=True))
+    bench.arrive(Letter(1))
+    assert bench.feed(Wanted()) == []
+
+
+def test_a_suspect_goes_with_its_connection_or_the_end() -> None:
+    """It is forgotten with a lost connection, and given back when the consumer drains."""
+    bench = Counted()
+    bench.known(Letter(0), Entry(suspect=True))
+    bench.lose()
+    assert bench.engine.suspects == 0
+    bench.connect()
+    suspect, _ = bench.known(Letter(0), Entry(suspect=True))
+    bench.feed(Drained())
+    assert suspect.state == "held"  # this broker takes nothing back from who drains
+    assert bench.feed(Alone()) == []
+
+
+def test_what_is_released_keeps_what_is_known_and_what_is_deferred_is_no_suspect() -> None:
+    """A release says nothing of the message; a handler that deferred it has survived it."""
+    bench = Counted()
+    assert cleared(bench.feed(Released(bench.begun(Letter(0))))).keep
+    deferred = bench.begun(Letter(1), Entry(2, "ValueError", 0.0, 0.0))
+    clear = cleared(bench.feed(Deferred(deferred, 5.0, CAUSE)))
+    assert clear.entry is not None
+    assert (clear.entry.count, clear.entry.suspect, clear.failed) == (2, False, False)
+
+
+def test_a_look_up_that_is_answered_too_late_begins_nothing() -> None:
+    """Its connection was lost, or the consumer drained: nothing was run, so nothing is stale."""
+    bench = Counted()
+    (arrival,) = bench.arrive(Letter(0))
+    bench.feed(Wanted())
+    bench.lose()
+    bench.connect()
+    again = bench.again(arrival.letter)
+    assert again.state == "waiting"
+    assert bench.feed(Known(arrival, None)) == []
+    (look,) = bench.feed(Wanted())
+    assert isinstance(look, LookUp)
+    assert look.delivery is again
+    bench.feed(Drained())
+    bench.feed(Known(again, None))
+    assert (again.state, bench.engine.counts.stale, bench.engine.counts.released) == ("held", 0, 1)
+
+
+def test_the_key_is_the_identity_or_a_digest_of_what_is_in_it() -> None:
+    """Two messages without an identity are one to the ledger only if they are alike."""
+
+    class Plain(Arrival):
+        __slots__ = ()
+
+        @property
+        def key(self) -> Any:
+            return None
+
+    one, same, other = (Plain(Letter(n), 1, counts=False) for n in range(3))
+    other.body = b"other"
+    assert fingerprint(one) == fingerprint(same) != fingerprint(other)
+    arrivals = [Arrival(Letter(n), 1, counts=False) for n in range(2)]
+    assert fingerprint(arrivals[0]) != fingerprint(arrivals[1])
+    assert len({fingerprint(one), fingerprint(arrivals[0])}) == 2
+
+
+def test_a_commit_ends_an_attempt_and_a_rollback_beside_another_message_charges_nothing() -> None:
+    """What is committed leaves the ledger; what is rolled back for somebody else's sake is no failure."""
+    bench = Counted(transacted=True)
+    entry = Entry(1, "ValueError", 0.0, 0.0)
+    assert cleared(bench.feed(Committed(bench.begun(Letter(0), entry)))).entry is None
+    clear = cleared(bench.feed(Deferred(bench.begun(Letter(1), entry), 0.0, CAUSE, counted=False)))
+    assert clear.entry is not None
+    assert (clear.entry.count, clear.failed) == (1, False)

@@ -1,0 +1,253 @@
+"""What holds for the counts of several processes with one ledger, whatever kills them, in any order."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from tests.core.model import Arrival, Letter
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Bury, Clear, Dispatch, LookUp, Mark, PoisonAck
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed, Known, Succeeded, Wanted
+from redelivery.core.exclusive_run import ExclusiveRuns
+from redelivery.core.ledger_engine import LedgerEngine
+from redelivery.core.ledger_entry import AttemptMark, Entry, after_death, counted, fingerprint
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.commands import Command
+
+ABLE = Capabilities("model", poison_persistent=True, poison_non_persistent=True)
+CAUSE = Cause("ValueError: no")
+WORKERS = 3
+
+
+@dataclass(eq=False)
+class Mail(Letter):
+    """A message of a kind: it kills its process, fails always, or is good."""
+
+    kind: str = "good"
+    starts: int = 0
+    operator: int = 0  # kills by somebody else while it alone was running
+
+
+@dataclass(eq=False)
+class Process:
+    """One process: its engine, its marks, and who runs beside whom."""
+
+    engine: LedgerEngine
+    exclusive_runs: ExclusiveRuns = field(default_factory=ExclusiveRuns)
+    marks: dict[Arrival, AttemptMark] = field(default_factory=dict[Arrival, AttemptMark])
+    unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
+    failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten
+    held: list[Arrival] = field(default_factory=list[Arrival])
+    alone: Arrival | None = None
+    dead: bool = False
+
+    def open(self) -> list[AttemptMark]:
+        """Return what is in its file."""
+        return [*self.marks.values(), *self.failed]
+
+
+class Processes(RuleBasedStateMachine):
+    """Two processes, one queue, one ledger."""
+
+    @initialize(
+        maximum=st.integers(0, 2),
+        kinds=st.lists(st.sampled_from(["good", "good", "bad", "killer"]), min_size=1, max_size=8),
+    )
+    def begin(self, maximum: int, kinds: list[str]) -> None:
+        self.maximum = maximum
+        self.now = 0.0
+        self.mails = [Mail(number, kind=kind) for number, kind in enumerate(kinds)]
+        self.queue = deque(self.mails)
+        self.written: dict[bytes, Entry] = {}
+        self.graves: list[Process] = []
+        self.processes = [self.born(), self.born()]
+
+    def born(self) -> Process:
+        policy = RedeliveryPolicy(
+            maximum_redeliveries=self.maximum, initial_redelivery_delay=0.0, redelivery_delay=0.0
+        )
+        engine = LedgerEngine(
+            1, policies=RedeliveryPolicyMap({}, default=policy), dead_letters=DeadLetterRouting(), credit=10
+        )
+        engine.feed(Connected(1, ABLE), self.now)
+        return Process(engine)
+
+    # What happens.
+
+    @rule(which=st.integers(0, 1), many=st.integers(1, 3))
+    def deliver(self, which: int, many: int) -> None:
+        process = self.processes[which]
+        mails = [self.queue.popleft() for _ in range(min(many, len(self.queue)))]
+        arrivals = [Arrival(mail, 1, counts=False) for mail in mails]
+        process.held += arrivals
+        process.engine.feed(Arrived(1, arrivals), self.now)
+
+    @rule(which=st.integers(0, 1), times=st.integers(1, WORKERS))
+    def want(self, which: int, times: int) -> None:
+        for _ in range(times):
+            if len(self.processes[which].marks) < WORKERS:
+                self.take(self.processes[which])
+
+    @rule(which=st.integers(0, 1), place=st.integers(0, WORKERS - 1))
+    def end(self, which: int, place: int) -> None:
+        process = self.processes[which]
+        if not process.marks:
+            return
+        delivery = list(process.marks)[place % len(process.marks)]
+        mail = delivery.letter
+        assert isinstance(mail, Mail)
+        if mail.kind == "killer":
+            self.die(which)
+        elif mail.kind == "bad":
+            mail.failures += 1
+            self.carry_out(process, process.engine.feed(Failed(delivery, CAUSE), self.now))
+        else:
+            mail.processed = True
+            self.carry_out(process, process.engine.feed(Succeeded(delivery), self.now))
+
+    @rule(which=st.integers(0, 1))
+    def write(self, which: int) -> None:
+        """Let its writer come to it."""
+        process = self.processes[which]
+        for key, entry in process.unwritten.items():
+            self.put(key, entry)
+        process.unwritten.clear()
+        process.failed.clear()
+
+    @rule(which=st.integers(0, 1))
+    @precondition(lambda self: any(process.marks for process in self.processes))
+    def kill(self, which: int) -> None:
+        """Somebody kills a process at any time."""
+        marks = self.processes[which].marks
+        if len(marks) == 1:
+            mail = next(iter(marks)).letter
+            assert isinstance(mail, Mail)
+            mail.operator += 1
+        self.die(which)
+
+    # How.
+
+    def die(self, which: int) -> None:
+        process = self.processes[which]
+        process.dead = True
+        self.graves.append(process)
+        back = [arrival.letter for arrival in process.held if arrival.state != "settled"]
+        self.queue.extendleft(letter for letter in reversed(back) if isinstance(letter, Mail))
+        self.processes[which] = self.born()
+
+    def put(self, key: bytes, entry: Entry | None) -> None:
+        if entry is None:
+            self.written.pop(key, None)
+        else:
+            self.written[key] = entry
+
+    def look_up(self, process: Process, key: bytes) -> Entry | None:
+        for grave in self.graves:
+            if any(attempt.key == key for attempt in grave.open()):
+                self.written |= after_death(grave.open(), self.written, self.now)
+                grave.marks.clear()
+                grave.failed.clear()
+        others = [p for p in self.processes if p is not process]
+        known = process.unwritten.get(key) or self.written.get(key)
+        return counted(known, [a for other in others for a in other.open() if a.key == key])
+
+    def take(self, process: Process) -> None:
+        if process.engine.suspects:
+            process.exclusive_runs.claim("c", self.now)
+            if not process.exclusive_runs.turn("c"):
+                return
+            commands = self.carry_out(process, process.engine.feed(Alone(), self.now))
+            begun = [c.delivery for c in commands if isinstance(c, Dispatch)]
+            assert len(begun) == len(process.marks) == 1, "a suspect runs beside another"
+            assert isinstance(begun[0], Arrival)
+            process.alone = begun[0]
+            return
+        if not process.exclusive_runs.enter(self.now):
+            return
+        commands = process.engine.feed(Wanted(), self.now)
+        if commands and isinstance(commands[0], LookUp):
+            entry = self.look_up(process, fingerprint(commands[0].delivery))
+            commands = process.engine.feed(Known(commands[0].delivery, entry), self.now)
+        self.carry_out(process, commands)
+        if not any(isinstance(command, Dispatch) for command in commands):
+            process.exclusive_runs.leave()
+
+    def carry_out(self, process: Process, commands: Sequence[Command]) -> Sequence[Command]:
+        for command in commands:
+            match command:
+                case Mark():
+                    self.check_mark(command)
+                    assert isinstance(command.delivery, Arrival)
+                    attempt = AttemptMark(fingerprint(command.delivery), command.count, "running")
+                    process.marks[command.delivery] = attempt
+                case Clear():
+                    self.clear(process, command)
+                case PoisonAck():
+                    self.bury(process, command)
+                case _:
+                    pass
+        return commands
+
+    def check_mark(self, mark: Mark) -> None:
+        mail = mark.delivery.letter  # type: ignore[attr-defined]  # an Arrival
+        assert isinstance(mail, Mail)
+        mail.starts += 1
+        assert not mail.processed
+        assert mark.count >= mail.failures, "a count has been lost"
+        if mail.kind != "killer":
+            assert mark.count <= mail.failures + mail.operator, "an innocent has been charged"
+        assert mark.count <= self.maximum, "begun beyond the limit"
+
+    def clear(self, process: Process, clear: Clear) -> None:
+        assert isinstance(clear.delivery, Arrival)
+        attempt = process.marks.pop(clear.delivery)
+        if not clear.keep:
+            process.unwritten[attempt.key] = clear.entry
+        if clear.failed:
+            process.failed.append(replace(attempt, state="failed"))
+        if process.alone is clear.delivery:
+            process.alone = None
+            process.exclusive_runs.end_turn(self.now)
+        else:
+            process.exclusive_runs.leave()
+
+    def bury(self, process: Process, poison: PoisonAck) -> None:
+        mail = poison.delivery.letter  # type: ignore[attr-defined]  # an Arrival
+        assert isinstance(mail, Mail)
+        assert mail.kind != "good" or mail.operator > self.maximum, "an innocent has been poisoned"
+        mail.dead += 1
+        for command in process.engine.feed(Confirmed(poison.delivery), self.now):
+            if isinstance(command, Bury):
+                process.unwritten[command.key] = None
+
+    def teardown(self) -> None:
+        """Once nobody but the messages kills, each comes to its end: a killer after its limit, and one start more."""
+        if not hasattr(self, "mails"):
+            return
+        before = {mail.number: mail.starts for mail in self.mails}
+        for turn in range(60 * (len(self.mails) + 1)):
+            self.deliver(turn % 2, 1)
+            self.want(turn % 2, WORKERS)
+            self.end(turn % 2, turn)
+            self.write(turn % 2)
+        for mail in self.mails:
+            assert mail.processed if not mail.dead else mail.dead == 1, f"{mail} has not ended"
+            assert mail.dead or mail.kind != "killer"
+            assert mail.starts - before[mail.number] <= self.maximum + 2, "started too often"
+
+
+TestProcesses = Processes.TestCase
+TestProcesses.settings = settings(stateful_step_count=30, suppress_health_check=list(HealthCheck))

@@ -1,0 +1,76 @@
+"""A dead letter that somebody puts back is another message, though some brokers let it keep its identity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.core.bench import CAUSE, NATIVE, Bench
+from tests.core.model import Arrival, Letter
+
+from redelivery.core.commands import PoisonAck
+from redelivery.core.events import Confirmed, ConnectionLost, Deferred, Poisoned
+from redelivery.core.message_history import RETURN
+from redelivery.core.pending_confirms import ACKNOWLEDGED
+from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from redelivery.core.capabilities import Capabilities
+
+COPIED = replace(NATIVE, poison_persistent=False, poison_non_persistent=False, forward="confirmed")
+
+
+def poisoned(able: Capabilities) -> Bench:
+    """Have a message poisoned and confirmed: by the broker's own means, or by a copy."""
+    bench = Bench(able=able)
+    delivery = bench.run(Letter(0))
+    bench.feed(Poisoned(delivery, CAUSE))
+    bench.feed(Confirmed(delivery))
+    return bench
+
+
+@pytest.mark.parametrize("able", [NATIVE, COPIED])
+def test_a_verdict_ends_with_what_a_lost_connection_brings_again(able: Capabilities) -> None:
+    """Soon after the next connection began it is carried out; later the message is handled."""
+    for later, handled in ((RETURN - 1, False), (RETURN + 1, True)):
+        bench = poisoned(able)
+        bench.now += 1
+        bench.lose()
+        bench.now += 3600  # however long the broker was away
+        bench.connect()
+        bench.now += later
+        (again,) = bench.arrive(Letter(0))
+        assert (bench.want() is again) is handled
+
+
+def test_the_acknowledgement_behind_a_copy_is_lost_soon_or_not_at_all() -> None:
+    """A connection that stood on is no reason to doubt it."""
+    bench = poisoned(COPIED)
+    bench.now += ACKNOWLEDGED + 1
+    bench.lose()
+    bench.connect()
+    (again,) = bench.arrive(Letter(0))
+    assert bench.want() is again
+
+
+def test_a_closed_consumer_leaves_no_verdict_of_a_copy_either() -> None:
+    """What comes to the next consumer of the connection has been put back."""
+    bench = poisoned(COPIED)
+    bench.feed(ConnectionLost(bench.epoch, TransportError("closed"), closed=True))
+    assert bench.engine.leave(closed=True) == {}
+
+
+def test_what_cannot_be_known_again_is_not_given_back_in_the_middle_of_a_delay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without an identity it would come again at once, uncounted, for ever: it is poison."""
+    monkeypatch.setattr(Arrival, "key", None)
+    bench = Bench(able=replace(NATIVE, max_hold=100.0))
+    delivery = bench.run(Letter(0))
+    bench.feed(Deferred(delivery, 50.0, CAUSE))
+    bench.now += 50
+    assert bench.want() is delivery
+    assert [type(command) for command in bench.feed(Deferred(delivery, 50.0, CAUSE))] == [PoisonAck]
+    assert delivery.outcome == "poisoned"
+    assert bench.engine.counts.deferred == 1

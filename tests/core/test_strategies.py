@@ -1,0 +1,213 @@
+"""Which command takes a poisoned message away, by strategy, route and what the broker can do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.bench import CAUSE, Bench
+from tests.core.model import Letter
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Accept, Command, Dropped, Forward, PoisonAck, Stop
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.dead_lettering.safe_regex import SafeRegex
+from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
+from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
+from redelivery.core.destination import Destination
+from redelivery.core.events import Failed, Poisoned
+from redelivery.core.policy.classic_wildcards import covers
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import BodyKind
+
+CLASSIC = Capabilities(
+    "activemq",
+    poison_persistent=True,
+    dead_letter_destination="queue://ActiveMQ.DLQ",
+    individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
+)
+ARTEMIS = Capabilities("artemis", poison_on_request=True)
+MEMORY = Capabilities("memory", poison_persistent=True, poison_non_persistent=True)
+NAMES = st.lists(
+    st.text("abx*", min_size=1, max_size=2).filter(lambda part: "*" not in part), min_size=1, max_size=3
+)
+PATTERNS = st.lists(st.sampled_from(["a", "b", "x", "*"]), min_size=1, max_size=3)
+AFFIXES = st.sampled_from([None, "a", "a.", "b.x.", "x-"])
+
+
+class Came(Delivery):
+    """A delivery of a destination."""
+
+    __slots__ = ("_destination", "_kind", "_persistent")
+
+    def __init__(self, destination: str, *, persistent: bool = True, kind: BodyKind = "bytes") -> None:
+        super().__init__(1, 1, b"body")
+        self._destination, self._persistent, self._kind = destination, persistent, kind
+
+    @property
+    def destination(self) -> str:
+        return self._destination
+
+    @property
+    def persistent(self) -> bool:
+        return self._persistent
+
+    @property
+    def body_kind(self) -> BodyKind:
+        return self._kind
+
+
+def taken(
+    letters: DeadLetterRouting, destination: str, able: Capabilities = CLASSIC, **options: object
+) -> str:
+    """Return what becomes of a poison message: the destination of its copy, or the name of another command."""
+    record = Record(1)
+    record.cause = Cause("no")
+    for name in ("cause", "exhausted"):
+        if name in options:
+            setattr(record, name, options.pop(name))
+    delivery = Came(destination, **options)  # type: ignore[arg-type]
+    command = letters.command(delivery, record, able, 0.0, 0.0)
+    return command.copy.destination if isinstance(command, Forward) else type(command).__name__
+
+
+@pytest.mark.parametrize(
+    ("strategy", "source", "subscriber", "able", "expected"),
+    [
+        (IndividualStrategy(), "queue://orders", None, CLASSIC, "queue://ActiveMQ.DLQ.Queue.orders"),
+        (IndividualStrategy(), "topic://prices.eu", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.prices.eu"),
+        (IndividualStrategy(), "queue://orders", None, ARTEMIS, "queue://DLQ.orders"),
+        (IndividualStrategy(), "topic://prices", None, ARTEMIS, "queue://DLQ.prices"),
+        (IndividualStrategy("DLQ.", ".dead"), "queue://orders", None, CLASSIC, "queue://DLQ.orders.dead"),
+        (IndividualStrategy(topic_prefix="T.", topic_suffix=".dead"), "topic://a", None, ARTEMIS, "queue://T.a.dead"),
+        (IndividualStrategy(queue_for_queues=False), "queue://orders", None, ARTEMIS, "topic://DLQ.orders"),
+        (IndividualStrategy(queue_for_topics=False), "topic://a", None, ARTEMIS, "topic://DLQ.a"),
+        (IndividualStrategy(per_durable_subscriber=True, topic_suffix="!"), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a.c:s!"),
+        (IndividualStrategy(per_durable_subscriber=True), "topic://a", None, CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
+        (IndividualStrategy(), "topic://a", "c:s", CLASSIC, "queue://ActiveMQ.DLQ.Topic.a"),
+    ],
+)  # fmt: skip
+def test_individual_names(
+    strategy: IndividualStrategy, source: str, subscriber: str | None, able: Capabilities, expected: str
+) -> None:
+    """Prefix, name, subscription, suffix, as Classic makes them; a copy goes there, whatever the broker does itself."""
+    letters = DeadLetterRouting(individual=strategy, source=Destination.parse(source), subscriber=subscriber)
+    assert letters.destination_on(able) == expected
+    assert taken(letters, source, able) == expected
+    assert letters.may_forward(able)
+    parent = replace(letters, source=Destination.parse(source.partition("://")[0] + "://*"))
+    assert parent.destination_on(able) is None
+    if "." not in source.partition("://")[2]:
+        assert taken(parent, source, able) == expected, (
+            "behind a wildcard the message's own destination counts"
+        )
+
+
+def test_the_consumed_queue_names_the_dead_letters() -> None:
+    """Where a message was sent to another address than its queue, the queue counts, as on Classic."""
+    letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("Consumer.A.VT.x"))
+    assert taken(letters, "topic://VT.x", ARTEMIS) == "queue://DLQ.Consumer.A.VT.x"
+
+
+def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
+    """What cannot be copied is poisoned natively where that keeps it; elsewhere the consumer stops."""
+    letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("orders"))
+    assert taken(letters, "queue://orders", CLASSIC, kind="partial") == "PoisonAck"
+    command = letters.command(Came("queue://orders", kind="partial"), Record(1), ARTEMIS, 0.0, 0.0)
+    assert isinstance(command, Stop)
+    assert "queue://DLQ.orders" in str(command.error)
+
+
+def test_an_expiration_needs_a_copy() -> None:
+    """The broker's own poison acknowledgement cannot give a dead letter an expiration, so a copy is sent."""
+    assert taken(DeadLetterRouting(), "queue://a") == "PoisonAck"
+    assert taken(DeadLetterRouting(expiration=60.0), "queue://a") == "queue://ActiveMQ.DLQ"
+    assert DeadLetterRouting(expiration=60.0).may_forward(MEMORY)
+    assert not DeadLetterRouting().may_forward(MEMORY)
+
+
+def test_discarding() -> None:
+    """All of them; those that a pattern names; those of temporary destinations: the others go the usual way."""
+    everything, only = DiscardingStrategy(), DiscardingStrategy(SafeRegex.parse(r"LOG\..* prices"))
+    temporary = DiscardingStrategy(temporary_queues=True)
+    vectors = [
+        (everything, "queue://orders", "Accept"), (everything, "temp-topic://t", "Accept"),
+        (only, "queue://LOG.a", "Accept"), (only, "topic://prices", "Accept"), (only, "queue://orders", "PoisonAck"),
+        (only, "temp-queue://q", "PoisonAck"), (temporary, "temp-queue://q", "Accept"),
+        (temporary, "temp-topic://t", "PoisonAck"), (temporary, "queue://orders", "PoisonAck"),
+        (replace(only, temporary_topics=True), "temp-topic://t", "Accept"),
+    ]  # fmt: skip
+    for strategy, source, expected in vectors:
+        letters = DeadLetterRouting(discarding=strategy, source=Destination.parse(source))
+        assert taken(letters, source) == expected, (strategy, source)
+        assert letters.may_forward(ARTEMIS) is not strategy.everything
+
+
+def test_dropped_for_want_of_redeliveries_or_of_a_policy() -> None:
+    """`send_exhausted` drops only what used them up; `policies` what no entry serves; expired ones are kept by both."""
+    exhausted = DeadLetterRouting(send_exhausted=False)
+    policies = RedeliveryPolicyMap({"orders": RedeliveryPolicy()})
+    unserved = DeadLetterRouting(policies=policies)
+    vectors: list[tuple[DeadLetterRouting, str, dict[str, Any], str]] = [
+        (exhausted, "queue://a", {"exhausted": True}, "Accept"), (exhausted, "queue://a", {}, "PoisonAck"),
+        (exhausted, "queue://a", {"cause": EXPIRED, "exhausted": True}, "PoisonAck"),
+        (unserved, "queue://a", {}, "Accept"), (unserved, "queue://orders", {}, "PoisonAck"),
+        (unserved, "topic://orders", {}, "Accept"), (unserved, "queue://a", {"cause": EXPIRED}, "PoisonAck"),
+        (DeadLetterRouting(process_expired=False), "queue://a", {"cause": EXPIRED}, "Accept"),
+        (DeadLetterRouting(process_non_persistent=False), "queue://a", {"persistent": False}, "Accept"),
+    ]  # fmt: skip
+    for letters, source, options, expected in vectors:
+        assert taken(letters, source, **options) == expected, (letters, source, options)
+
+
+def commands(bench: Bench, *, poisoned: bool) -> list[Command]:
+    delivery = bench.run(Letter(0))
+    return bench.feed(Poisoned(delivery, CAUSE) if poisoned else Failed(delivery, CAUSE))
+
+
+def test_the_engine_tells_used_up_from_poisoned() -> None:
+    """A failure past the maximum is dropped, and said to be; what the handler poisons is dead-lettered all the same."""
+    once = RedeliveryPolicy(maximum_redeliveries=0)
+    letters = DeadLetterRouting(send_exhausted=False)
+    bench = Bench(policy=once, dead_letters=letters)
+    accept, dropped = commands(bench, poisoned=False)
+    assert isinstance(accept, Accept)
+    assert isinstance(dropped, Dropped)
+    assert (dropped.cause, bench.engine.counts.discarded, bench.engine.counts.poisoned) == (CAUSE, 1, 0)
+    assert isinstance(commands(Bench(policy=once, dead_letters=letters), poisoned=True)[0], PoisonAck)
+
+
+def test_the_verdict_outlives_the_connection() -> None:
+    """What was to be dropped when the connection was lost is dropped when it comes again, and not dead-lettered."""
+    bench = Bench(
+        policy=RedeliveryPolicy(maximum_redeliveries=0), dead_letters=DeadLetterRouting(send_exhausted=False)
+    )
+    delivery = bench.run(Letter(0))
+    bench.lose()
+    bench.connect()
+    assert bench.feed(Failed(delivery, CAUSE)) == []
+    bench.arrive(Letter(0))
+    assert [type(command) for command in bench.commands] == [Accept, Dropped]
+
+
+@given(PATTERNS, st.booleans(), NAMES, AFFIXES, AFFIXES, st.booleans())
+def test_no_dead_letter_comes_back_to_its_consumer(
+    pattern: list[str], rest: bool, name: list[str], prefix: str | None, suffix: str | None, queue: bool
+) -> None:
+    """Whatever a pattern takes in: a copy goes where the pattern does not reach, or the consumer stops."""
+    source = Destination("queue", ".".join([*pattern, ">"] if rest else pattern))
+    own = Destination("queue", ".".join(name))
+    if not covers(source, own):
+        return
+    strategy = IndividualStrategy(prefix, suffix or "", queue_for_queues=queue)
+    letters = DeadLetterRouting(individual=strategy, source=source)
+    taken_to = taken(letters, str(own), ARTEMIS)
+    assert taken_to == "Stop" or not covers(source, Destination.parse(taken_to))
+    found = strategy.returns_to(source, ARTEMIS, None)
+    assert found is None or covers(source, Destination.parse(found))

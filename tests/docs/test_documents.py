@@ -1,0 +1,190 @@
+"""Every block of code in the documentation runs, and prints what the page says."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.fast_clock import FastClock, fast
+
+from redelivery import registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["fast"]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "README.md"]
+BLOCK = re.compile(
+    r"(?:^<!-- not run: (?P<reason>[^\n]*?) -->\n\s*)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+FILE = re.compile(r"(?:<!--|#) ([\w-]+\.(?:xml|toml))\b")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+ENVIRONMENT = 2  # the README's first blocks of shell make an environment, which is there already
+
+
+@dataclass
+class Block:
+    """One fenced block of a page."""
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+    reason: str | None
+    """Why it is not run, or None."""
+    output: str | None = None
+    """What the page says that it prints, or None."""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the blocks of a page, each with the output that follows it."""
+    found: list[Block] = []
+    text = page.read_text(encoding="utf-8")
+    shells = 0
+    for match in BLOCK.finditer(text):
+        kind, reason = match["kind"], match["reason"]
+        if kind == "output":
+            assert found, f"{page.name}: an output of nothing"
+            found[-1].output = match["text"]
+            continue
+        shells += kind == "sh"
+        if page.name == "README.md" and page.parent == ROOT and kind == "sh" and shells <= ENVIRONMENT:
+            reason = "it makes an environment"
+        line = text.count("\n", 0, match.start("text"))
+        found.append(Block(page, line, kind, match["text"], reason))
+    return found
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """Go through the words of the `redelivery` commands of a block of shell."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line.removeprefix("$ "), comments=True)
+        if words[:1] == ["redelivery"]:
+            yield words[1:]
+
+
+def needs_a_broker(words: list[str]) -> bool:
+    """Whether a command would connect to a broker that is not in this process."""
+    return words[0] not in ("policy", "demo") and not any(word.startswith("memory://") for word in words)
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files of a page: blocks of XML or TOML that begin with a comment that is a file's name."""
+    for block in ALL:
+        named = FILE.match(block.text) if block.kind in ("xml", "toml") else None
+        if block.page == page and named is not None:
+            (folder / named[1]).write_text(block.text, encoding="utf-8")
+
+
+ALL = [block for page in PAGES if page.exists() for block in blocks(page)]
+PYTHON = {page: [block for block in ALL if block.page == page and block.kind == "python"] for page in PAGES}
+SHELL = [block for block in ALL if block.kind in ("console", "sh")]
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """Undo what the command line does to logging."""
+    loggers = [logging.getLogger(name) for name in ("redelivery", "redelivery.wire", "stomp.py", None)]
+    before = [(logger, logger.level, [*logger.handlers]) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON[page]], ids=lambda page: page.name)
+def test_python(
+    page: Path,
+    fast: FastClock,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """A page's blocks run in order, in one namespace, and print what the page says."""
+    monkeypatch.chdir(tmp_path)
+    write_files(page, tmp_path)
+    monkeypatch.setattr(sys, "argv", [page.name])
+    monkeypatch.setattr(registry, "_registered", {**registry._registered})  # what a page registers is its own
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in PYTHON[page]:
+        if block.reason is None:
+            source = "\n" * block.line + block.text  # so that a traceback names the page's own line
+            exec(compile(source, str(page), "exec"), namespace)
+            printed = capsys.readouterr().out
+            if block.output is not None:
+                assert printed == block.output, str(block)
+
+
+@pytest.mark.usefixtures("fast")
+def test_the_log_that_the_readme_shows(caplog: pytest.LogCaptureFixture) -> None:
+    """The first program logs the lines that the README shows below it, whatever the ids are."""
+    program = PYTHON[PAGES[0]][0]
+    shown = next(block for block in ALL if block.page == PAGES[0] and block.kind == "text")
+    exec(compile(program.text, str(program), "exec"), {"__name__": "__main__"})
+    logged = "".join(f"{record.getMessage()}\n" for record in caplog.records if record.levelname == "WARNING")
+    assert UUID.sub("", logged) == UUID.sub("", shown.text)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=str)
+def test_not_run(block: Block) -> None:
+    """What is not run is counted, and listed with its reason by `pytest -rs`."""
+    pytest.skip(f"{block}: {block.reason}")
+
+
+@pytest.mark.parametrize("block", [block for block in SHELL if not block.reason], ids=str)
+@pytest.mark.usefixtures("logging_as_before")
+def test_shell(
+    block: Block,
+    fast: FastClock,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """A `redelivery` command ends well, and prints what the page says, whatever the numbers are."""
+    app = pytest.importorskip("redelivery.cli.app", reason="the command line is an extra")
+    monkeypatch.chdir(tmp_path)
+    write_files(block.page, tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    capfd.readouterr()
+    for words in commands(block):
+        if needs_a_broker(words):
+            pytest.skip(f"{block}: needs a broker")
+        assert app.run(words) == 0, words
+    sys.stdout.flush()
+    printed = capfd.readouterr().out
+    if block.output is not None:
+        assert NUMBER.sub("0", printed) == NUMBER.sub("0", block.output)
+
+
+def test_there_is_something_to_run() -> None:
+    """The pages are found, and their fences are closed."""
+    assert PYTHON[PAGES[0]], "the README shows no program"
+    for page in PAGES:
+        if page.exists():
+            fences = re.findall(r"^```", page.read_text(encoding="utf-8"), re.MULTILINE)
+            assert len(fences) % 2 == 0, page.name
+
+
+def test_the_tests_that_the_requirements_name_are_there() -> None:
+    """Each row of the 48 names tests that exist, or says why there is none."""
+    page = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    assert [int(number) for number, _, _ in rows] == list(range(1, 49))
+    for number, shown, remark in rows:
+        named = re.findall(r"`([^`]+)`", shown)
+        assert named or remark.strip(), f"{number}: neither a test nor a reason"
+        for path, _, name in (each.partition("::") for each in named):
+            assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") or not name, f"{path}::{name}"

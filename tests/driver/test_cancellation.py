@@ -1,0 +1,188 @@
+"""Cancellation: what is given back, what is kept, and what is never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.driver.twins import body_of
+
+import redelivery
+from redelivery import TransportError
+from redelivery.testing import ManualClock, MemoryBroker
+
+if TYPE_CHECKING:
+    from redelivery import Message
+
+
+def test_cancellation_inside_a_block_releases(redelivery_broker: MemoryBroker) -> None:
+    """A task that is cancelled inside `async with message` gives the message back, uncounted."""
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            consumer = await connection.consumer("orders")
+            redelivery_broker.send("orders", "a")
+            inside = asyncio.Event()
+            held: list[Message] = []
+
+            async def work() -> None:
+                async for message in consumer:
+                    async with message:
+                        held.append(message)
+                        inside.set()
+                        await asyncio.Event().wait()
+
+            task = asyncio.create_task(work())
+            await inside.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert held[0].outcome == "released"
+            again = await consumer.receive(0)
+            assert again is not None
+            assert (again.redelivery_count, again.broker_count) == (0, 0)
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_receive_loses_nothing(redelivery_broker: MemoryBroker) -> None:
+    """Waiting may be given up at any time; the message that comes then is for the next one."""
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            consumer = await connection.consumer("orders")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(consumer.receive(), 0.01)
+            redelivery_broker.send("orders", "a")
+            assert body_of(await consumer.receive()) == "a"
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_run_gives_everything_back(redelivery_broker: MemoryBroker) -> None:
+    """Cancelling `run` cancels the handlers when the connection closes; their messages stay with the broker."""
+
+    async def main() -> None:
+        started = asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            redelivery_broker.send("orders", "a")
+            connection.listen("orders", handle)
+            run = asyncio.create_task(connection.run())
+            await started.wait()
+            run.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await run
+        assert connection.report() == redelivery.Report(released=1)
+
+    asyncio.run(main())
+    assert [held.delivered for held in redelivery_broker.messages("orders")] == [False]
+
+
+def test_a_handler_whose_own_task_is_cancelled_has_failed(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """Something that a handler waits for is cancelled: that is its failure, and the worker goes on."""
+    counts: list[int] = []
+
+    async def main() -> None:
+        async def handle(message: Message) -> None:
+            counts.append(message.delivery_count)
+            if message.delivery_count == 1:
+                inner = asyncio.get_running_loop().create_future()
+                inner.cancel()
+                await inner
+
+        async with redelivery.connect_async(redelivery_broker.uri, clock=redelivery_clock) as connection:
+            redelivery_broker.send("orders", "a")
+            connection.listen("orders", handle)
+            await connection.start()
+            await redelivery_clock.advance_async(1)
+            assert await connection.drain() == redelivery.Report(accepted=1, redelivered=1)
+
+    asyncio.run(main())
+    assert counts == [1, 2]
+
+
+def test_a_cancelled_opening_leaves_nothing(redelivery_broker: MemoryBroker) -> None:
+    """`async with` under a time-out: the thread that is still connecting ends, and so does its connection."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slow() -> TransportError:
+        reached.set()
+        assert go_on.wait(5)
+        return TransportError("down")
+
+    redelivery_broker.refuse_connections(slow)
+    uri = f"failover:({redelivery_broker.uri})?startupMaxReconnectAttempts=-1&initialReconnectDelay=60000"
+
+    async def main() -> None:
+        opening = asyncio.ensure_future(redelivery.connect_async(uri).__aenter__())
+        await asyncio.to_thread(reached.wait, 5)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+
+    asyncio.run(main())
+    assert redelivery_broker.connections == 0
+
+
+def test_a_cancelled_consumer_leaves_no_trace() -> None:
+    """Giving up on `consumer` while the link is down: it is not made afterwards."""
+
+    async def main(broker: MemoryBroker, clock: ManualClock) -> None:
+        async with redelivery.connect_async(broker.uri, clock=clock) as connection:
+            broker.refuse_connections()
+            broker.cut()
+            making = asyncio.ensure_future(connection.consumer("orders"))
+            await clock.advance_async(1)
+            making.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await making
+            broker.accept_connections()
+            await clock.advance_async(60)
+            while connection._driver.dispatchers:
+                await asyncio.to_thread(lambda: None)
+            broker.send("orders", "a")
+            assert not broker.messages("orders")[0].delivered
+
+    clock = ManualClock()
+    with MemoryBroker(clock=clock) as broker:
+        asyncio.run(main(broker, clock))
+
+
+def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: MemoryBroker) -> None:
+    """A worker that is cancelled between two messages has its last result written."""
+    from redelivery.driver.consumer.async_worker import TURN  # noqa: PLC0415
+
+    async def main() -> None:
+        handled = 0
+
+        async def handle(message: Message) -> None:
+            nonlocal handled
+            handled += 1
+            if handled == TURN:
+                asyncio.get_running_loop().call_soon(closing.set)
+                for listener in connection._listeners:
+                    for task in listener.runners:
+                        asyncio.get_running_loop().call_soon(task.cancel)
+
+        closing = asyncio.Event()
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            for number in range(TURN + 10):
+                redelivery_broker.send("orders", str(number))
+            connection.listen("orders", handle)
+            await connection.start()
+            await closing.wait()
+        assert handled == TURN
+        assert connection.report() == redelivery.Report(accepted=TURN)
+
+    asyncio.run(main())
+    assert redelivery_broker.depth("orders") == 10

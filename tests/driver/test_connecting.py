@@ -1,0 +1,255 @@
+"""Connecting, giving up, and the end of a connection."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.twins import body_of
+
+import redelivery
+from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery.core.commands import Credit
+from redelivery.testing import MemoryBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.driver.twins import Twin
+
+    from redelivery import Message
+    from redelivery.testing import ManualClock
+
+
+def test_the_first_connect_tries_each_address_once(twin: Twin, redelivery_clock: ManualClock) -> None:
+    """No address answers: TransportError, with what each said; no time passes."""
+    tried = []
+
+    def refuse(name: str) -> Callable[[], TransportError]:
+        def refusal() -> TransportError:
+            tried.append(name)
+            return TransportError(f"{name} is down")
+
+        return refusal
+
+    with MemoryBroker(clock=redelivery_clock) as other:
+        twin.broker.refuse_connections(refuse("one"))
+        other.refuse_connections(refuse("two"))
+        before = redelivery_clock.monotonic()
+        with pytest.raises(TransportError, match="one is down; two is down"):
+            twin.connect(uri=f"failover:({twin.broker.uri},{other.uri})?randomize=false")
+        assert tried == ["one", "two"]
+        assert redelivery_clock.monotonic() == before
+        other.accept_connections()
+        twin.connect(uri=f"failover:({twin.broker.uri},{other.uri})?randomize=false")
+        assert (twin.broker.connections, other.connections) == (0, 1)
+
+
+def test_the_traceback_of_a_failed_connect_is_short(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """It begins at the public call, and no other error stands before it; the way down is logged at DEBUG."""
+    caplog.set_level(logging.DEBUG, "redelivery")
+    twin.broker.refuse_connections()
+    for act in (twin.connect, lambda: twin.make("?nonsense=1")):
+        with pytest.raises(redelivery.RedeliveryError) as caught:
+            act()
+        inside = [
+            frame for frame in traceback.extract_tb(caught.value.__traceback__) if "client" in frame.filename
+        ]
+        assert len(inside) == 1, inside
+        assert caught.value.__suppress_context__
+        assert caught.value.__cause__ is None
+        assert caplog.records[-1].exc_info is not None
+
+
+def test_wrong_credentials_fail_at_once(twin: Twin) -> None:
+    """On the first connect a refused log-in is not tried again."""
+    twin.broker.refuse_connections(lambda: AdapterError("wrong password"))
+    with pytest.raises(AdapterError, match="wrong password"):
+        twin.connect(uri=f"failover:({twin.broker.uri})?startupMaxReconnectAttempts=5")
+
+
+def test_more_rounds_at_the_start(twin: Twin) -> None:
+    """`startupMaxReconnectAttempts` rounds are tried, with back-off between them."""
+    tried: list[float] = []
+
+    def refuse() -> TransportError:
+        tried.append(round(twin.clock.monotonic() - 1000, 6))
+        return TransportError("down")
+
+    twin.broker.refuse_connections(refuse)
+    options = "?startupMaxReconnectAttempts=4&initialReconnectDelay=1000"
+    with pytest.raises(TransportError, match="down"):
+        twin.connect(uri=f"failover:({twin.broker.uri}){options}")
+    assert tried == [0, 1, 3, 7]
+
+
+def test_pauses_between_attempts_grow(twin: Twin) -> None:
+    """Reconnecting starts at once, then pauses longer and longer, up to the maximum."""
+    connection = twin.connect(
+        uri=f"failover:({twin.broker.uri})?initialReconnectDelay=1000&maxReconnectDelay=4000"
+    )
+    consumer = twin.call(connection.consumer("orders"))
+    tried: list[float] = []
+
+    def refuse() -> TransportError:
+        tried.append(round(twin.clock.monotonic() - 1000, 6))
+        return TransportError("down")
+
+    twin.broker.refuse_connections(refuse)
+    twin.broker.cut()
+    twin.advance(13)
+    assert tried == [0, 1, 3, 7, 11]
+    twin.broker.accept_connections()
+    twin.broker.send("orders", "a")
+    assert body_of(twin.receive(consumer, 4)) == "a"
+
+
+@pytest.mark.parametrize(
+    ("attempts", "text"), [(2, "gave up reconnecting"), (0, "maxReconnectAttempts is 0")]
+)
+def test_giving_up_is_raised_where_the_application_waits(twin: Twin, attempts: int, text: str) -> None:
+    """`receive`, `send` and `consumer` raise TransportError once reconnecting is given up."""
+    connection = twin.connect(uri=f"failover:({twin.broker.uri})?maxReconnectAttempts={attempts}")
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    with pytest.raises(TransportError, match=text):
+        twin.receive(consumer, 60)
+    with pytest.raises(TransportError, match=text):
+        twin.call(connection.send("orders", "x"))
+    with pytest.raises(TransportError, match=text):
+        twin.call(connection.consumer("orders"))
+
+
+def test_giving_up_ends_run(twin: Twin) -> None:
+    """`run` drains what it can and raises TransportError."""
+    connection = twin.connect(uri=f"failover:({twin.broker.uri})?maxReconnectAttempts=1")
+
+    def handle(message: Message) -> None:
+        twin.broker.refuse_connections()
+        twin.broker.cut()
+
+    connection.listen("orders", twin.handler(handle))
+    twin.broker.send("orders", "a")
+    with pytest.raises(TransportError, match="gave up"):
+        twin.run(connection)
+    assert connection.report().stale == 1
+
+
+def test_closing_while_reconnecting(twin: Twin) -> None:
+    """The pause of a reconnect ends with the connection."""
+    connection = twin.connect()
+    twin.call(connection.consumer("orders"))
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    twin.advance(60)
+    twin.leave(connection)
+    assert twin.broker.connections == 0
+
+
+def test_closing_ends_all_that_wait_for_the_connection(twin: Twin) -> None:
+    """A send, and a new consumer, that wait for the next connection learn that there will be none."""
+    connection = twin.connect()
+    waiting = twin.call(connection.consumer("orders"))._dispatcher
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    twin.advance(1)
+    waits = [connection._driver.standing(), connection._driver.subscribe(waiting)]
+    twin.leave(connection)
+    assert [str(wait.exception(5)) for wait in waits] == ["the connection was closed"] * 2
+
+
+def test_closing_does_not_wait_for_a_connection_that_is_being_made(twin: Twin) -> None:
+    """The keeper hangs in connecting: `close` keeps to its deadline."""
+    connection = twin.connect()
+    began, let, ended = threading.Event(), threading.Event(), list[bool]()
+
+    def hang() -> TransportError:
+        began.set()
+        ended.append(let.wait(10))
+        return TransportError("too late")
+
+    twin.broker.refuse_connections(hang)
+    twin.broker.cut()
+    assert began.wait(10)
+    twin.call(connection.close(timeout=0.05))
+    assert ended == []
+    let.set()
+
+
+def test_a_connection_that_is_lost_at_once_is_made_again(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lost before anybody could take it for one that stands: another try, and the consumer goes on there."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    adapter = connection._driver._adapter
+    opened, tries = adapter.open, list[object]()
+
+    def open_and_lose(*arguments: Any) -> Any:
+        able = opened(*arguments)
+        tries.append(arguments)
+        if len(tries) == 1:
+            twin.broker.cut()
+        return able
+
+    monkeypatch.setattr(adapter, "open", open_and_lose)
+    twin.broker.cut()
+    twin.advance(1)
+    twin.broker.send("orders", "a")
+    assert body_of(twin.receive(consumer, 5)) == "a"
+    assert len(tries) == 2
+
+
+def test_nothing_of_a_lost_connection_is_written_on_the_next(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left to the keeper for the old one would give credit twice, or end what is made anew."""
+    connection = twin.connect()
+    driver, written = connection._driver, list[object]()
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    monkeypatch.setattr(driver._adapter, "execute", written.extend)
+    driver.defer([Credit(1, 10)])
+    twin.broker.accept_connections()
+    twin.advance(60)
+    assert connection.connected
+    assert written == []
+
+
+def test_draining_while_reconnecting(twin: Twin) -> None:
+    """What runs may finish, what waits stays with the broker, and a new connection brings nothing back."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    twin.broker.send("orders", "b")
+    twin.receive(consumer).fail()
+    message = twin.receive(consumer)
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    report = twin.call(connection.drain(timeout=5))
+    assert report == redelivery.Report(redelivered=1, running=1)
+    twin.broker.accept_connections()
+    twin.advance(60)
+    assert message.accept() is False
+    assert [held.delivered for held in twin.broker.messages("orders")] == [False, False]
+
+
+def test_used_outside_of_with(twin: Twin) -> None:
+    """Before and after its `with` a connection says that it must be used inside."""
+    connection = twin.make()
+    for state in ("not open yet", "closed"):
+        with pytest.raises(ConfigurationError, match=state):
+            twin.call(connection.consumer("orders"))
+        with pytest.raises(ConfigurationError, match=state):
+            twin.call(connection.send("orders", "x"))
+        connection.listen("orders", twin.handler(lambda _: None))
+        with pytest.raises(ConfigurationError, match=state):
+            twin.run(connection)
+        if state == "not open yet":
+            twin.call(connection.__aenter__() if twin.asynchronous else connection.__enter__())
+            twin.leave(connection)
+            twin.leave(connection)
+    with pytest.raises(ConfigurationError, match="entered once"):
+        twin.call(connection.__aenter__() if twin.asynchronous else connection.__enter__())

@@ -1,0 +1,119 @@
+"""A program that makes a consumer for each request, and closes it again."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from tests.driver.twins import body_of
+
+import redelivery
+from redelivery.driver.connection.idle_watch import IdleWatch
+
+if TYPE_CHECKING:
+    import pytest
+    from tests.driver.twins import Twin
+
+
+def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> None:
+    """Nothing of it is kept, and the report is what it would be had it stayed open."""
+    connection = twin.connect()
+    gone: list[weakref.ref[object]] = []
+    for number in range(5):
+        twin.broker.send("orders", str(number))
+        consumer = twin.call(connection.consumer("orders"))
+        message = twin.receive(consumer)
+        assert body_of(message) == str(number)
+        message.accept()
+        twin.call(consumer.close())
+        gone.append(weakref.ref(consumer._dispatcher))
+    del consumer, message
+    gc.collect()
+    assert [dispatcher() for dispatcher in gone] == [None] * 5
+    assert connection._dispatchers == []
+    assert connection._driver.dispatchers == {}
+    assert connection._driver.shared_history._windows == 0
+    assert connection.report() == redelivery.Report(accepted=5)
+
+
+def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
+    """A message that outlives its consumer counts when it is settled; one that never is settled does not stay."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    for body in ("a", "b"):
+        twin.broker.send("orders", body)
+    held = [twin.receive(consumer) for _ in range(2)]
+    twin.call(consumer.close())
+    assert connection.report() == redelivery.Report()
+    assert held.pop().accept() is False
+    assert connection.report() == redelivery.Report(stale=1)
+    dispatcher = weakref.ref(consumer._dispatcher)
+    del consumer
+    held.clear()
+    gc.collect()
+    assert dispatcher() is None
+    assert connection.report() == redelivery.Report(stale=1)
+
+
+def test_a_closed_consumer_that_somebody_keeps_is_added_up(twin: Twin) -> None:
+    """Nothing runs: its counts are final, though the application still has the object."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    twin.receive(consumer).accept()
+    twin.call(consumer.close())
+    assert connection._driver.open_consumers._late == []
+    assert connection.report() == redelivery.Report(accepted=1)
+    assert consumer.destination == "queue://orders"
+
+
+def test_a_refused_consumer_is_not_kept(twin: Twin) -> None:
+    """What the broker refuses leaves no channel behind."""
+    connection = twin.connect()
+    try:
+        twin.call(connection.consumer("orders", selector="a = 1"))
+    except redelivery.AdapterError:
+        pass
+    else:
+        raise AssertionError("the memory broker has no selectors")
+    assert connection._dispatchers == []
+
+
+def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch sees what consumers hold that were made after it began, and nothing of those that have closed."""
+    now = 1000.0
+    monkeypatch.setattr(
+        "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=lambda: now)
+    )
+    connection = twin.connect()
+    watch = IdleWatch(connection._dispatchers, 1.0, lambda: True)
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    message = twin.receive(consumer)
+    for _ in range(3):
+        now += 2
+        assert not watch.over()
+    twin.call(consumer.close())
+    assert not watch.over()  # something has changed
+    now += 1
+    assert watch.over()
+    assert message.outcome is None
+
+
+def test_draining_while_a_consumer_closes_itself(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draining reaches every consumer, whatever leaves the list meanwhile."""
+    connection = twin.connect()
+    for _ in range(3):
+        twin.call(connection.consumer("orders"))
+    dispatchers = list(connection._dispatchers)
+    feed = dispatchers[0].feed
+
+    def closing(event: object) -> None:
+        feed(event)
+        connection._driver.open_consumers.retire(dispatchers[0])
+
+    monkeypatch.setattr(dispatchers[0], "feed", closing)
+    twin.call(connection.drain(timeout=0))
+    assert all(dispatcher.closed for dispatcher in dispatchers)

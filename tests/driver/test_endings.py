@@ -1,0 +1,147 @@
+"""Ends that came at a bad moment: cancelled, overtaken, or asked for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+import redelivery_memory.adapter
+from redelivery.adapter import Subscribed
+from redelivery.core.commands import Accept
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from tests.driver.twins import Twin
+
+    from redelivery import Message
+    from redelivery.testing import MemoryBroker
+
+
+class Turn:
+    """Gives the loop one turn."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: MemoryBroker) -> None:
+    """The error that stops a consumer is raised, however close to the look for a message it comes."""
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            consumer = await connection.consumer("orders")
+            dispatcher: Any = consumer._dispatcher
+            look = dispatcher.poll
+            looked: list[bool] = []
+
+            def poll(after: Any = None) -> Any:
+                found = look(after)
+                if not looked:
+                    looked.append(True)
+                    error = redelivery.AdapterError("the broker ended it")
+                    connection._driver._sink(Subscribed(dispatcher.subscribe.consumer, error))
+                return found
+
+            dispatcher.poll = poll
+            with pytest.raises(redelivery.AdapterError, match="ended it"):
+                await asyncio.wait_for(consumer.receive(), 5)
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_has_ended_in_its_thread_counts(redelivery_broker: MemoryBroker) -> None:
+    """A message is not handled again because the loop had not yet looked when the connection closed."""
+
+    async def main() -> None:
+        called = threading.Event()
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            connection.listen("orders", lambda message: called.set())
+            redelivery_broker.send("orders", "a")
+            await connection.start()
+            while not called.is_set():
+                await Turn()
+            assert connection._pool is not None
+            connection._pool.shutdown(wait=True)  # blocks the loop until the handler has returned
+        assert connection.report().accepted == 1
+        assert redelivery_broker.depth("orders") == 0
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_close_closes(redelivery_broker: MemoryBroker) -> None:
+    """Nobody can close a connection a second time, so the first close ends it whatever happens to its task."""
+
+    async def main() -> None:
+        called, tidied = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            called.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await tidied.wait()
+
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            connection.listen("orders", handle)
+            await connection.start()
+            redelivery_broker.send("orders", "a")
+            await called.wait()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(connection.close(), 0.05)
+            assert redelivery_broker.connections == 0
+            tidied.set()
+
+    asyncio.run(main())
+
+
+def test_what_is_held_for_good_is_no_business(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message released where the broker cannot take it back does not keep a connection from being idle."""
+    able = replace(redelivery_memory.CAPABILITIES, release=False)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    connection = twin.connect(clock=None)
+    connection.listen("orders", twin.handler(lambda message: message.release()))
+    twin.broker.send("orders", "a")
+    assert twin.run(connection, until_idle=0.05).released == 1
+
+
+def test_what_is_drained_does_not_run_again(twin: Twin) -> None:
+    """A second run would handle nothing; it says so, as a start and a listener after the drain do."""
+    connection = twin.connect()
+    connection.listen("orders", twin.handler(lambda message: None))
+    connection.stop()
+    twin.run(connection)
+    for again in (connection.run, connection.start):
+        with pytest.raises(redelivery.ConfigurationError, match="has been drained; make a new one"):
+            twin.call(again())
+    with pytest.raises(redelivery.ConfigurationError, match="has been drained"):
+        connection.listen("others", twin.handler(lambda message: None))
+
+
+def test_a_close_does_not_overtake_what_the_keeper_writes(redelivery_broker: MemoryBroker) -> None:
+    """Settlements that the keeper has taken are written before another thread ends the consumer."""
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        consumer = connection.consumer("orders")
+        driver = connection._driver
+        written: list[str] = []
+        taken, closing = threading.Event(), threading.Event()
+
+        def execute(commands: Any) -> None:
+            if not taken.is_set():
+                taken.set()
+                closing.wait(0.1)
+            written.extend(type(command).__name__ for command in commands)
+
+        driver._adapter.execute = execute  # type: ignore[method-assign]
+        driver._deferred.append(Accept(()))
+        writer = threading.Thread(target=driver.flush)
+        writer.start()
+        taken.wait(5)
+        consumer.close()
+        writer.join()
+        assert written == ["Accept", "Unsubscribe"]

@@ -1,0 +1,197 @@
+"""Idleness: nothing to do for a while, on a connection that stands."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from tests.driver.twins import SyncTwin
+
+from redelivery import Report, TransportError
+from redelivery.cli.stop_condition import StopCondition
+from redelivery.clock import SystemClock
+from redelivery.driver.connection.idle_watch import IdleWatch
+
+if TYPE_CHECKING:
+    import pytest
+    from tests.driver.twins import Twin
+
+    from redelivery import Message
+
+
+class Time:
+    """Stands in for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts from the moment at which the connection stands again."""
+    time = Time()
+    monkeypatch.setattr("redelivery.driver.connection.idle_watch.time", time)
+    up = False
+    watch = IdleWatch([], 1.0, lambda: up)
+    for _ in range(3):
+        time.now += 1
+        assert not watch.over()
+    up = True
+    time.now += 0.9
+    assert not watch.over()
+    time.now += 0.1
+    assert watch.over()
+
+
+def test_run_outlasts_an_outage(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is at the broker when it comes back is handled, though nothing came for longer than `until_idle`."""
+    handled: list[str] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.text)
+        if message.text == "a":
+            message.accept()
+            monkeypatch.setattr(adapter, "open", refusing)
+            twin.broker.cut()
+
+    connection = twin.make(uri=f"failover:({twin.broker.uri})?initialReconnectDelay=20", clock=SystemClock())
+    adapter = connection._driver._adapter
+    opened, refused = adapter.open, itertools.count()
+
+    def refusing(opening: Any, sink: Any) -> Any:
+        if next(refused) < 4:
+            raise TransportError("down")
+        return opened(opening, sink)
+
+    connection.listen("orders", twin.handler(handle))
+    twin.broker.send("orders", "a")
+    twin.broker.send("orders", "b")
+    if isinstance(twin, SyncTwin):
+        with connection:
+            report = connection.run(until_idle=0.03)
+    else:
+
+        async def go() -> object:
+            async with connection:
+                return await connection.run(until_idle=0.03)
+
+        report = twin.call(go())
+    assert handled == ["a", "b"]
+    assert report.accepted == 2
+
+
+def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--idle` starts over when the connection stands again."""
+    time = Time()
+    monkeypatch.setattr("redelivery.cli.stop_condition.time", time)
+    tally = StopCondition(idle=1.0)
+    looks = iter([False, False, True, True, True])
+    seen: list[float] = []
+
+    def connected() -> bool:
+        return next(looks)
+
+    def wait(_: float) -> bool:
+        time.now += 0.6
+        return bool(seen)
+
+    tally.connected = connected
+    tally.stop = lambda: seen.append(time.now)
+    monkeypatch.setattr(tally._ended, "wait", wait)
+    tally._watch(1.0)
+    assert [round(at - 1000, 1) for at in seen] == [
+        2.4
+    ]  # 1 s and more after the last look without a connection
+
+
+def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:
+    """Run a connection until it is idle; return its report. Answers that were held back come before it closes."""
+    connection = twin.make(options, clock=SystemClock())
+    arguments = {"until_idle": 0.03, "drain_timeout": 0.05}
+    if isinstance(twin, SyncTwin):
+        with connection:
+            prepare(connection)
+            report = connection.run(**arguments)
+            twin.broker.resume_confirmations()
+        return report
+
+    async def go() -> Any:
+        async with connection:
+            if asyncio.iscoroutine(prepared := prepare(connection)):
+                await prepared
+            report = await connection.run(**arguments)
+            twin.broker.resume_confirmations()
+        return report
+
+    return twin.call(go())
+
+
+def test_what_a_session_holds_does_not_keep_a_run(twin: Twin) -> None:
+    """A handler that never acknowledges: the run ends; the report says what was left, or rolled back."""
+    for mode, left in (("client", Report(running=2)), ("transacted", Report(redelivered=2))):
+        seen: list[str] = []
+        for body in ("1", "2"):
+            twin.broker.send(mode, body)
+
+        def prepare(connection: Any, mode: str = mode, seen: list[str] = seen) -> None:
+            connection.session(mode).listen(mode, twin.handler(lambda message: seen.append(message.text)))
+
+        report = idle_run(twin, prepare)
+        assert (seen, report) == (["1", "2"], left)
+        assert twin.broker.depth(mode) == 2
+
+
+def test_what_nobody_may_receive_does_not_keep_a_run(twin: Twin) -> None:
+    """A consumer beside a listener of its session: `receive` is refused, so what has come for it waits for nothing."""
+    twin.broker.send("other", "1")
+
+    def prepare(connection: Any) -> Any:
+        session = connection.session("individual")
+
+        async def later(consumer: Any) -> None:
+            await consumer
+            session.listen("q", twin.handler(lambda _: None))
+
+        consumer = session.consumer("other")
+        if twin.asynchronous:
+            return later(consumer)
+        return session.listen("q", lambda _: None)
+
+    assert idle_run(twin, prepare) == Report(released=1)
+
+
+def test_a_dead_letter_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
+    """The drain waits for it, no longer than it may; the report says that it is unconfirmed."""
+    twin.broker.send("q", "bad")
+    twin.broker.stall_confirmations()
+
+    def bad(_: Message) -> None:
+        raise ValueError("bad")
+
+    def prepare(connection: Any) -> None:
+        connection.listen("q", twin.handler(bad))
+
+    report = idle_run(
+        twin, prepare, "?redelivery.deadLetter=forward&jms.redeliveryPolicy.maximumRedeliveries=0"
+    )
+    assert report == Report(unconfirmed=1)
+
+
+def test_a_commit_without_an_answer_does_not_keep_a_run(twin: Twin) -> None:
+    """Once nobody waits for it any longer."""
+    twin.broker.send("q", "1")
+    twin.broker.stall_confirmations()
+
+    def prepare(connection: Any) -> None:
+        session = connection.session("transacted")
+
+        async def commit(_: Message) -> None:
+            await session.commit(timeout=0.01)
+
+        session.listen("q", commit if twin.asynchronous else lambda _: session.commit(timeout=0.01))
+
+    report = idle_run(twin, prepare)
+    assert report == Report(running=1)

@@ -1,0 +1,199 @@
+"""Consumers with a ledger, on threads and on a loop: counts, suspects, and the ledger's end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.driver.twins import body_of
+
+from redelivery import LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
+from redelivery.core.ledger_entry import CRASH, AttemptMark, Entry, after_death, fingerprint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.driver.twins import Twin
+
+    from redelivery import Message
+
+POLICIES = RedeliveryPolicyMap(
+    default=RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_delay=5.0, redelivery_delay=5.0)
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> SqliteLedger:
+    """Return a ledger, not open."""
+    return SqliteLedger(tmp_path / "ledger.db")
+
+
+def die_over(ledger: SqliteLedger, *messages: Message) -> None:
+    """Write down what the death of a process means that had these messages open."""
+    keys = [fingerprint(message._delivery) for message in messages]
+    ledger.open(print)
+    for key, entry in after_death([AttemptMark(key, 0, "running") for key in keys], {}, 0.0).items():
+        ledger.end(None, key, entry, failed=False, keep=False)
+    ledger.close(print)
+
+
+def test_a_count_outlives_the_connection(twin: Twin, ledger: SqliteLedger) -> None:
+    """The third failure of a message is its last, whichever connection it happens on; its cause is kept."""
+    twin.broker.send("orders", "x")
+    for count in range(3):
+        connection = twin.connect(ledger=ledger, policies=POLICIES)
+        consumer = twin.call(connection.consumer("orders"))
+        message = twin.receive(consumer, 10)
+        assert message is not None
+        assert message.redelivery_count == count
+        message.fail("no stock")
+        if count == 2:
+            assert message.outcome == "poisoned"
+        twin.leave(connection)
+    assert [letter.count for letter in twin.broker.dead_letters()] == [3]
+    assert [one.cause for one in ledger.buried()] == ["no stock"]
+
+
+def test_without_a_ledger_it_begins_anew(twin: Twin) -> None:
+    """The broker's count is information at most."""
+    twin.broker.send("orders", "x")
+    for _ in range(4):
+        connection = twin.connect(policies=POLICIES)
+        message = twin.receive(twin.call(connection.consumer("orders")), 10)
+        assert message is not None
+        assert message.redelivery_count <= 2
+        twin.leave(connection)
+    assert twin.broker.dead_letters() == []
+
+
+def test_what_has_killed_its_process_too_often_is_poison(
+    twin: Twin, ledger: SqliteLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No handler sees it; the log, its dead letter and the ledger say why."""
+    twin.broker.send("orders", "killer")
+    twin.broker.send("orders", "good")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    consumer = twin.call(connection.consumer("orders"))
+    message = twin.receive(consumer)
+    assert message is not None
+    twin.leave(connection)
+    ledger.open(print)
+    entry = Entry(3, CRASH, 0.0, 0.0, suspect=True)
+    ledger.end(None, fingerprint(message._delivery), entry, failed=False, keep=False)
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    consumer = twin.call(connection.consumer("orders"))
+    assert body_of(twin.receive(consumer)) == "good"
+    assert [(letter.text, letter.cause) for letter in twin.broker.dead_letters()] == [("killer", "crash")]
+    assert "given up (crash); poison" in caplog.text
+    ledger.close(print)
+    twin.leave(connection)
+    assert [one.cause for one in ledger.buried()] == ["crash"]
+
+
+def test_a_suspect_runs_alone(twin: Twin, ledger: SqliteLedger) -> None:
+    """Nothing else of the process runs beside it, on no consumer; when it has ended, all go on."""
+    for queue in ("a", "b"):
+        for number in range(4):
+            twin.broker.send(queue, f"{queue}{number}")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    consumer = twin.call(connection.consumer("a"))
+    messages = [twin.receive(consumer) for _ in range(2)]
+    twin.leave(connection)
+    die_over(ledger, *(message for message in messages if message is not None))
+    running: set[str] = set()
+    beside: dict[str, set[str]] = {}
+    lock = threading.Lock()
+
+    def handle(message: Message) -> None:
+        with lock:
+            running.add(message.text)
+            for text in running:
+                beside.setdefault(text, set()).update(running - {text})
+        with lock:
+            running.discard(message.text)
+
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    for queue in ("a", "b"):
+        twin.listen(connection, queue, handle, workers=3)
+    report = twin.run(connection, until_idle=0.05)
+    assert (report.accepted, report.redelivered) == (8, 0)
+    assert beside["a0"] == beside["a1"] == set()
+
+
+def test_a_pulled_message_that_is_held_is_company(twin: Twin, ledger: SqliteLedger) -> None:
+    """A suspect waits for it for a while, then others go on; settled, it leaves the way free."""
+    for number in range(3):
+        twin.broker.send("orders", str(number))
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    suspect = twin.receive(twin.call(connection.consumer("orders")))
+    assert suspect is not None
+    twin.leave(connection)
+    die_over(ledger, suspect, suspect)
+    ledger.open(print)
+    ledger.end(None, fingerprint(suspect._delivery), Entry(suspect=True), failed=False, keep=False)
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    others = twin.call(connection.consumer("others"))
+    twin.broker.send("others", "held")
+    held = twin.receive(others)
+    assert held is not None
+    consumer = twin.call(connection.consumer("orders"))
+    assert twin.receive(consumer) is None  # it waits for its turn
+    later = twin.receive(consumer, 15)
+    assert body_of(later) == "1"
+    assert later is not None
+    later.accept()
+    held.accept()
+    assert body_of(twin.receive(consumer)) == "0"
+    assert twin.receive(consumer) is None  # it is alone
+    ledger.close(print)
+
+
+def test_what_the_application_leaves_unsettled_is_not_charged(twin: Twin, ledger: SqliteLedger) -> None:
+    """It closed its consumer, which gives the message back: no attempt is open any more."""
+    twin.broker.send("orders", "x")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    message = twin.receive(twin.call(connection.consumer("orders")))
+    assert message is not None
+    twin.leave(connection)
+    assert not message.accept()
+    assert list(ledger.path.parent.glob("*-marks-*")) == []
+
+
+def test_all_consumers_stop_when_the_ledger_fails(twin: Twin, ledger: SqliteLedger) -> None:
+    """Also those that wait; nothing is dispatched that is not counted."""
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "x")
+    ledger.fail(OSError(28, "No space left on device"))
+    with pytest.raises(LedgerError, match="its disk is full"):
+        twin.receive(consumer)
+    assert twin.broker.depth("orders") == 1
+    with pytest.raises(LedgerError, match="its disk is full"):
+        twin.receive(consumer, 5)
+
+
+def test_a_lost_connection_charges_nothing_and_keeps_the_count(twin: Twin, ledger: SqliteLedger) -> None:
+    """A handler whose connection is lost ends as ever: its copy waits for it."""
+    twin.broker.send("orders", "x")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    consumer = twin.call(connection.consumer("orders"))
+    message = twin.receive(consumer)
+    assert message is not None
+    twin.broker.cut()
+    assert twin.receive(consumer, 1) is None
+    message.fail("late")
+    again = twin.receive(consumer, 10)
+    assert again is not None
+    assert again.redelivery_count == 1
+    again.accept()
+    twin.leave(connection)
+    ledger.open(print)
+    assert ledger.look_up(fingerprint(again._delivery)) is None
+    ledger.close(print)
+
+
+def test_both_ledgers_contradict_each_other(twin: Twin, ledger: SqliteLedger) -> None:
+    """One in the URI, another as an argument."""
+    with pytest.raises(ValueError, match=r"ledger= and redelivery.ledger in the URI: give one of them"):
+        twin.make("?redelivery.ledger=sqlite:///x.db", ledger=ledger)

@@ -1,0 +1,192 @@
+"""What the log says about messages: one line each time, `destination: id: what happened; what comes next`."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.twins import body_of
+
+import redelivery
+from redelivery.driver.consumer.message_log import named
+
+if TYPE_CHECKING:
+    from tests.driver.twins import Twin
+
+ONE = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=2500"
+
+
+def fail(_: object) -> None:
+    """Fail as a handler does."""
+    raise ValueError("no stock")
+
+
+def lines(log: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return what was said of messages, with the level."""
+    said = [(record.levelname, record.getMessage()) for record in log.records]
+    return [(level, text) for level, text in said if text.startswith(("queue://", "topic://"))]
+
+
+def test_a_failed_attempt_is_one_line(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """It names what was raised, which attempt of how many it was, and what comes next; there is no traceback."""
+    caplog.set_level(logging.INFO, "redelivery")
+    connection = twin.connect(ONE)
+    twin.listen(connection, "orders", fail)
+    name = twin.broker.send("orders", "a")
+    twin.advance(3)
+    assert lines(caplog) == [
+        (
+            "WARNING",
+            f"queue://orders: {name}: delivery 1 of 2 failed (ValueError: no stock); redelivery in 2.5 s",
+        ),
+        (
+            "WARNING",
+            (
+                f"queue://orders: {name}: delivery 2 of 2 failed (ValueError: no stock); "
+                "poison, the broker dead-letters it"
+            ),
+        ),
+    ]
+    assert [record for record in caplog.records if record.exc_info] == []
+
+
+def test_tracebacks_are_for_debugging(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """At DEBUG each failed attempt has its traceback, right before its line."""
+    caplog.set_level(logging.DEBUG, "redelivery")
+    connection = twin.connect(ONE)
+    consumer = twin.call(connection.consumer("orders"))
+    name = twin.broker.send("orders", "a")
+    twin.inside(twin.receive(consumer), fail)
+    [record] = [record for record in caplog.records if record.exc_info]
+    assert (record.levelname, record.getMessage()) == (
+        "DEBUG",
+        f"queue://orders: {name}: traceback of delivery 1",
+    )
+    assert "in fail" in caplog.text
+
+
+def test_lines_name_the_messages_own_destination(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer of a pattern logs where each message was sent, also where its copy goes."""
+    options = "?jms.redeliveryPolicy.maximumRedeliveries=0&redelivery.deadLetterDestination=broken"
+    connection = twin.connect(options)
+    consumer = twin.call(connection.consumer("topic://prices.*"))
+    name = twin.broker.send("topic://prices.eur", "a")
+    twin.inside(twin.receive(consumer), fail)
+    assert lines(caplog) == [
+        (
+            "WARNING",
+            (
+                f"topic://prices.eur: {name}: delivery 1 of 1 failed (ValueError: no stock); "
+                "poison, a copy goes to queue://broken"
+            ),
+        )
+    ]
+
+
+def test_what_a_handler_asks_for(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """Poison is a warning; Discard and Defer are what the application wants, and said at INFO."""
+    caplog.set_level(logging.INFO, "redelivery")
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    for error in (redelivery.Poison("bad"), redelivery.Discard("old"), redelivery.Defer(0.5, "busy")):
+
+        def steer(_: object, error: Exception = error) -> None:
+            raise error
+
+        twin.broker.send("orders", "a")
+        twin.inside(twin.receive(consumer), steer)
+    assert [(level, text.partition(": ")[2].partition(": ")[2]) for level, text in lines(caplog)] == [
+        ("WARNING", "delivery 1 poisoned (bad); poison, the broker dead-letters it"),
+        ("INFO", "discarded (old); accepted and dropped"),
+        ("INFO", "deferred (busy); redelivery in 0.5 s"),
+    ]
+
+
+def test_a_failure_on_a_lost_connection(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """It is told like any other, with what comes of it."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    name = twin.broker.send("orders", "a")
+    message = twin.receive(consumer)
+    twin.broker.refuse_connections()
+    twin.broker.cut()
+    twin.inside(message, fail)
+    assert (
+        "WARNING",
+        (
+            f"queue://orders: {name}: delivery 1 of 7 failed (ValueError: no stock); "
+            "its connection was lost, and the broker sends it again"
+        ),
+    ) in lines(caplog)
+
+
+def test_an_exception_after_the_settlement(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """It changes nothing, and is told."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    name = twin.broker.send("orders", "a")
+
+    def late(message: redelivery.Message) -> None:
+        message.accept()
+        fail(message)
+
+    twin.inside(twin.receive(consumer), late)
+    assert lines(caplog) == [
+        (
+            "WARNING",
+            f"queue://orders: {name}: raised after it was settled (ValueError: no stock); it stays accepted",
+        )
+    ]
+
+
+def test_the_id_of_send_is_the_id_of_the_log(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """What `send` returned is found in the log."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    name = twin.call(connection.send("orders", "a"))
+    message = twin.receive(consumer)
+    assert body_of(message) == "a"
+    twin.inside(message, fail)
+    assert lines(caplog)[0][1].startswith(f"queue://orders: {name}: ")
+
+
+@pytest.mark.parametrize(
+    ("own", "sent", "shown"),
+    [
+        ("ID:1", "uuid", "ID:1 (sent as uuid)"),
+        ("a", "a", "a"),
+        (None, "uuid", "uuid"),
+        ("ID:1", None, "ID:1"),
+    ],
+)
+def test_both_ids_are_named_where_they_differ(own: str | None, sent: str | None, shown: str) -> None:
+    """Brokers over STOMP give a message an id of their own; the one of `send` stands beside it."""
+    headers = {} if sent is None else {"redeliveryId": sent}
+    delivery: Any = SimpleNamespace(destination="queue://a", message_id=own, headers=headers)
+    assert named(delivery) == f"queue://a: {shown}"
+
+
+def test_a_deferral_is_no_failure(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """A message that is put off is said to be deferred, also after it has failed, and after a reconnect."""
+
+    def defer(_: object) -> None:
+        raise redelivery.Defer(5)
+
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    name = twin.broker.send("orders", "a")
+    twin.receive(consumer).fail("no stock")
+    message = twin.receive(consumer, 1)
+    caplog.clear()
+    caplog.set_level(logging.INFO, "redelivery")
+    twin.inside(message, defer)
+    twin.advance(1)
+    twin.broker.cut()
+    twin.advance(1)
+    told = [record.getMessage() for record in caplog.records if name in record.getMessage()]
+    assert told == [
+        f"queue://orders: {name}: deferred (deferred by the handler); redelivery in 5 s",
+        f"queue://orders: {name}: deferred before; redelivery in 4 s",
+    ]

@@ -1,0 +1,166 @@
+"""A consumer that stops with an error: what it holds is for others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+import redelivery_memory.adapter
+from redelivery import AdapterError
+from redelivery.adapter import Subscribed
+from redelivery.core.commands import Stop
+from redelivery.core.events import Arrived
+
+if TYPE_CHECKING:
+    from tests.driver.twins import Twin
+
+
+@pytest.fixture(autouse=True)
+def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the broker have neither a poison acknowledgement nor a release, as Artemis over STOMP has neither."""
+    able = replace(
+        redelivery_memory.CAPABILITIES, poison_persistent=False, poison_non_persistent=False, release=False
+    )
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+
+
+def delivered(twin: Twin) -> list[str]:
+    """Return what some consumer has unsettled."""
+    return [held.text for held in twin.broker.messages("orders") if held.delivered]
+
+
+def poisoned(twin: Twin, consumer: object) -> None:
+    """Poison the next message, which came as a part only: it cannot be copied, and its consumer stops."""
+    message = twin.receive(consumer)
+    assert message.text == "part"
+    message.poison("bad")
+
+
+def test_what_it_has_prefetched_goes_to_others(twin: Twin) -> None:
+    """The application need not close it: the broker takes back everything at once."""
+    first, second = twin.connect(), twin.connect()
+    consumer = twin.call(first.consumer("orders"))
+    twin.broker.send("orders", "part", body_kind="partial")
+    for body in ("a", "b"):
+        twin.broker.send("orders", body)
+    other = twin.call(second.consumer("orders"))
+    poisoned(twin, consumer)
+    twin.advance(0)
+    assert [twin.receive(other).text for _ in range(3)] == ["part", "a", "b"]
+    with pytest.raises(AdapterError, match="over AMQP"):
+        twin.receive(consumer)
+    assert (first._dispatchers, first._driver.dispatchers) == ([], {})
+    twin.call(consumer.close())
+
+
+def test_what_runs_is_waited_for(twin: Twin) -> None:
+    """What the application has is settled as usual, and nobody else gets it meanwhile."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    running = twin.receive(consumer)
+    twin.broker.send("orders", "part", body_kind="partial")
+    twin.broker.send("orders", "b")
+    poisoned(twin, consumer)
+    twin.advance(0)
+    assert delivered(twin) == ["a", "part", "b"]
+    assert running.accept() is True
+    twin.advance(0)
+    assert [held.text for held in twin.broker.messages("orders")] == ["part", "b"]
+    assert delivered(twin) == []
+    assert connection.report() == redelivery.Report(accepted=1)
+
+
+def test_a_dead_letter_in_doubt_is_waited_for(twin: Twin) -> None:
+    """A copy that is not confirmed yet: given back now, its message would be handled again."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.stall_confirmations()
+    twin.broker.send("orders", "doubtful")
+    twin.receive(consumer).poison("bad")
+    twin.broker.send("orders", "part", body_kind="partial")
+    twin.broker.send("orders", "b")
+    poisoned(twin, consumer)
+    twin.advance(0)
+    assert delivered(twin) == ["part", "b"]  # the memory broker has copied it, but has not said so
+    twin.broker.resume_confirmations()
+    twin.advance(0)
+    assert delivered(twin) == []
+    assert [letter.text for letter in twin.broker.dead_letters()] == ["doubtful"]
+    assert connection.report().poisoned == 1
+
+
+def test_the_next_consumer_knows_the_verdict(twin: Twin) -> None:
+    """The message that stopped a consumer stops the next one on the connection without running again."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "part", body_kind="partial")
+    poisoned(twin, consumer)
+    twin.advance(0)
+    second = twin.call(connection.consumer("orders"))
+    with pytest.raises(AdapterError, match="over AMQP"):
+        twin.receive(second)
+    assert twin.broker.depth("orders") == 1
+
+
+def test_workers_end_and_nothing_stays(twin: Twin) -> None:
+    """A listener that stops ends `run` with the error, and its message goes back while the connection still stands."""
+    connection = twin.connect()
+    twin.broker.send("orders", "part", body_kind="partial")
+
+    def handle(_: object) -> None:
+        raise redelivery.Poison("bad")
+
+    connection.listen("orders", twin.handler(handle), workers=2)
+    with pytest.raises(AdapterError, match="over AMQP"):
+        twin.run(connection)
+    twin.advance(0)
+    assert connection.connected
+    assert delivered(twin) == []
+
+
+def test_what_the_broker_ends_is_unsubscribed(twin: Twin) -> None:
+    """A consumer that the broker refuses in part, or later, keeps nothing there."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    assert delivered(twin) == ["a"]
+    number = consumer._dispatcher.subscribe.consumer
+    connection._driver._sink(Subscribed(number, AdapterError("its dead letters cannot be sent")))
+    twin.advance(0)
+    assert delivered(twin) == []
+    with pytest.raises(AdapterError, match="cannot be sent"):
+        twin.receive(consumer)
+
+
+def test_an_outage_does_not_keep_it(twin: Twin) -> None:
+    """A consumer that stops while the connection is down is let go as well."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    bad = twin.broker.send("orders", "a")
+    for _ in range(2):
+        twin.broker.cut(suspect=bad)
+        twin.advance(1)
+    twin.broker.refuse_connections()
+    twin.broker.cut(suspect=bad)
+    twin.advance(1)
+    with pytest.raises(AdapterError, match="3 times"):
+        twin.receive(consumer)
+    assert connection._dispatchers == []
+
+
+def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
+    """A message that has broken three connections arrives at a consumer that has been drained: it has ended well."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "bad")
+    delivery = twin.receive(consumer)._delivery
+    twin.call(connection.drain(0))
+    verdict = Stop(redelivery.AdapterError("three times"))
+    connection._driver.suspects._closings[delivery.key] = [twin.clock.monotonic()]
+    connection._driver.suspects.convicted = {delivery.key: verdict}
+    consumer._dispatcher.feed(Arrived(delivery.consumer, [delivery]))
+    assert twin.receive(consumer) is None

@@ -1,0 +1,195 @@
+"""No wake-up is lost: whoever waits learns of what it could take."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.stomp.peer import eventually
+
+import redelivery
+import redelivery_memory.adapter
+from redelivery.driver.consumer.dispatcher import Dispatcher
+from redelivery.driver.consumer.read_throttle import HIGH, LOW, SKIPPED, ReadThrottle
+from redelivery.testing import ManualClock, MemoryBroker
+
+if TYPE_CHECKING:
+    import pytest
+
+    from redelivery import Message
+
+
+def test_messages_that_come_back_overdue_run_at_the_same_time(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """Three redeliveries that fell due while the connection was down are handled by three workers at once."""
+    together = threading.Barrier(3, timeout=5)
+
+    def handle(message: Message) -> None:
+        if message.delivery_count == 1:
+            raise ValueError("no")
+        together.wait()
+
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        connection.listen("orders", handle, workers=3)
+        connection.start()
+        for body in ("a", "b", "c"):
+            redelivery_broker.send("orders", body)
+        redelivery_clock.advance(0.5)
+        redelivery_broker.refuse_connections()
+        redelivery_broker.cut()
+        redelivery_clock.advance(10)
+        redelivery_broker.accept_connections()
+        redelivery_clock.advance(30)
+        assert connection.drain() == redelivery.Report(accepted=3, redelivered=3)
+
+
+def test_a_slow_handler_does_not_keep_the_next_due_time_to_itself(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """While one thread is inside a handler, another takes what falls due."""
+    release, second = threading.Event(), threading.Event()
+
+    def handle(message: Message) -> None:
+        if message.delivery_count == 1:
+            raise ValueError("no")
+        if message.text == "a":
+            assert second.wait(5)
+        else:
+            second.set()
+            release.set()
+
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        connection.listen("orders", handle, workers=2)
+        connection.start()
+        redelivery_broker.send("orders", "a")
+        redelivery_broker.send("orders", "b")
+        redelivery_clock.advance(1)
+        redelivery_clock.advance(1)
+        assert release.wait(5)
+        assert connection.drain().accepted == 2
+
+
+def test_a_refused_dead_letter_is_tried_again_after_a_second(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """The keeper learns of the earlier time, though it sleeps until an answer would be overdue."""
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        consumer = connection.consumer("orders")
+        redelivery_broker.stall_confirmations()
+        redelivery_broker.fail_forward(0)
+        redelivery_broker.refuse_settlements(1)
+        redelivery_broker.send("orders", "a")
+        message = consumer.receive(0)
+        assert message is not None
+        message.poison("bad")
+        redelivery_clock.advance(0.5)  # the keeper has gone to sleep until the answer is overdue
+        redelivery_broker.resume_confirmations()
+        redelivery_clock.advance(0.999)
+        assert redelivery_broker.dead_letters() == []
+        redelivery_clock.advance(0.001)
+        assert [letter.cause for letter in redelivery_broker.dead_letters()] == ["bad"]
+
+
+def test_a_pause_of_reading_has_one_thread_and_one_end() -> None:
+    """A second thread does not pause beside the first, an end that nobody waits for is kept, and time ends it too."""
+    gate, lock = ReadThrottle(), threading.Lock()
+    assert gate.closes(HIGH)
+    assert not gate.closes(HIGH)
+    gate.opens(LOW + 1)
+    assert gate.paused
+    gate.opens(LOW)
+    assert gate.closes(HIGH)  # before the first thread has come to wait
+    gate.opens(LOW)
+    gate.wait(lock)
+    gate.wait(lock)  # the second thread: the one end has been taken, so it goes on after its time
+    assert not lock.locked()
+    assert gate.closes(HIGH)
+    gate.wait(lock)
+    assert not gate.paused
+    for _ in range(SKIPPED):  # nobody ended that pause: the handlers are slow
+        assert not gate.closes(HIGH)
+    assert gate.closes(HIGH)
+
+
+def test_taking_ends_a_pause_of_reading(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reading thread goes on as soon as the workers have little left, not when its time is over."""
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        consumer = connection.consumer("orders")
+        gate, told = consumer._dispatcher._throttle, list[int]()
+        monkeypatch.setattr(gate, "opens", told.append)
+        for body in ("a", "b", "c"):
+            redelivery_broker.send("orders", body)
+        consumer.receive(0)
+        assert told == []
+        gate.paused = True
+        consumer.receive(0)
+        assert told == [1]
+
+
+def test_all_who_wait_for_a_dead_letter_learn_of_it() -> None:
+    """Two threads drain at the same time: the one answer ends the wait of both."""
+    clock = ManualClock()
+    with MemoryBroker(clock=clock) as broker, redelivery.connect(broker.uri, clock=clock) as connection:
+        consumer = connection.consumer("orders")
+        broker.stall_confirmations()
+        broker.send("orders", "a")
+        message = consumer.receive(0)
+        assert message is not None
+        message.poison("bad")
+        drains = [threading.Thread(target=connection.drain, args=(60,), daemon=True) for _ in "ab"]
+        for drain in drains:
+            drain.start()
+        waiters = clock._waiters.get
+        eventually(
+            lambda: [w.awake for w in list(waiters(consumer._dispatcher._ready, ()))] == [False, False]
+        )
+        broker.resume_confirmations()
+        for drain in drains:
+            drain.join(10)
+        assert not any(drain.is_alive() for drain in drains)
+
+
+def test_the_keeper_does_not_stop_looking_while_something_is_collected(
+    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was collected in the very moment in which it went to sleep is seen."""
+    monkeypatch.setattr(
+        redelivery_memory.adapter, "CAPABILITIES", replace(redelivery_memory.CAPABILITIES, batch=True)
+    )
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        connection.consumer("orders")
+        driver, looked = connection._driver, list[bool]()
+
+        def collecting(_: Dispatcher) -> bool:
+            looked.append(driver._polling)
+            return True
+
+        monkeypatch.setattr(Dispatcher, "collecting", property(collecting))
+        driver.expect()
+        eventually(lambda: len(looked) > 1)  # it has gone on, and come to the same look again
+    assert not any(looked)  # each time the flag was down already
+
+
+def test_closing_on_the_keepers_own_thread(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It does not wait for itself."""
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        dispatcher, driver = connection.consumer("orders")._dispatcher, connection._driver
+        tick, calls = dispatcher.tick, list[threading.Thread]()
+
+        def close() -> None:
+            calls.append(threading.current_thread())
+            connection.close()
+            tick()
+
+        dispatcher.tick = close  # type: ignore[method-assign]
+        driver.expect_alarm()
+        assert driver._thread is not None
+        driver._thread.join(10)
+        assert calls == [driver._thread]
+    assert caplog.messages == []

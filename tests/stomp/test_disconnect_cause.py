@@ -1,0 +1,202 @@
+"""An ERROR explains a loss that follows at once, and none that comes much later."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from stomp.utils import Frame
+from tests.stomp.peer import opening
+
+from redelivery import AdapterError, TransportError
+from redelivery.core.commands import Subscribe
+from redelivery.core.events import ConnectionLost
+from redelivery_stomp.connection import StompConnection
+from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.disconnect_cause import AT_ONCE
+from redelivery_stomp.profiles import StompClassic
+
+if TYPE_CHECKING:
+    from redelivery.adapter import AdapterEvent
+
+DENIED = "User app is not authorized"
+
+
+class Opened:
+    """A link that is logged in at a Classic broker, without a socket; its time stands still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(
+            "redelivery_stomp.disconnect_cause.time", SimpleNamespace(monotonic=lambda: self.now)
+        )
+        self.events: list[AdapterEvent] = []
+        self.link = StompConnection(opening("stomp://h"), self.events.append)
+        self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
+        self.link.profile, self.link._opened = StompClassic(), True
+
+    def error(self, **headers: str) -> None:
+        """Let an ERROR come in."""
+        self.link.on_error(Frame("ERROR", {"message": DENIED, **headers}, b""))
+
+    def lose(self) -> ConnectionLost:
+        """Lose the connection; return what the sink is told."""
+        self.link.lost("the broker's heart-beats stopped")
+        (lost,) = self.events
+        assert isinstance(lost, ConnectionLost)
+        return lost
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
+    """Return a link that is logged in."""
+    return Opened(monkeypatch)
+
+
+def arrival(consumer: int, message_id: str) -> StompDelivery:
+    """Return a message that came for a consumer."""
+    subscription = Subscription(Subscribe(consumer, "queue://orders", window=10), 1, StompClassic(), "1.2")
+    head = f"MESSAGE\ndestination:/queue/orders\nmessage-id:{message_id}\nack:{message_id}"
+    return StompDelivery(subscription, head.encode(), b"x")
+
+
+def test_an_error_explains_the_loss_that_follows(opened: Opened) -> None:
+    """What the broker said right before the end is part of the reason."""
+    opened.error()
+    opened.now += AT_ONCE / 2
+    assert str(opened.lose().error).endswith(f"heart-beats stopped ({DENIED})")
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_an_old_error_explains_nothing(opened: Opened, claimed: bool) -> None:
+    """A refusal of long ago, answered or not, is no reason of a loss on the same connection."""
+    receipts: list[Any] = []
+    headers = {"receipt-id": opened.link.receipt(receipts.append)[1]} if claimed else {}
+    opened.error(**headers)
+    opened.now += AT_ONCE
+    assert str(opened.lose().error).endswith("heart-beats stopped")
+    assert [str(answer) for answer in receipts] == [DENIED] * claimed
+
+
+def test_an_old_error_refuses_no_later_request(opened: Opened) -> None:
+    """A SUBSCRIBE without an answer is lost with the connection, not refused by an ERROR that came before it."""
+    receipts: list[Any] = []
+    opened.error()
+    opened.now += AT_ONCE
+    opened.link.receipt(receipts.append, "q")
+    opened.link.disconnect_cause.accuse(arrival(1, "another"))  # something else was refused just now
+    assert opened.lose().suspect == ("queue://orders", "another", None)
+    assert [type(answer) for answer in receipts] == [TransportError]
+
+
+def test_an_error_right_before_the_end_refuses_the_request(opened: Opened) -> None:
+    """Artemis does not say which SUBSCRIBE it refuses: it is the first that has no answer."""
+    receipts: list[Any] = []
+    opened.link.receipt(receipts.append, "q")
+    opened.error()
+    opened.lose()
+    assert [type(answer) for answer in receipts] == [AdapterError]
+
+
+def test_an_error_before_the_log_in_refuses_it(opened: Opened) -> None:
+    """Before a connection stands an ERROR is why it does not."""
+    opened.link._opened = False
+    opened.error()
+    opened.now += AT_ONCE
+    with pytest.raises(AdapterError, match=DENIED):
+        opened.link._raise_refusal()
+
+
+@pytest.mark.parametrize(
+    ("said", "suspect"), [("cannot acknowledge ID-2", (2, "ID-2")), (DENIED, (3, "ID-3"))]
+)
+def test_a_loss_names_the_message_and_its_consumer(
+    opened: Opened, said: str, suspect: tuple[int, str]
+) -> None:
+    """The one whose acknowledgement the broker complains of, else the last that was acknowledged."""
+    opened.link.accepted([arrival(n, f"ID-{n}") for n in (1, 2, 3)])
+    opened.link.on_error(Frame("ERROR", {"message": said}, b""))
+    lost = opened.lose()
+    assert (lost.consumer, lost.suspect) == (suspect[0], ("queue://orders", suspect[1], None))
+
+
+def test_an_error_about_an_earlier_batch_names_its_message(opened: Opened) -> None:
+    """What the broker says of an acknowledgement comes when others, or none, have followed it."""
+    opened.link.accepted([arrival(1, "ID-1"), arrival(2, "ID-2")])
+    for batch in ([arrival(3, "ID-3")], [], [arrival(4, "ID-4")]):
+        opened.link.accepted(batch)
+    opened.link.on_error(Frame("ERROR", {"message": "Unexpected ACK received for message-id [ID-1]"}, b""))
+    lost = opened.lose()
+    assert (lost.consumer, lost.suspect) == (1, ("queue://orders", "ID-1", None))
+
+
+def test_nothing_acknowledged_in_between_changes_nothing(opened: Opened) -> None:
+    """A write of settlements of which none can be acknowledged any more leaves the last one the suspect."""
+    opened.link.accepted([arrival(1, "ID-1")])
+    opened.link.accepted([])
+    opened.link._last_arrived = arrival(2, "ID-2")
+    opened.error()
+    assert opened.lose().consumer == 1
+
+
+def test_a_loss_out_of_the_blue_names_nobody(opened: Opened) -> None:
+    """Without a complaint no message is to blame."""
+    opened.link.accepted([arrival(1, "ID-1")])
+    lost = opened.lose()
+    assert (lost.consumer, lost.suspect) == (None, None)
+
+
+ABOUT_NOTHING = [
+    "AMQ339025 failed to ack because no message with id 9,1",
+    "AMQ339018 Error acknowledging message 10,12",
+    "Unexpected ACK received for message-id [null]",
+    "AMQ229014: Did not receive data from /127.0.0.1:1 within the 4000ms connection TTL.",
+]
+
+
+@pytest.mark.parametrize("said", ABOUT_NOTHING)
+def test_an_error_about_something_else_hits_nobody(opened: Opened, said: str) -> None:
+    """One about an earlier ACK, or about heart-beats, refuses no SUBSCRIBE and accuses no other message."""
+    receipts: list[Any] = []
+    opened.link.accepted([arrival(1, "10,1")])
+    opened.link.receipt(receipts.append, "q")
+    opened.link.on_error(Frame("ERROR", {"message": said}, b""))
+    lost = opened.lose()
+    assert (lost.consumer, lost.suspect) == (None, None)
+    assert [type(answer) for answer in receipts] == [TransportError]
+
+
+def test_an_error_about_an_acknowledgement_names_its_message(opened: Opened) -> None:
+    """The message whose id it has as a whole, and not one whose id is a part of that."""
+    opened.link.accepted([arrival(1, "10,1"), arrival(2, "10,12"), arrival(3, "10,123")])
+    opened.link.on_error(Frame("ERROR", {"message": "AMQ339018 Error acknowledging message 10,12"}, b""))
+    assert opened.lose().consumer == 2
+
+
+def test_an_old_accusation_holds_no_longer(opened: Opened) -> None:
+    """A message that was accused a while ago has not ended the connection."""
+    opened.link.disconnect_cause.accuse(arrival(1, "ID-1"))
+    opened.now += AT_ONCE
+    assert opened.lose().suspect is None
+
+
+def test_the_refusal_of_a_message_refuses_no_subscription(opened: Opened) -> None:
+    """Of all that has no answer it is a request, not a SEND, that an ERROR without a name may refuse."""
+    receipts: list[Any] = []
+    opened.link.receipt(lambda error: receipts.append(("send", type(error))))
+    opened.link.receipt(lambda error: receipts.append(("subscribe", type(error))), "q")
+    opened.error()
+    opened.lose()
+    assert sorted(receipts) == [("send", TransportError), ("subscribe", AdapterError)]
+
+
+def test_an_error_with_a_name_after_one_without_refuses_nothing_else(opened: Opened) -> None:
+    """The last ERROR counts: it has been given to who asked."""
+    receipts: list[Any] = []
+    named = opened.link.receipt(lambda _: None)[1]
+    opened.link.receipt(receipts.append, "q")
+    opened.error()
+    opened.error(**{"receipt-id": named})
+    opened.lose()
+    assert [type(answer) for answer in receipts] == [TransportError]
