@@ -57,7 +57,7 @@ class FastClock:
 def fast(monkeypatch: pytest.MonkeyPatch) -> FastClock:
     """Let connections and brokers that name no clock run on a fast one."""
     clock = FastClock()
-    monkeypatch.setattr("redelivery.driver.connection.connection_base.SystemClock", lambda: clock)
+    monkeypatch.setattr("redelivery.driver.connection.connection_parts.SystemClock", lambda: clock)
     monkeypatch.setattr("redelivery_memory.broker.SystemClock", lambda: clock)
     monkeypatch.setattr(
         "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=clock.monotonic)

@@ -16,9 +16,10 @@ from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
 from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, in_own_thread
-from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
+from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 from redelivery.driver.consumer.async_worker import work
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.session.session_base import SessionPort
@@ -149,7 +150,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         except BaseException as error:  # also a cancelled one: no trace of it is left
             self._driver.unsubscribe(dispatcher, 0.0)  # on the loop: it must not wait
             if isinstance(error, TimeoutError):
-                raise not_subscribed(dispatcher) from None
+                raise not_subscribed(dispatcher.subscribe.destination) from None
             raise
         waiter = AsyncioWait(self._loop, self._clock)
         dispatcher.on_ready = waiter.wake

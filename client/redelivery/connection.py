@@ -9,14 +9,14 @@ from redelivery.consumer import Consumer
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
-from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
+from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
-from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed
 from redelivery.driver.connection.signals import Signals, Stopping
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.consumer.worker import Worker
 from redelivery.driver.session.session_base import SessionPort
-from redelivery.driver.thread_wait import answer_by
+from redelivery.driver.thread_wait import answer_by, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
 
@@ -140,19 +140,8 @@ class Connection(ConnectionBase[Worker]):
     ) -> Dispatcher:
         """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
         dispatcher = self._dispatcher(destination, options, session_state)
-        self._await_subscription(dispatcher)
+        await_subscription(self._driver, dispatcher, self._clock)
         return dispatcher
-
-    def _await_subscription(self, dispatcher: Dispatcher) -> None:
-        """Start a consumer and wait for the broker, as above."""
-        deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
-        try:
-            answer_by(deadline, self._driver.subscribe(dispatcher), self._clock)
-        except BaseException as error:
-            self._driver.unsubscribe(dispatcher)
-            if isinstance(error, TimeoutError):
-                raise not_subscribed(dispatcher) from None
-            raise
 
     @overload
     def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
@@ -287,12 +276,7 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options), self._clock.monotonic()
-        if not self._driver.up:
-            limit = self._patience(timeout)
-            try:
-                answer_by(began + limit, self._driver.standing(), self._clock)
-            except TimeoutError:
-                raise unsent(message.destination, limit) from None
+        await_connected(self._driver, message.destination, self._patience(timeout), self._clock)
         try:
             answer_by(began + timeout, self._driver.send(message), self._clock)
         except TimeoutError:

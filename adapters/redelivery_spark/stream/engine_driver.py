@@ -38,7 +38,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
-from redelivery.driver.consumer import message_log
+from redelivery.driver.port import message_log
 from redelivery_spark.stream.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
 
 if TYPE_CHECKING:

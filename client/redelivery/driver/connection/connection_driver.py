@@ -75,7 +75,7 @@ class ConnectionDriver:
         self.browsers = Browsers()
         self.open_consumers = OpenConsumers()
         self.shared_history = SharedHistory()
-        self.suspects = ProtocolPoison()
+        self.protocol_poison = ProtocolPoison()
         self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
         self._adapter = adapter
@@ -303,12 +303,13 @@ class ConnectionDriver:
             self._lost_epoch = event.epoch
             dispatchers = list(self.dispatchers.values())
             # Counted for the connection: the message may come to another consumer each time.
-            event.stop = self.suspects.accuse(event.suspect, event.error, self._clock.monotonic())
+            stop = self.protocol_poison.accuse(event.suspect, event.error, self._clock.monotonic())
+        stopping = ConnectionLost(event.epoch, event.error, event.suspect, event.consumer, stop=stop)
         if not self._closing:
             logger.warning("connection lost: %s", event.error)
         self.browsers.lost(event.error)
         for dispatcher in dispatchers:
-            dispatcher.feed(event)
+            dispatcher.feed(stopping)
             if (
                 dispatcher.error is not None
             ):  # stopped over it: whoever waits for its subscription must hear of that

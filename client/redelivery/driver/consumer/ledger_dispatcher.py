@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.core.ledger_entry import Entry
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-    from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.connection.connection_ledger import ConnectionLedger
+    from redelivery.driver.consumer.ports import DriverPort
     from redelivery.errors import RedeliveryError
 
 __all__ = ["LedgerDispatcher"]
@@ -46,7 +46,7 @@ class LedgerDispatcher(Dispatcher):
         self,
         subscribe: Subscribe,
         engine: Engine,
-        driver: ConnectionDriver,
+        driver: DriverPort,
         clock: Clock,
         policies: RedeliveryPolicyMap,
         observer: Callable[[Subscribe, Command], None] | None,

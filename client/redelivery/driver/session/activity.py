@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from redelivery.driver.session.session_message import SessionMessage
+    from redelivery.message import Message
 
 __all__ = ["SessionActivity"]
 
@@ -29,16 +29,16 @@ class SessionActivity:
         self.lock = threading.RLock()  # the application keeps to one thread; closing comes from another
         self.listens = False  # whether there is a listener
         self._quiet = threading.Condition(self.lock)
-        self._unwritten: set[SessionMessage] = set()
+        self._unwritten: set[Message] = set()
         self._unanswered = 0  # commits
 
-    def begins(self, message: SessionMessage) -> None:
+    def begins(self, message: Message) -> None:
         """Learn that a handler begins, in this thread or task."""
         with self.lock:
             self._unwritten.add(message)
         _IN_HAND.set(message)
 
-    def ended(self, message: SessionMessage) -> None:
+    def ended(self, message: Message) -> None:
         """Learn that the handler has ended, whatever it came to."""
         with self.lock:
             self._unwritten.discard(message)
@@ -57,7 +57,7 @@ class SessionActivity:
             self._unanswered -= 1
             self._quiet.notify_all()
 
-    def others(self, own: object = None) -> set[SessionMessage]:
+    def others(self, own: object = None) -> set[Message]:
         """Return what handlers have in hand, but for the caller's own (or `own`, for another thread's sake)."""
         mine = own or _IN_HAND.get()
         with self.lock:

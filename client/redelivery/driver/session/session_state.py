@@ -123,7 +123,7 @@ class SessionState:
             self.activity.only_here(call)
             return self._take()
 
-    def _take(self, leave: Collection[SessionMessage] = ()) -> tuple[list[SessionMessage], list[Outgoing]]:
+    def _take(self, leave: Collection[Message] = ()) -> tuple[list[SessionMessage], list[Outgoing]]:
         held = self._given
         self._given = {delivery: one for delivery, one in held.items() if one in leave}
         sends, self._sends = self._sends, []
