@@ -196,11 +196,11 @@ class EngineDriver:
         self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
         self.changed = True
 
-    def added_to(self, open_consumers: dict[str, int]) -> dict[str, int]:
+    def added_to(self, totals: dict[str, int]) -> dict[str, int]:
         """Return totals with what has become of rows in this process."""
         counts = self.engine.counts
-        return open_consumers | {
-            name: open_consumers[name] + getattr(counts, name)
+        return totals | {
+            name: totals[name] + getattr(counts, name)
             for name in ("redelivered", "deferred", "poisoned", "discarded")
         }
 

@@ -152,7 +152,7 @@ class Journal:
         table = self._table if undecodable is None else self.segments.read(number)
         self.shared = ()
         if undecodable is not None:
-            self.state.open_consumers["undecodable"] += undecodable
+            self.state.totals["undecodable"] += undecodable
             self.shared = table.slice(self.segments.own(number)).column("timestamp").to_pylist()
             self._table = renamed(table, self.names(), f"{self.state.log}/{number}")
         return table
@@ -169,7 +169,7 @@ class Journal:
         processed = self._complete(number)
         called: Sequence[str] = processed.column("message_id").to_pylist() if refused else ()
         table, running = self._table, self._running
-        self.state.open_consumers["accepted"] += table.num_rows
+        self.state.totals["accepted"] += table.num_rows
         if table.num_rows > sum(name in refused for name in called):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
@@ -211,7 +211,7 @@ class Journal:
             self._refuse(row, refusal)
 
     def _refuse(self, row: LoggedDelivery, refusal: Refusal) -> None:
-        self.state.open_consumers["accepted"] -= 1
+        self.state.totals["accepted"] -= 1
         row.failed = None  # whatever it did to a batch before: this one has gone through
         self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 

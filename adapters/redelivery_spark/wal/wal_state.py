@@ -69,7 +69,7 @@ class State:
     passed: int = 0
     judged: tuple[int, int] = (0, -1)
     groups: list[list[int]] = field(default_factory=list[list[int]])
-    open_consumers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     buried: dict[Place, float] = field(default_factory=dict[Place, float])
     facts: list[Fact] = field(default_factory=list[Fact])
 
