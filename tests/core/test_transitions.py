@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from tests.core.model import Arrival, Letter
 
 from redelivery.core.delivery import Delivery, State
 from redelivery.core.transitions import TRANSITIONS, enter
-from tests.core.model import Arrival, Letter
 
 CORE = Path(__file__).parents[2] / "client" / "redelivery" / "core"
 
