@@ -74,7 +74,7 @@ class HandlerRegistration(Generic[RunnerT]):
 
 
 class ConnectionBase(Generic[RunnerT]):
-    """The part of a connection that does not wait."""
+    """The part of `Connection` and `AsyncConnection` that does not wait."""
 
     _maker = "connect"
     _awaits = False  # handlers

@@ -61,7 +61,7 @@ class SessionPort:
 
 
 class SessionBase:
-    """The part of a session that does not wait."""
+    """The part of `Session` and `AsyncSession` that does not wait."""
 
     def __init__(self, port: SessionPort, mode: str) -> None:
         self._state = SessionState(checked_mode(mode, port.driver.capabilities))
