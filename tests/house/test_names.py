@@ -12,11 +12,8 @@ if TYPE_CHECKING:
 
 ROLES = {"adapter", "connection", "delivery", "disconnect_cause", "frame_log", "profiles", "transactions"}
 """Names of modules that repeat, each with one role."""
-SAME_CLASSES = {"_Reader"}
-HIDING = {
-    # The package binds the function after it has loaded the module.
-    "redelivery.testing.conformance.attempt_log",
-}
+SAME_CLASSES: set[str] = set()
+HIDING: set[str] = set()
 
 
 def same_classes(trees: Mapping[str, ast.Module]) -> set[str]:

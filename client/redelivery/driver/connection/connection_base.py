@@ -6,8 +6,8 @@ import inspect
 import itertools
 import logging
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
@@ -24,6 +24,7 @@ from redelivery.driver.arguments import (
 )
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
+from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.idle_watch import IdleWatch
 from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.dispatcher import Dispatcher
@@ -40,37 +41,16 @@ if TYPE_CHECKING:
     from redelivery.adapter import Adapter
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
     from redelivery.driver.session.session_base import SessionBase
     from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
     from redelivery.settings import Endpoint, Settings
 
-__all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "HandlerRegistration", "not_subscribed"]
+__all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "not_subscribed"]
 
 logger = logging.getLogger("redelivery")
 
 SUBSCRIBE_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a subscription
-
-
-RunnerT = TypeVar("RunnerT")
-
-
-@dataclass(slots=True)
-class HandlerRegistration(Generic[RunnerT]):
-    """A handler that is registered; once it is started, its channel and the threads or tasks that run it."""
-
-    destination: str
-    handler: Callable[[Message], Any]
-    workers: int
-    options: ConsumerOptions
-    overdue: HandlerDeadline | None = None
-    session_state: SessionState | None = None
-    """Of the session that it belongs to."""
-    ended: bool = False
-    """Its session was closed."""
-    dispatcher: Dispatcher | None = None
-    runners: list[RunnerT] = field(default_factory=list[RunnerT])
 
 
 class ConnectionBase(Generic[RunnerT]):

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.connection.connection_base import HandlerRegistration
     from redelivery.driver.connection.connection_driver import ConnectionDriver
+    from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_message import SessionMessage
