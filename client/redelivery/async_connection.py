@@ -26,17 +26,15 @@ from redelivery.driver.session.session_base import SessionPort
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from concurrent.futures import Executor
     from types import TracebackType
 
+    from redelivery.async_consumer import Handler
     from redelivery.core.report import Report
+    from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
-    from redelivery.message import Message
-
-    Handler = Callable[[Message], Awaitable[object] | object]
-    from redelivery.driver.connection.connection_base import HandlerRegistration
 
     _Listener = HandlerRegistration[asyncio.Task[None]]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.async_connection import Handler
+    from redelivery.async_consumer import Handler
     from redelivery.driver.arguments import ConsumerOptions, ListenOptions
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.message import Message

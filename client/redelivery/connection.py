@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from redelivery.consumer import Handler
     from redelivery.core.report import Report
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
-    from redelivery.message import Message
 
-    Handler = Callable[[Message], object]
 
 __all__ = ["Connection", "connect"]
 

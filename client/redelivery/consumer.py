@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
+    Handler = Callable[[Message], object]
+
 __all__ = ["Consumer"]
 
 

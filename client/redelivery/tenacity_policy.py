@@ -13,7 +13,7 @@ from redelivery.errors import ConfigurationError, RedeliveryError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.core.policy.redelivery_policy import RandomSource
+    from redelivery.core.policy.random_source import RandomSource
 
 __all__ = ["TenacityPolicy"]
 

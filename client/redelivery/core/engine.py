@@ -531,13 +531,10 @@ class Engine:
 
     def _begin_poison_ack(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         commands = self._confirms.begin(delivery, record, now)
-        match commands:
-            case (Stop(),):
-                self._closed = True
-                enter(delivery, "held")  # until the consumer closes, which gives it back
-                self._held.add(delivery)
-            case _:
-                pass
+        if any(isinstance(command, Stop) for command in commands):
+            self._closed = True
+            enter(delivery, "held")  # until the consumer closes, which gives it back
+            self._held.add(delivery)
         return commands
 
     def _ticked(self, now: float) -> Sequence[Command]:

@@ -130,7 +130,7 @@ class Known:
 
 
 class Result:
-    """What becomes of a delivery, as whoever has it reports."""
+    """What becomes of a delivery: the interface of `Succeeded`, `Failed` and the others that follow."""
 
     __slots__ = ("delivery",)
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from redelivery.core.ledger_entry import counted
 from redelivery.core.option_values import seconds, whole
 from redelivery.errors import LedgerError
-from redelivery.ledger import Behind
 from redelivery.ledger.database import explained
+from redelivery.ledger.interface import Behind
 from redelivery.ledger.ledger_files import LedgerFiles
 from redelivery.ledger.readonly import look
 

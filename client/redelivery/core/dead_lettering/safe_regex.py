@@ -62,7 +62,9 @@ def _check(text: str) -> None:
             f"{text!r}: patterns are regular expressions here, as in Classic's plugin; for FRED.> write FRED\\..*"
         )
     try:
-        ways = _Reader(text).ways()  # first: Python only warns of sets that other languages read differently
+        ways = _PatternReader(
+            text
+        ).ways()  # first: Python only warns of sets that other languages read differently
         re.compile(text)
     except (re.error, OverflowError) as error:
         raise ConfigurationError(f"{text!r} is no regular expression that Python knows: {error}") from None
@@ -74,7 +76,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Reader:
+class _PatternReader:
     """Goes through a pattern, and counts in how many ways it could be tried."""
 
     def __init__(self, text: str) -> None:

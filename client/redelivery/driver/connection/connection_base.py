@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from redelivery.classifier import checked_errors
 from redelivery.core.option_values import seconds
@@ -18,6 +17,7 @@ from redelivery.driver.arguments import (
     known,
 )
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
+from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.idle_watch import IdleWatch
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
@@ -30,38 +30,18 @@ if TYPE_CHECKING:
 
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
     from redelivery.driver.session.session_base import SessionBase
     from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
     from redelivery.settings import Settings
 
-__all__ = ["ConnectionBase", "HandlerRegistration"]
+__all__ = ["ConnectionBase"]
 
 logger = logging.getLogger("redelivery")
 
-RunnerT = TypeVar("RunnerT")
-
-
-@dataclass(slots=True)
-class HandlerRegistration(Generic[RunnerT]):
-    """A handler that is registered; once it is started, its channel and the threads or tasks that run it."""
-
-    destination: str
-    handler: Callable[[Message], Any]
-    workers: int
-    options: ConsumerOptions
-    overdue: HandlerDeadline | None = None
-    session_state: SessionState | None = None
-    """Of the session that it belongs to."""
-    ended: bool = False
-    """Its session was closed."""
-    dispatcher: Dispatcher | None = None
-    runners: list[RunnerT] = field(default_factory=list[RunnerT])
-
 
 class ConnectionBase(Generic[RunnerT]):
-    """The part of a connection that does not wait."""
+    """The part of `Connection` and `AsyncConnection` that does not wait."""
 
     _maker = "connect"
     _awaits = False  # handlers

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.connection.connection_base import HandlerRegistration
     from redelivery.driver.connection.connection_driver import ConnectionDriver
+    from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_message import SessionMessage
@@ -61,7 +61,7 @@ class SessionPort:
 
 
 class SessionBase:
-    """The part of a session that does not wait."""
+    """The part of `Session` and `AsyncSession` that does not wait."""
 
     def __init__(self, port: SessionPort, mode: str) -> None:
         self._state = SessionState(checked_mode(mode, port.driver.capabilities))

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.activity import SessionActivity
-    from redelivery.driver.session.session_state import Mode
 
 __all__ = ["SessionMessage"]
 
@@ -25,9 +24,13 @@ logger = logging.getLogger("redelivery")
 class MessageSession(Protocol):
     """The session of a message, as the message sees it; `SessionState` implements it."""
 
-    mode: Mode
     activity: SessionActivity
     cause: Cause | None
+
+    @property
+    def mode(self) -> str:
+        """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
+        ...
 
     def forget(self, delivery: Delivery) -> bool:
         """Let go of a delivery that is settled by itself. False: a commit has taken it."""
