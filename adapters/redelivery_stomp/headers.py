@@ -13,22 +13,20 @@ if TYPE_CHECKING:
 
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.outgoing import Outgoing
-    from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.profile_base import StompProfile
 
 __all__ = ["cannot_send", "cannot_subscribe", "copy_of", "send_headers", "subscribe_headers"]
 
 
-def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tuple[str, object]]:
-    """Yield the headers of SUBSCRIBE; `identity` tells apart the subscriptions of one consumer."""
-    command, profile = subscription.command, subscription.profile
+def subscribe_headers(
+    profile: StompProfile, command: Subscribe, identity: str
+) -> Iterator[tuple[str, object]]:
+    """Yield the headers of SUBSCRIBE; `identity`: the id, one for each subscription of a consumer."""
     yield "id", identity
     address = profile.standing if command.existing else profile.pattern
     yield "destination", address(command.destination)
-    yield (
-        "ack",
-        "auto" if command.browse else "client-individual",
-    )  # of what is only shown nothing is acknowledged
+    # A browser acknowledges nothing.
+    yield "ack", "auto" if command.browse else "client-individual"
     yield "browser", "true" if command.browse else None
     yield "selector", command.selector
     yield from profile.subscribe_headers(command)

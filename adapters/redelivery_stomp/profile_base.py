@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
     from redelivery.core.capabilities import Capabilities
@@ -48,6 +49,9 @@ class StompProfile(ABC):
     handle: ClassVar[bytes]
     """The MESSAGE header that ACK and NACK of STOMP 1.2 name."""
     group_header: ClassVar[str]
+    no_refusal: ClassVar[re.Pattern[str]]
+    """Texts of this broker's ERRORs without a `receipt-id` that refuse no request, and are about no other message than
+    one that they name. The broker gives nothing but the text."""
     closes: ClassVar[bool] = False
     """Whether the broker closes the connection after every ERROR."""
     protocol_headers: ClassVar[frozenset[str]] = PROTOCOL

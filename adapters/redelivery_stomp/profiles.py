@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import TYPE_CHECKING, ClassVar
 
@@ -47,6 +48,8 @@ class StompClassic(StompProfile):
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
+    # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
+    no_refusal = re.compile("Unexpected N?ACK")
     delay_prolongs = True
     in_turn = False
     share = SHARE
@@ -125,7 +128,11 @@ class StompArtemis(StompProfile):
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
     )
-    handle = b"\nmessage-id:"  # its `ack` is the same, unless the producer has set a header of that name
+    # Artemis 2.40.0: it missed our heart-beats (AMQ229014); an acknowledged message that it does not have (AMQ339018),
+    # or no longer (AMQ339025) (docs/measured-stomp.md).
+    no_refusal = re.compile("AMQ229014|Did not receive data|AMQ339018|AMQ339025")
+    # Its `ack` is the same, unless the producer has set a header of that name.
+    handle = b"\nmessage-id:"
     group_header = "_AMQ_GROUP_ID"
     closes = True
     _types: ClassVar = {

@@ -136,8 +136,14 @@ class StompRabbitMQ(StompProfile):
         longest_delay=LONGEST_MS / 1000,
     )
     handle = b"\nack:"
+    # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer; an acknowledgement that it has
+    # waited too long for; a shut-down (docs/measured-stomp.md).
+    no_refusal = re.compile(
+        "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED"
+    )
     group_header = "JMSXGroupID"
-    closes = True  # after most ERRORs; after the others we do, for nothing says which request was refused
+    # RabbitMQ closes after most ERRORs. After the others we do: no ERROR says which request was refused.
+    closes = True
     protocol_headers = PROTOCOL | OWN
     makes = RabbitDelivery
     non_persistent = (
