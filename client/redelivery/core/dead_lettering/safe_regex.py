@@ -116,8 +116,10 @@ class _Reader:
                 raise ValueError("a reference back to a group is not supported")
             self._at += 1
         elif char == "[":
-            self._at += text.startswith("^", self._at)
-            self._at += text.startswith("]", self._at)
+            if text.startswith("^", self._at):
+                self._at += 1
+            if text.startswith("]", self._at):
+                self._at += 1
             while self._at < len(text) and text[self._at] != "]":
                 if text[self._at] == "[" or text[self._at : self._at + 2] in ("--", "&&", "||", "~~"):
                     raise ValueError("a set within a set is not supported")
@@ -146,7 +148,9 @@ class _Reader:
             times = _ways_of(counted)
         else:
             return None
-        self._at += text.startswith(("?", "+"), self._at)  # lazy or possessive: no more ways than greedy
+        # Lazy or possessive: no more ways than greedy.
+        if text.startswith(("?", "+"), self._at):
+            self._at += 1
         return times
 
 
