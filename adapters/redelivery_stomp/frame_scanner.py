@@ -121,9 +121,8 @@ def _cut_evenly(data: bytes) -> tuple[list[tuple[bytes, bytes]], int]:
             if len(body) != size:
                 size = len(body)
                 said = b"%b%d\n" % (LENGTH, size)
-            if (
-                not head.startswith(said, length_at) and head[length_at:] != said[:-1]
-            ):  # RabbitMQ's last header
+            # The second form: RabbitMQ writes it as the last header.
+            if not head.startswith(said, length_at) and head[length_at:] != said[:-1]:
                 break
         elif b"\0" in part:
             break

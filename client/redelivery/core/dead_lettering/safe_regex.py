@@ -14,9 +14,8 @@ from redelivery.errors import ConfigurationError
 
 __all__ = ["LONGEST_NAME", "SafeRegex"]
 
-LONGEST_NAME = (
-    256  # characters of a name that is looked at; a longer one is taken for one that no pattern matches
-)
+# Characters of a name that is looked at; a longer one is taken for one that no pattern matches.
+LONGEST_NAME = 256
 MOST_WAYS = LONGEST_NAME**3  # to match one name with one pattern, at most; in practice a sixth of it
 MOST_PATTERNS = 100
 DEEPEST = 20  # groups within groups
