@@ -1,4 +1,4 @@
-"""`StompAdapter`: commands of the seam written as STOMP frames."""
+"""`StompAdapter`: writes the seam's commands as STOMP frames."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = ["StompAdapter"]
 
 
 class StompAdapter:
-    """One connection at a time to ActiveMQ Classic, Artemis or RabbitMQ. Individual acknowledgement always."""
+    """One connection at a time to ActiveMQ Classic, Artemis or RabbitMQ. Acknowledgement is always individual."""
 
     def __init__(self) -> None:
         self._link: StompConnection | None = None
@@ -65,7 +65,7 @@ class StompAdapter:
         return replace(link.profile.capabilities, version=version)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
-        """Write commands as frames, those of one call in one write where they need no answer."""
+        """Write commands as frames. Those of one call that need no answer are one write."""
         link = self._link
         if link is not None and not outdated(commands, link.epoch):
             with link.order:

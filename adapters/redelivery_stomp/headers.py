@@ -1,4 +1,4 @@
-"""Requests to the broker as header lines: what SUBSCRIBE and SEND say."""
+"""The headers of SUBSCRIBE and SEND, and what cannot be written in them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def subscribe_headers(
 def send_headers(
     profile: StompProfile, message: Outgoing, *, dead_letter: bool = False
 ) -> Iterator[tuple[str, object]]:
-    """Yield the headers of SEND, but the receipt's and the transaction's; `dead_letter`: it is a copy."""
+    """Yield the headers of SEND, without receipt and transaction; `dead_letter`: the message is a dead letter."""
     yield "destination", profile.target(message)
     yield "persistent", True if message.persistent else profile.non_persistent
     yield "priority", None if message.priority == 4 else message.priority
@@ -53,14 +53,14 @@ def send_headers(
 
 
 def cannot_send(profile: StompProfile, message: Outgoing) -> str | None:
-    """Say what of a message cannot be said over STOMP, or None."""
+    """Return why a message cannot be sent over STOMP, or None."""
     for name in profile.protocol_headers.intersection(message.headers):
         return f"header {name!r} is STOMP's own and cannot be set"
     return profile.cannot_send(message)
 
 
 def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
-    """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
+    """Return why this broker cannot start a consumer, or may lose its dead letters; else None."""
     wrong = profile.problem(command.destination)
     if command.browse and not profile.capabilities.browse:
         return cannot_browse(profile.capabilities)
@@ -70,9 +70,9 @@ def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
 
 
 def copy_of(profile: StompProfile, command: Forward) -> Outgoing:
-    """Return the copy to send: with what this broker's tools expect, without what it would act on."""
-    told = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
-    own = [(name, value) for name, value in told if value is not None]
+    """Return the copy to send: with headers that this broker's tools expect, without those that the broker acts on."""
+    given = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
+    own = [(name, value) for name, value in given if value is not None]
     hidden = NEVER_COPIED.union(name for name, _ in own)
     kept = {
         name: value

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST", "Answer", "Receipts"]
 
-# Kind of the frames other than SEND and ACK. A kind is the first letter of its receipt ids.
+# Kind of SUBSCRIBE and DISCONNECT. A kind is the first letter of its receipt ids.
 REQUEST = "q"
 if TYPE_CHECKING:
     Answer = Callable[[RedeliveryError | None], None]
