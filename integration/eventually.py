@@ -11,9 +11,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE = (
-    60.0  # seconds: Artemis may stand still for ten of them after a link was cut (docs/measured-stomp.md)
-)
+# Seconds: Artemis may stand still for ten of them after a link was cut (docs/measured-stomp.md).
+PATIENCE = 60.0
 
 
 def eventually(

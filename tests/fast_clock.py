@@ -62,7 +62,6 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> FastClock:
     monkeypatch.setattr(
         "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=clock.monotonic)
     )
-    monkeypatch.setattr(
-        "redelivery_memory.broker._hubs", {}
-    )  # no broker of an earlier test, none for a later one
+    # No broker of an earlier test, none for a later one.
+    monkeypatch.setattr("redelivery_memory.broker._hubs", {})
     return clock

@@ -6,7 +6,7 @@ they have one order. They are handed over after the lock is free, by the thread 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import Browsed, Sent, Subscribed
 from redelivery.core.commands import (
@@ -116,15 +116,18 @@ class MemoryServer(MemoryState):
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
-            case _:
+            case Hold() | Release() | Subscribe() | Unsubscribe() | Commit() | ForwardAll():
                 self._do_more(link, command)
+            case _:
+                assert_never(command)
 
     def _do_more(
         self, link: MemoryConnection, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
     ) -> None:
         match command:
             case Hold():
-                pass  # credit is in messages here
+                # Credit is in messages here: what is parked fills no window.
+                pass
             case Release():
                 for delivery in command.deliveries:
                     found = self._settled(link, delivery)
@@ -141,6 +144,8 @@ class MemoryServer(MemoryState):
                 self._forward_all(link, command)
             case Commit():
                 self._post(link, Sent(command.token, self._commit(link, command)), confirms=True)
+            case _:
+                assert_never(command)
 
     def _commit(self, link: MemoryConnection, command: Commit) -> RedeliveryError | None:
         """Do all of it, or say why nothing of it is done."""

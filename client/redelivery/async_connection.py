@@ -101,9 +101,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                 task.cancel()
             try:
                 if tasks:
-                    await asyncio.wait(
-                        tasks, timeout=timeout
-                    )  # what they give back is written before the end
+                    # What they release is written before the end.
+                    await asyncio.wait(tasks, timeout=timeout)
             finally:  # also of a close that is cancelled: nobody could close the connection again
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)

@@ -13,9 +13,8 @@ from integration.brokers.base import Broker, Place
 from integration.brokers.toolchain import missing_java
 from integration.raw_amqp import RawAmqp
 
-_DEBIAN = (
-    "/usr/lib/rabbitmq/bin"  # those in /usr/sbin change the user, and then own nothing of a node of ours
-)
+# Those in /usr/sbin change the user, and then own nothing of a node of ours.
+_DEBIAN = "/usr/lib/rabbitmq/bin"
 
 _NODE = "redelivery@localhost"
 

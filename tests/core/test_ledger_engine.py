@@ -110,10 +110,8 @@ def test_what_has_used_up_its_redeliveries_is_poison_before_a_dispatch() -> None
     assert forward.copy.headers["redeliveryCause"] == "crash"
     commands = bench.feed(Confirmed(arrival))
     assert isinstance(commands[-1], Bury)
-    assert (commands[-1].key, commands[-1].buried) == (
-        fingerprint(arrival),
-        None,
-    )  # the copy carries the cause
+    # The copy carries the cause.
+    assert (commands[-1].key, commands[-1].buried) == (fingerprint(arrival), None)
 
 
 def test_the_cause_of_a_native_poison_acknowledgement_is_kept() -> None:

@@ -14,9 +14,8 @@ from redelivery.errors import ConfigurationError
 
 __all__ = ["LONGEST_NAME", "SafeRegex"]
 
-LONGEST_NAME = (
-    256  # characters of a name that is looked at; a longer one is taken for one that no pattern matches
-)
+# Characters of a name that is looked at; a longer one is taken for one that no pattern matches.
+LONGEST_NAME = 256
 MOST_WAYS = LONGEST_NAME**3  # to match one name with one pattern, at most; in practice a sixth of it
 MOST_PATTERNS = 100
 DEEPEST = 20  # groups within groups
@@ -118,8 +117,10 @@ class _PatternReader:
                 raise ValueError("a reference back to a group is not supported")
             self._at += 1
         elif char == "[":
-            self._at += text.startswith("^", self._at)
-            self._at += text.startswith("]", self._at)
+            if text.startswith("^", self._at):
+                self._at += 1
+            if text.startswith("]", self._at):
+                self._at += 1
             while self._at < len(text) and text[self._at] != "]":
                 if text[self._at] == "[" or text[self._at : self._at + 2] in ("--", "&&", "||", "~~"):
                     raise ValueError("a set within a set is not supported")
@@ -148,7 +149,9 @@ class _PatternReader:
             times = _ways_of(counted)
         else:
             return None
-        self._at += text.startswith(("?", "+"), self._at)  # lazy or possessive: no more ways than greedy
+        # Lazy or possessive: no more ways than greedy.
+        if text.startswith(("?", "+"), self._at):
+            self._at += 1
         return times
 
 

@@ -8,10 +8,44 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from redelivery.core.commands import Accept, Dropped, Forward, Hold, PoisonAck, Stop, Unanswered
-from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Credit,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    LookUp,
+    Mark,
+    PoisonAck,
+    Release,
+    Stop,
+    Unanswered,
+)
+from redelivery.core.events import (
+    Alone,
+    Arrived,
+    Committed,
+    Confirmed,
+    Connected,
+    ConnectionLost,
+    Deferred,
+    Discarded,
+    Drained,
+    Failed,
+    Inherited,
+    Known,
+    Poisoned,
+    Released,
+    Resumed,
+    Succeeded,
+    Tick,
+    Wanted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,17 +113,21 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
             level, what = logging.WARNING, _failed(event, policies)
         case Deferred():
             record = event.delivery.record
-            charged = event.delivery.outcome in (
-                "redelivered",
-                "poisoned",
-            )  # past redelivery.maximumDeferrals
+            # Past redelivery.maximumDeferrals.
+            charged = event.delivery.outcome in ("redelivered", "poisoned")
             level = logging.WARNING if charged else logging.INFO
             many = f" {record.deferrals} times, and charged" if charged and record is not None else ""
             what = f"deferred{many} ({event.cause.text.removeprefix('Defer: ')})"
         case Discarded():
             level, what = logging.INFO, f"discarded ({event.cause.text.removeprefix('Discard: ')})"
-        case _:
+        case Succeeded() | Committed() | Released():
             return None
+        case Wanted() | Known() | Alone() | Arrived() | Resumed() | Confirmed() | Tick() | Inherited():
+            return None
+        case Connected() | ConnectionLost() | Drained():
+            return None
+        case _:
+            assert_never(event)
     if not logger.isEnabledFor(level):
         return None
     return level, f"{named(event.delivery)}: {what}; {_next(event.delivery, commands)}"
@@ -99,6 +137,10 @@ def say_waits(commands: Sequence[Command]) -> None:
     """Tell of messages whose fate follows from no result: they came again, have expired, or are tried again."""
     for command in commands:
         match command:
+            case Accept() | Dispatch() | Credit() | Release() | Stop():
+                continue
+            case LookUp() | Mark() | Clear() | Bury():
+                continue
             case Hold():
                 what = "deferred before" if command.deferred else f"failed before ({_cause(command)})"
                 line = logging.INFO, what, _redelivery(command)
@@ -115,7 +157,7 @@ def say_waits(commands: Sequence[Command]) -> None:
                 what = f"no answer to its {what} for {command.seconds:g} s"
                 line = logging.WARNING, what, "waited for as long as the connection stands"
             case _:
-                continue
+                assert_never(command)
         if logger.isEnabledFor(line[0]):
             logger.log(line[0], "%s: %s; %s", named(command.delivery), *line[1:])
 
@@ -141,8 +183,12 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
                 return "accepted and dropped"
             case Stop():
                 return "its consumer stops"
-            case _:
+            case Dispatch() | Credit() | Release() | Dropped() | Unanswered():
                 pass
+            case LookUp() | Mark() | Clear() | Bury():
+                pass
+            case _:
+                assert_never(command)
     if delivery.outcome == "stale":
         return "its connection was lost, and the broker sends it again"
     return "given back to the broker, for the consumer ends"

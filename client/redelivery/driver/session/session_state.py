@@ -101,7 +101,7 @@ class SessionState:
         with self._lock:
             busy = self.activity.others(self)
             held = [*self._late, *(message for message in self._given.values() if message not in busy)]
-        return sum(message.dispatcher is dispatcher for message in held)
+        return len([message for message in held if message.dispatcher is dispatcher])
 
     def late(self, messages: Sequence[SessionMessage]) -> None:
         """Take note that nobody waits any longer for the answer to their commit."""
