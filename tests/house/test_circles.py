@@ -10,14 +10,6 @@ FOR_THE_TYPE_CHECKER = {
     "redelivery_amqp.delivery redelivery_amqp.receiver",
     # Consumers, their queues and what is delivered name each other.
     "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",
-    # The parts of a STOMP connection take it whole: they need a port.
-    (
-        "redelivery_stomp.artemis_window redelivery_stomp.connection redelivery_stomp.delivery"
-        " redelivery_stomp.disconnect_cause redelivery_stomp.headers redelivery_stomp.listener"
-        " redelivery_stomp.profile_base redelivery_stomp.profiles redelivery_stomp.rabbitmq_profile"
-        " redelivery_stomp.rabbitmq_requeue redelivery_stomp.receipts redelivery_stomp.subscribing"
-        " redelivery_stomp.subscriptions redelivery_stomp.transactions"
-    ),
 }
 
 

@@ -16,22 +16,7 @@ HOMES = {
     "Event": "client/redelivery/core/events.py",
     "AdapterEvent": "client/redelivery/adapter.py",
 }
-OPEN = {
-    # A command that is not named is for the adapter.
-    "client/redelivery/driver/consumer/dispatcher.py Dispatcher._route",
-    # All six events are named, without assert_never.
-    "client/redelivery/driver/connection/connection_driver.py ConnectionDriver._sink",
-    # The first of two tables; the second is for the rest.
-    "adapters/redelivery_memory/server.py MemoryServer._do",
-    "adapters/redelivery_memory/server.py MemoryServer._do_more",
-    # These name what they need, and drop the rest.
-    "adapters/redelivery_spark/stream/engine_driver.py EngineDriver._carry_out",
-    "client/redelivery/cli/demo_run.py Demo._observe",
-    "client/redelivery/cli/stop_condition.py StopCondition.__call__",
-    "client/redelivery/driver/consumer/message_log.py _next",
-    "client/redelivery/driver/consumer/message_log.py said",
-    "client/redelivery/driver/consumer/message_log.py say_waits",
-}
+OPEN: set[str] = set()
 
 
 def members(code: ast.Module, union: str) -> set[str]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from redelivery.core.commands import (
     Accept,
     Bury,
     Clear,
+    Credit,
     Dispatch,
     Dropped,
     Forward,
     Hold,
     LookUp,
+    Mark,
     PoisonAck,
+    Release,
     Stop,
     Unanswered,
 )
@@ -278,8 +281,11 @@ class EngineDriver:
                 logger.warning(
                     "%s: no answer to its dead letter for %g s", command.delivery.message_id, command.seconds
                 )
-            case _:
+            # A row runs when its batch does, and stays in the log.
+            case Mark() | Release() | Credit():
                 pass
+            case _:
+                assert_never(command)
 
     def _let_go(self, delivery: Delivery) -> None:
         self.changed = True

@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
 from redelivery.core.commands import Commit, Send, Unsubscribe
@@ -284,6 +284,8 @@ class ConnectionDriver:
                 self._subscribed(event)
             case ConnectionLost():
                 self._lost(event)
+            case _:
+                assert_never(event)
 
     def _subscribed(self, event: Subscribed) -> None:
         if isinstance(event.error, TransportError):

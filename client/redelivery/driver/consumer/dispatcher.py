@@ -11,13 +11,14 @@ import threading
 import time
 from datetime import UTC, datetime
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.classifier import Classifier
 from redelivery.core.commands import (
     Accept,
     Bury,
     Clear,
+    Credit,
     Dispatch,
     Dropped,
     Forward,
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.core.events import Connected, Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.driver.consumer.dispatcher_ports import ConsumerSession, DriverPort
     from redelivery.driver.consumer.hooks import ConsumerHooks
-    from redelivery.driver.consumer.ports import ConsumerSession, DriverPort
     from redelivery.errors import RedeliveryError
 
 __all__ = ["Dispatcher"]
@@ -519,7 +520,10 @@ class Dispatcher:
                 case Release():
                     self._leave_behind()
                     self._settlements.put(command)
-                case _:
-                    if isinstance(command, PoisonAck | Forward):
-                        self._driver.expect_alarm()
+                case PoisonAck() | Forward():
+                    self._driver.expect_alarm()
                     self._settlements.put(command)
+                case Credit():
+                    self._settlements.put(command)
+                case _:
+                    assert_never(command)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Entry
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.connection.connection_ledger import ConnectionLedger
-    from redelivery.driver.consumer.ports import DriverPort
+    from redelivery.driver.consumer.dispatcher_ports import DriverPort
     from redelivery.errors import RedeliveryError
 
 __all__ = ["LedgerDispatcher"]
