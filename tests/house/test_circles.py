@@ -12,8 +12,6 @@ FOR_THE_TYPE_CHECKER = {
         " driver.connection.open_consumers driver.consumer.dispatcher driver.session.activity"
         " driver.session.session_message driver.session.session_state message"
     ),
-    # A delivery names the link that it came over, and the link its unsettled deliveries.
-    "redelivery_amqp.delivery redelivery_amqp.receiver",
     # Consumers, their queues and what is delivered name each other.
     "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",
     # The parts of a STOMP connection take it whole: they need a port.
