@@ -33,8 +33,6 @@ ON_TEXT = {
     "client/redelivery/ledger/database.py explained",
     # tomllib gives the line of an error in its text only (as attributes since Python 3.14).
     "client/redelivery/importers/toml_reader.py read_toml",
-    # The activity that a session waited for is a sentence.
-    "client/redelivery/driver/session/session_base.py SessionBase._finish",
 }
 ARITHMETIC = {
     "client/redelivery/cli/demo_run.py Demo._none_early",

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from redelivery.driver.session.session_message import SessionMessage
 
-__all__ = ["SessionActivity"]
+__all__ = ["Busy", "SessionActivity"]
+
+Busy = Literal["handler", "commit"]
+"""What a session waits for: a handler that runs, or the answer to a commit."""
 
 _IN_HAND: ContextVar[object] = ContextVar("redelivery.in_hand", default=None)
 """The message whose handler runs here. Tasks that a handler makes are the handler's, too; threads are not."""
@@ -84,7 +87,7 @@ class SessionActivity:
         """Return what the caller's own handler has in hand, if it is one."""
         return _IN_HAND.get()
 
-    def wait_quiet(self, deadline: float, own: object) -> str | None:
+    def wait_quiet(self, deadline: float, own: object) -> Busy | None:
         """Wait until no handler but the one of `own` is at work, and no commit unanswered; return what still is.
 
         In real time: it is about the wire, and about code that runs.
@@ -100,7 +103,7 @@ class SessionActivity:
             while self._unanswered and (left := deadline - time.monotonic()) > 0:
                 self._quiet.wait(left)
 
-    def _busy(self, own: object) -> str | None:
+    def _busy(self, own: object) -> Busy | None:
         if any(message is not own for message in self._unwritten):
-            return "a handler still runs"
-        return "the broker has not answered a commit" if self._unanswered else None
+            return "handler"
+        return "commit" if self._unanswered else None

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.session.activity import Busy
     from redelivery.driver.session.session_message import SessionMessage
     from redelivery.driver.session.session_state import Mode
     from redelivery.message import Message
@@ -34,6 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["CommitAttempt", "SessionBase", "SessionPort"]
 
 logger = logging.getLogger("redelivery")
+
+_STILL: dict[Busy, str] = {
+    "handler": "a handler still runs after",
+    "commit": "the broker has not answered a commit within",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +227,7 @@ class SessionBase:
         try:
             busy = self._state.activity.wait_quiet(deadline, own)
             if busy is not None:
-                within = "after" if busy.endswith("runs") else "within"
-                logger.warning("%r closes all the same: %s %s %g s", self, busy, within, timeout)
+                logger.warning("%r closes all the same: %s %g s", self, _STILL[busy], timeout)
         finally:
             self.abandon(own)
             self._closed = True
