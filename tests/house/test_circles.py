@@ -6,8 +6,6 @@ import pytest
 from tests.house.source import circles, compared, graph
 
 FOR_THE_TYPE_CHECKER = {
-    # A delivery names the link that it came over, and the link its unsettled deliveries.
-    "redelivery_amqp.delivery redelivery_amqp.receiver",
     # Consumers, their queues and what is delivered name each other.
     "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",
 }

@@ -212,3 +212,9 @@ def test_adapters_do_not_import_each_other() -> None:
     for name in ADAPTERS - {"pyspark_redelivery"}:
         inside = [path for path in sources("adapters") if module_of(path).partition(".")[0] == name]
         assert found(inside, ADAPTERS - {name}) == []
+
+
+def test_a_list_of_exceptions_is_exact() -> None:
+    """A list fails for what it lacks, and for an exception that is needed no more: so it can only shrink."""
+    assert compared({"a", "b"}, {"a", "b"}) == {}
+    assert compared({"a", "b"}, {"b", "c"}) == {"forbidden": ["a"], "needless": ["c"]}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Busy", "SessionActivity"]
 
 Busy = Literal["handler", "commit"]
-"""What a session is busy with: a handler runs, or the broker has not answered a commit."""
+"""What a session waits for: a handler that runs, or the answer to a commit."""
 
 _IN_HAND: ContextVar[object] = ContextVar("redelivery.in_hand", default=None)
 """The message whose handler runs here. Tasks that a handler makes are the handler's, too; threads are not."""
