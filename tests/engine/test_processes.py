@@ -1,4 +1,16 @@
-"""What holds for the counts of several processes with one ledger, whatever kills them, in any order."""
+"""What holds for the counts of several processes with one ledger, whatever kills them, in any order.
+
+How often a message starts (N: its policy's maximum of redeliveries). A start ends in one of four ways:
+
+- its handler fails, or its process dies while it alone was running: charged, and nothing begins once N + 1 starts are;
+- its process dies while others were running, too: not charged, for it may have been company only;
+- its handler succeeds: the last start.
+
+So a message starts N + 1 times at most, and once more for each death that it was company in. These are bounded, too:
+after one the message is a suspect, which runs alone, and a death alone is charged; it is no suspect any more only once
+its handler has ended. So between two such deaths a handler ends: a message that kills its process at each start has one
+of them at most (N + 2 starts), and one that fails has one at most before each of its failures (2 (N + 1) starts).
+"""
 
 from __future__ import annotations
 
@@ -40,6 +52,8 @@ class Mail(Letter):
     kind: str = "good"
     starts: int = 0
     operator: int = 0  # kills by somebody else while it alone was running
+    crashes: int = 0  # deaths while it alone was running
+    company: int = 0  # deaths while others were running, too
 
 
 @dataclass(eq=False)
@@ -144,6 +158,12 @@ class Processes(RuleBasedStateMachine):
     def die(self, which: int) -> None:
         process = self.processes[which]
         process.dead = True
+        for arrival in process.marks:
+            assert isinstance(arrival.letter, Mail)
+            if len(process.marks) == 1:
+                arrival.letter.crashes += 1
+            else:
+                arrival.letter.company += 1
         self.graves.append(process)
         back = [arrival.letter for arrival in process.held if arrival.state != "settled"]
         self.queue.extendleft(letter for letter in reversed(back) if isinstance(letter, Mail))
@@ -205,12 +225,14 @@ class Processes(RuleBasedStateMachine):
     def check_mark(self, mark: Mark) -> None:
         mail = mark.delivery.letter  # type: ignore[attr-defined]  # an Arrival
         assert isinstance(mail, Mail)
-        mail.starts += 1
         assert not mail.processed
-        assert mark.count >= mail.failures, "a count has been lost"
+        assert mark.count == mail.failures + mail.crashes, "a count has been lost, or charged twice"
         if mail.kind != "killer":
             assert mark.count <= mail.failures + mail.operator, "an innocent has been charged"
         assert mark.count <= self.maximum, "begun beyond the limit"
+        assert mail.starts == mark.count + mail.company, "begun while it was running"
+        assert mail.company <= mail.failures + 1, "company again, and no handler has ended in between"
+        mail.starts += 1
 
     def clear(self, process: Process, clear: Clear) -> None:
         assert isinstance(clear.delivery, Arrival)
@@ -235,10 +257,9 @@ class Processes(RuleBasedStateMachine):
                 process.unwritten[command.key] = None
 
     def teardown(self) -> None:
-        """Once nobody but the messages kills, each comes to its end: a killer after its limit, and one start more."""
+        """Once nobody but the messages kills, each comes to its end, after the starts that are derived above."""
         if not hasattr(self, "mails"):
             return
-        before = {mail.number: mail.starts for mail in self.mails}
         for turn in range(60 * (len(self.mails) + 1)):
             self.deliver(turn % 2, 1)
             self.want(turn % 2, WORKERS)
@@ -247,8 +268,25 @@ class Processes(RuleBasedStateMachine):
         for mail in self.mails:
             assert mail.processed if not mail.dead else mail.dead == 1, f"{mail} has not ended"
             assert mail.dead or mail.kind != "killer"
-            assert mail.starts - before[mail.number] <= self.maximum + 2, "started too often"
+            charged = mail.failures + mail.crashes
+            assert charged == self.maximum + 1 if mail.dead else charged <= self.maximum
+            assert mail.starts == charged + mail.company + mail.processed
+            most = 1 if mail.kind != "bad" else min(mail.failures + 1, self.maximum + 1)
+            assert mail.company <= most, "started too often"
 
 
 TestProcesses = Processes.TestCase
 TestProcesses.settings = settings(stateful_step_count=30, suppress_health_check=list(HealthCheck))
+
+
+def test_a_message_that_fails_starts_once_more_for_each_death_that_it_was_company_in() -> None:
+    """With two redeliveries, one that two killers took with them starts five times, and each of them four times."""
+    machine = Processes()
+    machine.begin(maximum=2, kinds=["good", "good", "bad", "killer", "killer", "good", "good"])
+    machine.deliver(0, 1)
+    machine.deliver(0, 2)
+    machine.deliver(0, 2)
+    machine.deliver(1, 2)
+    machine.teardown()
+    assert [mail.starts for mail in machine.mails] == [1, 2, 5, 4, 4, 1, 1]
+    assert [mail.company for mail in machine.mails] == [0, 1, 2, 1, 1, 0, 0]
