@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger import fingerprint
 from redelivery_spark.copies import Copies
+from redelivery_spark.expected import Expected
 from redelivery_spark.isolation import Isolation
 from redelivery_spark.log.files import empty
 from redelivery_spark.log.parts import FOLDER as PARTS
@@ -65,7 +66,8 @@ class Journal:
         self.originals = originals
         self._clock = clock
         self._resumed = False
-        self.copies = Copies(intake, self.segments, self.state)
+        self.expected = Expected(self.state, originals, clock)
+        self.copies = Copies(intake, self.segments, self.state, self.expected)
         self._grouped: dict[Place, LoggedDelivery] = {}
         # The batch on its way, its rows, and those of them that were in the log before, by place.
         self._number: int | None = None
@@ -113,6 +115,7 @@ class Journal:
             else:
                 waiting.append(row)
         self.redeliveries.restore(waiting)
+        self.expected.waiting(self.waiting())
 
     # A batch.
 
@@ -128,8 +131,7 @@ class Journal:
             ConfigurationError: the log and the checkpoint do not belong together.
         """
         state = self.state
-        pending = number + 1 if self.segments.exists(number + 1) else number
-        self.resume(pending)
+        self.resume(number + 1 if self.segments.exists(number + 1) else number)
         given_up = state.emptied == number
         if not self.segments.follow(state.settled, number, there=self._number == number or given_up):
             return
@@ -166,10 +168,11 @@ class Journal:
 
     def _settle_rows(self, number: int, *, stale: bool) -> None:
         names, refused = self._judged(number)
-        processed = self._complete(number)
-        called: Sequence[str] = processed.column("message_id").to_pylist() if refused else ()
+        ids = self._complete(number).column("message_id")
+        called: Sequence[str] = ids.to_pylist() if refused else ()
         table, running = self._table, self._running
         self.state.totals["accepted"] += table.num_rows
+        stale |= self.expected.settled(number, table)
         if table.num_rows > sum(name in refused for name in called):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
@@ -245,11 +248,8 @@ class Journal:
         left = f"in {len(self.isolation.groups)} groups" if culprit is None else "alone"
         logger.warning(
             "batch %d is given up (%s): its %d messages are tried again %s",
-            number,
-            cause.text,
-            len(rows),
-            left,
-        )
+            number, cause.text, len(rows), left,
+        )  # fmt: skip
 
     # Rows.
 
@@ -267,8 +267,7 @@ class Journal:
 
     def keeps(self, place: Place) -> bool:
         """Whether a row of the batch on its way, which is in the log for the first time, keeps its message."""
-        number, at = place
-        return number == self._number and bool(self._table.column("_kept")[at].as_py())
+        return place[0] == self._number and bool(self._table.column("_kept")[place[1]].as_py())
 
     def release(self) -> None:
         """Have the broker let go of the messages of all rows that are done with."""
@@ -283,6 +282,7 @@ class Journal:
         """Publish what is known now."""
         state, waiting = self.state, self.redeliveries
         rows = self.waiting()
+        self.expected.waiting(rows)
         (number, table), self._unwritten = self._unwritten, (0, empty())
         begun = sorted(row.place[1] for row in rows if row.place[0] == number)
         newest = max(number, self._number or 0, state.settled)
