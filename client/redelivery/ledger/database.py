@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,6 +63,8 @@ class Database:
         """Open it, and make what is missing. Raises sqlite3.Error, LedgerError."""
         self._path = path
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        # A ledger stays open with the mark of a handler whose end is never told: that of an event loop that is closed.
+        weakref.finalize(self, self._sql.close).atexit = False
         try:
             self._prepare()
         except BaseException:
