@@ -15,7 +15,7 @@ of them at most (N + 2 starts), and one that fails has one at most before each o
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Bury, Clear, Dispatch, LookUp, Mark, Poison
+from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, LookUp, Mark, Poison
 from redelivery.core.counted import CountedEngine
 from redelivery.core.dead_letter import DeadLetters
 from redelivery.core.delivery import Cause
@@ -31,9 +31,9 @@ from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed,
 from redelivery.core.ledger import Attempt, Entry, after_death, counted, fingerprint
 from redelivery.core.policy import RedeliveryPolicy
 from redelivery.core.policy_map import RedeliveryPolicyMap
-from redelivery.core.solitude import Solitude
 
-from .model import Arrival, Letter
+from .model import Arrival
+from .process import Mail, Process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,37 +41,9 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Command
 
 ABLE = Capabilities("model", poison_persistent=True, poison_non_persistent=True)
+COPIES = Capabilities("model", forward="confirmed", drops_second_copy=True)  # as Artemis over STOMP
 CAUSE = Cause("ValueError: no")
 WORKERS = 3
-
-
-@dataclass(eq=False)
-class Mail(Letter):
-    """A message of a kind: it kills its process, fails always, or is good."""
-
-    kind: str = "good"
-    starts: int = 0
-    operator: int = 0  # kills by somebody else while it alone was running
-    crashes: int = 0  # deaths while it alone was running
-    company: int = 0  # deaths while others were running, too
-
-
-@dataclass(eq=False)
-class Process:
-    """One process: its engine, its marks, and who runs beside whom."""
-
-    engine: CountedEngine
-    solitude: Solitude = field(default_factory=Solitude)
-    marks: dict[Arrival, Attempt] = field(default_factory=dict[Arrival, Attempt])
-    unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
-    failed: list[Attempt] = field(default_factory=list[Attempt])  # marks of what is unwritten
-    held: list[Arrival] = field(default_factory=list[Arrival])
-    alone: Arrival | None = None
-    dead: bool = False
-
-    def open(self) -> list[Attempt]:
-        """Return what is in its file."""
-        return [*self.marks.values(), *self.failed]
 
 
 class Processes(RuleBasedStateMachine):
@@ -80,8 +52,10 @@ class Processes(RuleBasedStateMachine):
     @initialize(
         maximum=st.integers(0, 2),
         kinds=st.lists(st.sampled_from(["good", "good", "bad", "killer"]), min_size=1, max_size=8),
+        copies=st.booleans(),
     )
-    def begin(self, maximum: int, kinds: list[str]) -> None:
+    def begin(self, maximum: int, kinds: list[str], *, copies: bool = False) -> None:
+        self.able = COPIES if copies else ABLE
         self.maximum = maximum
         self.now = 0.0
         self.mails = [Mail(number, kind=kind) for number, kind in enumerate(kinds)]
@@ -97,7 +71,7 @@ class Processes(RuleBasedStateMachine):
         engine = CountedEngine(
             1, policies=RedeliveryPolicyMap({}, default=policy), dead_letters=DeadLetters(), credit=10
         )
-        engine.feed(Connected(1, ABLE), self.now)
+        engine.feed(Connected(1, self.able), self.now)
         return Process(engine)
 
     # What happens.
@@ -143,7 +117,14 @@ class Processes(RuleBasedStateMachine):
         process.failed.clear()
 
     @rule(which=st.integers(0, 1))
-    @precondition(lambda self: any(process.marks for process in self.processes))
+    def acknowledge(self, which: int) -> None:
+        """Let the broker read what a process has acknowledged; after a while it forgets the verdicts."""
+        process = self.processes[which]
+        process.unwritten |= {key: None for key in process.in_doubt.values() if key is not None}
+        process.in_doubt.clear()
+
+    @rule(which=st.integers(0, 1))
+    @precondition(lambda self: any(process.marks or process.in_doubt for process in self.processes))
     def kill(self, which: int) -> None:
         """Somebody kills a process at any time."""
         marks = self.processes[which].marks
@@ -165,7 +146,8 @@ class Processes(RuleBasedStateMachine):
             else:
                 arrival.letter.company += 1
         self.graves.append(process)
-        back = [arrival.letter for arrival in process.held if arrival.state != "settled"]
+        lost = process.in_doubt  # with what was to acknowledge them
+        back = [each.letter for each in process.held if each.state != "settled" or each in lost]
         self.queue.extendleft(letter for letter in reversed(back) if isinstance(letter, Mail))
         self.processes[which] = self.born()
 
@@ -216,7 +198,7 @@ class Processes(RuleBasedStateMachine):
                     process.marks[command.delivery] = attempt
                 case Clear():
                     self.clear(process, command)
-                case Poison():
+                case Poison() | Forward():
                     self.bury(process, command)
                 case _:
                     pass
@@ -247,13 +229,18 @@ class Processes(RuleBasedStateMachine):
         else:
             process.solitude.leave()
 
-    def bury(self, process: Process, poison: Poison) -> None:
-        mail = poison.delivery.letter  # type: ignore[attr-defined]  # an Arrival
+    def bury(self, process: Process, poison: Poison | Forward) -> None:
+        assert isinstance(poison.delivery, Arrival)
+        mail = poison.delivery.letter
         assert isinstance(mail, Mail)
         assert mail.kind != "good" or mail.operator > self.maximum, "an innocent has been poisoned"
-        mail.dead += 1
+        mail.dead = 1 if self.able is COPIES else mail.dead + 1
         for command in process.engine.feed(Confirmed(poison.delivery), self.now):
-            if isinstance(command, Bury):
+            if isinstance(command, Accept):
+                process.in_doubt[poison.delivery] = None
+            elif isinstance(command, Bury) and command.early:
+                process.in_doubt[poison.delivery] = command.key
+            elif isinstance(command, Bury):
                 process.unwritten[command.key] = None
 
     def teardown(self) -> None:
@@ -265,6 +252,7 @@ class Processes(RuleBasedStateMachine):
             self.want(turn % 2, WORKERS)
             self.end(turn % 2, turn)
             self.write(turn % 2)
+            self.acknowledge(turn % 2)
         for mail in self.mails:
             assert mail.processed if not mail.dead else mail.dead == 1, f"{mail} has not ended"
             assert mail.dead or mail.kind != "killer"
@@ -290,3 +278,17 @@ def test_a_message_that_fails_starts_once_more_for_each_death_that_it_was_compan
     machine.teardown()
     assert [mail.starts for mail in machine.mails] == [1, 2, 5, 4, 4, 1, 1]
     assert [mail.company for mail in machine.mails] == [0, 1, 2, 1, 1, 0, 0]
+
+
+def test_a_verdict_outlives_a_process_that_dies_between_copy_and_acknowledgement() -> None:
+    """The message comes again to another process, which copies it again and does not handle it."""
+    machine = Processes()
+    machine.begin(maximum=0, kinds=["bad"], copies=True)
+    machine.deliver(0, 1)
+    machine.want(0, 1)
+    machine.end(0, 0)
+    machine.write(0)
+    machine.kill(0)
+    assert list(machine.queue) == machine.mails
+    machine.teardown()
+    assert [mail.starts for mail in machine.mails] == [1]

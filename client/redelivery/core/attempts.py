@@ -250,4 +250,5 @@ class Attempts(Moves):
             buried = Buried(
                 delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
             )
-        return [*self._poisoning.confirmed(delivery, None, now), Bury(delivery, key, buried)]
+        commands = self._poisoning.confirmed(delivery, None, now)
+        return [*commands, Bury(delivery, key, buried, early=record.poisoned and bool(commands))]

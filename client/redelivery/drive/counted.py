@@ -79,11 +79,21 @@ class CountedChannel(Channel):
     def tick(self) -> None:
         """Look at the time; wake those that wait for their turn, or that must hear of the ledger's error."""
         super().tick()
+        try:
+            self._counting.forget(self._clock.monotonic())
+        except LedgerError as error:
+            with self._lock:
+                self._fail(error)
         if self._turns != self._counting.turns:
             with self._lock:
                 self._turns = self._counting.turns
                 self._fail()
                 self._wake(everyone=True)
+
+    def next_alarm(self) -> float | None:
+        """When `tick` has something to do."""
+        alarms = super().next_alarm(), self._counting.next_verdict()
+        return min((alarm for alarm in alarms if alarm is not None), default=None)
 
     def stop(self, error: RedeliveryError | None = None) -> None:
         """Dispatch nothing more, and claim no turn."""
@@ -234,7 +244,9 @@ class CountedChannel(Channel):
             if isinstance(command, Clear):
                 self._counting.clear(command)
             else:
-                self._counting.bury(command)
+                self._counting.bury(command, self._clock.monotonic())
+                if command.early:
+                    self._keeper.expect_alarm()
         except LedgerError as error:
             self._fail(error)
         if isinstance(command, Clear):

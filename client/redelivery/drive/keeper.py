@@ -101,7 +101,7 @@ class Keeper(Link):
             channel.wait_answered(deadline)
         with self._lock:
             self._closing = True
-            self._up = False
+            up, self._up = self._up, False
             self._clock.notify(self._turn, MANY)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, deadline - time.monotonic()))  # it writes what is collected
@@ -115,7 +115,7 @@ class Keeper(Link):
         self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._counting is not None:
-            self._counting.close()
+            self._counting.close(settled=up)
 
     def _write_the_rest(self) -> None:
         for channel in list(self.channels.values()):
