@@ -45,8 +45,8 @@ class _Attempt:
 class TenacityPolicy:
     """Delays asked of tenacity's `wait`, and a maximum found by asking its `stop`.
 
-    The strategies are asked beforehand, so they see a stand-in for the exception: `wait_exception` gets a
-    plain `RedeliveryError`. tenacity's own random waits draw from the `random` passed to the policy; without
+    The strategies are asked beforehand, so they see a stand-in for the exception: `wait_exception` (tenacity 9.1.3)
+    gets a plain `RedeliveryError`. tenacity's own random waits draw from the `random` passed to the policy; without
     one they give the middle of their range.
     """
 

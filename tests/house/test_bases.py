@@ -24,7 +24,17 @@ PRIVATE = {
     "Blocking": {"_heap", "_ready"},
     "FilteringBatchReader": {"_conditions", "_options"},
     "Headers": {"_head", "_read"},
-    "LedgerDispatcher": {"_clock", "_lock", "_observer", "_route", "_throttle", "_until", "_wait", "_wake"},
+    "LedgerDispatcher": {
+        "_clock",
+        "_driver",
+        "_lock",
+        "_observer",
+        "_route",
+        "_throttle",
+        "_until",
+        "_wait",
+        "_wake",
+    },
     "LedgerEngine": {
         "_begin_poison_ack",
         "_closed",

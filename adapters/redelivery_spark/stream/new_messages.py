@@ -158,6 +158,7 @@ class NewMessages:
             elif journal.keeps(place) if row is None else row.original:
                 journal.originals.keep(place, delivery)
             else:
+                journal.expected.came(place)
                 again.append(delivery)
         return fresh, again
 

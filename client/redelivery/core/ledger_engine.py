@@ -202,4 +202,5 @@ class LedgerEngine(Engine):
             buried = Buried(
                 delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
             )
-        return [*self._confirms.confirmed(delivery, None, now), Bury(delivery, key, buried)]
+        commands = self._confirms.confirmed(delivery, None, now)
+        return [*commands, Bury(delivery, key, buried, early=record.poisoned and bool(commands))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import sqlite3
 import time
+import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -44,7 +45,8 @@ UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned 
     revision = ?, written = ? WHERE key = ?
 """
 _BURIED = ("destination", "message_id", "cause", "count", "at", "first", "last")
-FORGOTTEN = 3600.0  # seconds for which other processes may learn that a message has been forgotten
+# Seconds for which other processes may learn that a message has been forgotten.
+FORGOTTEN = 3600.0
 
 
 class Changes(NamedTuple):
@@ -63,6 +65,8 @@ class Database:
         """Open it, and make what is missing. Raises sqlite3.Error, LedgerError."""
         self._path = path
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        # A ledger stays open with the mark of a handler whose end is never told: that of an event loop that is closed.
+        weakref.finalize(self, self._sql.close).atexit = False
         try:
             self._prepare()
         except BaseException:
@@ -83,7 +87,8 @@ class Database:
         try:
             for statement in _SCHEMA.split(";\n"):
                 self._sql.execute(statement)
-            for name in _BURIED[-2:]:  # a ledger that was made before they were
+            # A ledger that was made before they were.
+            for name in _BURIED[-2:]:
                 if name not in _columns(self._sql):
                     self._sql.execute(f"ALTER TABLE dead_letters ADD COLUMN {name} REAL")
             self._sql.execute(f"PRAGMA application_id = {APPLICATION}")

@@ -383,7 +383,7 @@ class ConnectionDriver:
             dispatcher.wait_answered(deadline)
         with self._lock:
             self._closing = True
-            self._up = False
+            up, self._up = self._up, False
             self._clock.notify(self._turn, MANY)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, deadline - time.monotonic()))  # it writes what is collected
@@ -397,7 +397,7 @@ class ConnectionDriver:
         self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._connection_ledger is not None:
-            self._connection_ledger.close()
+            self._connection_ledger.close(settled=up)
 
     def _write_the_rest(self) -> None:
         for dispatcher in list(self.dispatchers.values()):
