@@ -8,13 +8,13 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
 from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, in_own_thread
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
@@ -26,11 +26,9 @@ from redelivery.driver.session.session_base import SessionPort
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Executor
     from types import TracebackType
 
-    from redelivery.async_consumer import Handler
     from redelivery.core.report import Report
     from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.consumer.dispatcher import Dispatcher
@@ -152,34 +150,6 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         waiter = AsyncioWait(self._loop, self._clock)
         dispatcher.on_ready = waiter.wake
         return dispatcher, waiter
-
-    @overload
-    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
-    @overload
-    def listen(
-        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
-    ) -> Callable[[Handler], Handler]: ...
-    def listen(
-        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
-    ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, `workers` at a time, from `run` or `start` on.
-
-        `async def` handlers run on the loop, plain ones in a pool of threads. Also a decorator.
-
-        Args:
-            destination: as for `consumer`.
-            handler: called with each `Message`, and awaited if it is `async def`.
-            workers, selector, subscription, credit, ordering, errors: as for `Connection.listen`.
-            timeout: as there; `async def` handlers are cancelled.
-        """
-        if handler is None:
-
-            def decorate(function: Handler) -> Handler:
-                return self.listen(destination, function, **options)
-
-            return decorate
-        self._listening(destination, handler, options)
-        return handler
 
     async def start(self) -> None:
         """Start the listeners' tasks and return; `run` does it too."""

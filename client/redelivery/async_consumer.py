@@ -11,7 +11,7 @@ from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.message import pulled
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from datetime import timedelta
     from types import TracebackType
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
-    Handler = Callable[[Message], Awaitable[object] | object]
 
 __all__ = ["AsyncConsumer"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.consumer import Consumer
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed
@@ -21,10 +21,8 @@ from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
-    from redelivery.consumer import Handler
     from redelivery.core.report import Report
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
@@ -141,39 +139,6 @@ class Connection(ConnectionBase[Worker]):
         dispatcher = self._dispatcher(destination, options, session_state)
         await_subscription(self._driver, dispatcher, self._clock)
         return dispatcher
-
-    @overload
-    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
-    @overload
-    def listen(
-        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
-    ) -> Callable[[Handler], Handler]: ...
-    def listen(
-        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
-    ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, on `workers` threads, from `run` or `start` on.
-
-        A return accepts; an exception goes to the policy. Also a decorator.
-
-        Args:
-            destination: as for `consumer`.
-            handler: called with each `Message`.
-            workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering, errors: as for `consumer`.
-            timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
-                comes to; after twice as long `run` ends with HandlerTimeout, for a thread cannot be stopped.
-
-        Raises:
-            ConfigurationError: the arguments cannot be honoured, or the handler is `async def`.
-        """
-        if handler is None:
-
-            def decorate(function: Handler) -> Handler:
-                return self.listen(destination, function, **options)
-
-            return decorate
-        self._listening(destination, handler, options)
-        return handler
 
     def start(self) -> None:
         """Start the listeners' threads and return; `run` does it too."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
-    Handler = Callable[[Message], object]
 
 __all__ = ["Consumer"]
 

@@ -23,6 +23,7 @@ from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
 from redelivery.driver.consumer.plan import planned
+from redelivery.driver.listening import Listening
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ __all__ = ["ConnectionBase"]
 logger = logging.getLogger("redelivery")
 
 
-class ConnectionBase(Generic[RunnerT]):
+class ConnectionBase(Listening, Generic[RunnerT]):
     """The part of `Connection` and `AsyncConnection` that does not wait."""
 
     _maker = "connect"
@@ -121,6 +122,9 @@ class ConnectionBase(Generic[RunnerT]):
         if until_idle is None:
             return None
         return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock)
+
+    def _check_listener(self, options: ListenOptions) -> None:  # noqa: ARG002 - its handler is needed to check them
+        self._check_fresh()
 
     def _listening(
         self,

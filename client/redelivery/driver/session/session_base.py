@@ -14,6 +14,7 @@ from redelivery.core.events import Failed
 from redelivery.core.option_values import seconds
 from redelivery.driver.connection.pending_sends import end
 from redelivery.driver.connection.send_request import outgoing, time_limit
+from redelivery.driver.listening import Listening
 from redelivery.driver.session.session_state import KEPT, SessionState, checked_mode, in_doubt
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
@@ -66,7 +67,7 @@ class SessionPort:
     patience: Callable[[float], float]
 
 
-class SessionBase:
+class SessionBase(Listening):
     """The part of `Session` and `AsyncSession` that does not wait."""
 
     def __init__(self, port: SessionPort, mode: str) -> None:
