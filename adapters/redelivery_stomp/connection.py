@@ -240,9 +240,9 @@ class StompConnection:
         elif answer is not None:
             answer(error)
         else:
-            about_others = self.profile.no_refusal if self._opened else None
+            no_refusal = self.profile.no_refusal if self._opened else None
             acknowledged = [one for batch in list(self._accepted) for one in batch]
-            self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, about_others)
+            self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal)
         if self._opened and self.profile.closes:
             # At once: until its end of stream is read, the connection would count as open.
             self.lost("the broker closed the connection")

@@ -15,6 +15,7 @@ class WrongValue(click.BadParameter):
 
 def sentence(error: click.ClickException) -> str:
     """Return what is wrong, and what would be right where that is known."""
+    # click 8 distinguishes these by its text alone.
     match error:
         case click.NoSuchOption():
             return f"no option {error.option_name!r}{_near_option(error)}"

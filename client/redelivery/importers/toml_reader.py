@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_toml"]
 
+# Before Python 3.14, tomllib gives line and column in the text of its error only.
 _PLACE = re.compile(r"(.*) \((?:at line (\d+), column (\d+)|at end of document)\)", re.DOTALL)
 _KEYS = ("wildcards", "default", "policies", "deadLetters")
 
