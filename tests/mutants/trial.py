@@ -77,13 +77,17 @@ class Tree:
     def run(self, tests: Sequence[str], without: Sequence[str] = ()) -> tuple[str, str]:
         """Run tests until the first failure. Return passed, failed or time limit, and the test it was."""
         self._watch.write_text("", encoding="utf-8")
-        shutil.rmtree(self.path / ".hypothesis", ignore_errors=True)  # examples of another fault
         command = [
             *(sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "--hypothesis-seed=0"),
             *("-p", "tests.mutants.watch", *tests, *(f"--deselect={test}" for test in without)),
         ]
         python_path = os.pathsep.join(str(self.path / each) for each in ("client", "adapters"))
-        environment = {**os.environ, "PYTHONPATH": python_path, "MUTANTS_WATCH": str(self._watch)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": python_path,
+            "MUTANTS_WATCH": str(self._watch),
+            "HYPOTHESIS_PROFILE": "mutants",
+        }
         with subprocess.Popen(
             command,
             cwd=self.path,
