@@ -26,6 +26,24 @@ def test_a_letter_with_half_a_body_stays(broker: MemoryBroker, tools: DeadLetter
     assert [held.message_id for held in broker.dead_letters()] == [half]
 
 
+def test_what_brokers_tell_of_a_death_does_not_go_along(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any
+) -> None:
+    """A redriven message lives again: it has its own properties, and none of the brokers' about its death."""
+    death = {
+        "_AMQ_ORIG_ADDRESS": "orders",
+        "x-first-death-queue": "orders",
+        "x-last-death-reason": "rejected",
+        "x-opt-ORIG-QUEUE": "orders",
+        "x-death": "1",
+        "dlqDeliveryFailureCause": "no",
+    }
+    bury(origin="queue://orders", nr=1, **death)
+    tools.redrive()
+    (back,) = broker.messages("orders")
+    assert {name for name in back.headers if not name.startswith("redelivery")} == {"nr"}
+
+
 def test_a_refused_letter_is_tried_three_times(
     broker: MemoryBroker, tools: DeadLetterQueue, bury: Any
 ) -> None:

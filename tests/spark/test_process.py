@@ -132,7 +132,7 @@ def test_two_attempts_at_one_time_decide_alike(
     judge = Records.judge
 
     def judged(records: Records, name: str, refused: Any) -> Any:
-        judge(records, name, {other: Refusal(1, "fail", "the other attempt's", None)})
+        judge(records, name, {other: Refusal(1, "fail", "the other attempt's")})
         return judge(records, name, refused)
 
     monkeypatch.setattr(Records, "judge", judged)
