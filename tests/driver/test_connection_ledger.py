@@ -1,4 +1,4 @@
-"""Who is told when a suspect may run alone."""
+"""Wake-ups of consumers whose crash suspect waits for its exclusive run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class NoLedger:
         """Nothing is open."""
 
 
-def test_the_last_attempt_that_ends_wakes_who_waits_to_run_alone() -> None:
-    """Each connection of the process is told once nothing runs any more, and the one that asked gets its turn."""
+def test_the_last_attempt_that_ends_wakes_every_connection() -> None:
+    """When nothing runs any more, each connection of the process is woken; the waiting one gets its turn."""
     ledger = cast("Any", NoLedger())
     one, other, told = ConnectionLedger(ledger), ConnectionLedger(ledger), list[str]()
     one.open(lambda: told.append("one"))

@@ -1,4 +1,4 @@
-"""The list of planted faults fits the code, and the runner tells a killed fault from one that survives."""
+"""The list of planted faults fits the code; the runner separates killed faults from surviving ones."""
 
 from __future__ import annotations
 

@@ -74,8 +74,14 @@ class Tree:
         for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
             compiled.unlink()
 
-    def run(self, tests: Sequence[str], without: Sequence[str] = ()) -> tuple[str, str]:
-        """Run tests until the first failure. Return passed, failed or time limit, and the test it was."""
+    def run(self, tests: Sequence[str], without: Sequence[str] = (), *, limits: float = 1) -> tuple[str, str]:
+        """Run tests until the first failure. Return passed, failed or time limit, and the test it was.
+
+        `limits`: how many times the limit it may take.
+
+        Raises:
+            RuntimeError: pytest ended before the first test, so that no test can say anything.
+        """
         self._watch.write_text("", encoding="utf-8")
         command = [
             *(sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "--hypothesis-seed=0"),
@@ -98,7 +104,7 @@ class Tree:
             start_new_session=True,
         ) as process:
             try:
-                code = process.wait(self._limit)
+                code = process.wait(limits * self._limit)
             except subprocess.TimeoutExpired:
                 code = None
             finally:
@@ -106,7 +112,11 @@ class Tree:
         at = self._watch.read_text(encoding="utf-8")
         if code is None:
             return TIME_LIMIT, at
-        return (PASSED, "") if code == 0 or (code in NO_TESTS and not at) else (FAILED, at)
+        if code == 0 or (code in NO_TESTS and not at):
+            return PASSED, ""
+        if not at:
+            raise RuntimeError(f"pytest ended with {code} before the first test: {' '.join(command)}")
+        return FAILED, at
 
     def try_out(self, fault: Fault, known: str = "") -> Result:
         """Plant one fault and run the tests of its area, then related ones. `known`: the test to try first."""
