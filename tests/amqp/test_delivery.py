@@ -115,6 +115,12 @@ def test_ids_of_every_kind(identity: Any) -> None:
     assert isinstance(arrived.message_id, str)
 
 
+def test_one_id_at_two_times_is_two_messages() -> None:
+    """Two messages with one id are one message only if their producer made them at the same time."""
+    first, again, later = (delivery(message(id="x", creation_time=AT + s)).key for s in (0, 0, 1))
+    assert first == again != later
+
+
 def test_our_own_id_stands_in_for_an_absent_one() -> None:
     """A message of this library has no message-id, for Classic's STOMP consumers could not acknowledge it."""
     arrived = delivery(message(properties={"redeliveryId": "u"}))

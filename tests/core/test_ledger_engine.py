@@ -29,9 +29,11 @@ from redelivery.core.events import (
     Known,
     Poisoned,
     Released,
+    Tick,
     Wanted,
 )
 from redelivery.core.ledger_entry import CRASH, Entry, fingerprint
+from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from redelivery.core.commands import Command
@@ -113,6 +115,17 @@ def test_what_has_used_up_its_redeliveries_is_poison_before_a_dispatch() -> None
     # Its original is acknowledged only now, and the copy carries the cause.
     assert commands[-1].early
     assert (commands[-1].key, commands[-1].buried) == (fingerprint(arrival), None)
+
+
+def test_a_refused_dead_letter_stays_in_the_ledger() -> None:
+    """The ledger forgets a message when the broker has its dead letter, not when it refuses it."""
+    bench = Counted()
+    arrival = bench.begun(Letter(0))
+    bench.feed(Poisoned(arrival, CAUSE))
+    assert bench.feed(Confirmed(arrival, AdapterError("full"))) == []
+    bench.now += 1
+    assert [type(command) for command in bench.feed(Tick())] == [PoisonAck]
+    assert [type(command) for command in bench.feed(Confirmed(arrival))] == [Bury]
 
 
 def test_the_cause_of_a_native_poison_acknowledgement_is_kept() -> None:

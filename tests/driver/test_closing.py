@@ -235,6 +235,28 @@ def test_nothing_overtakes_a_settlement_that_is_about_to_be_written(
     assert written.order.index("Accept") < written.order.index(last)
 
 
+def test_closing_ends_with_the_last_write(
+    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that is closed beside a write ends when that is written, not at its deadline."""
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        consumer = connection.consumer("orders")
+        written = Written(connection, monkeypatch)
+        closer = threading.Thread(target=consumer.close, args=(20,))
+
+        def close_meanwhile() -> None:
+            closer.start()
+            closer.join(MEANWHILE)
+
+        written.before_accept = close_meanwhile
+        redelivery_broker.send("orders", "a")
+        message = consumer.receive(5)
+        assert message is not None
+        message.accept()
+        closer.join(5)
+        assert not closer.is_alive()
+
+
 def test_nothing_overtakes_what_is_left_to_the_keeper(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

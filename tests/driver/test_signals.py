@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from redelivery.driver.connection.signals import Signals
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -97,3 +99,13 @@ def test_a_second_signal_acts_as_it_always_did(
         assert programs[case].returncode == -signal.SIGTERM
     else:
         assert "KeyboardInterrupt" in err
+
+
+def test_a_second_signal_while_the_first_has_ended_nothing_yet() -> None:
+    """A run that still waits for its subscription asks to stop once; the second SIGINT is a KeyboardInterrupt."""
+    stops: list[int] = []
+    with Signals(lambda: stops.append(1)):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert stops == [1]

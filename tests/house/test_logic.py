@@ -40,7 +40,7 @@ ARITHMETIC = {
 MUTATED: set[str] = set()
 TRAILING = {
     "adapters/redelivery_amqp": 40,
-    "adapters/redelivery_memory": 13,
+    "adapters/redelivery_memory": 12,
     "adapters/redelivery_spark": 4,
     "adapters/redelivery_spark/api": 5,
     "adapters/redelivery_spark/batch": 17,
@@ -59,7 +59,7 @@ TRAILING = {
     "client/redelivery/driver": 6,
     "client/redelivery/driver/connection": 41,
     "client/redelivery/driver/consumer": 32,
-    "client/redelivery/driver/session": 10,
+    "client/redelivery/driver/session": 9,
     "client/redelivery/importers": 13,
     "client/redelivery/ledger": 8,
     "client/redelivery/testing": 9,

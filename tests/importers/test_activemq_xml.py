@@ -281,3 +281,17 @@ def test_the_classmethod_logs_the_notes(tmp_path: Path, caplog: pytest.LogCaptur
     with caplog.at_level(logging.WARNING, "redelivery"):
         assert RedeliveryPolicyMap.from_activemq_xml(path) == EXPECTED
     assert [record.getMessage().split(": ")[1] for record in caplog.records] == ["redeliveryPlugin"]
+
+
+def test_an_entry_that_is_given_again_stands_last(imported: Any) -> None:
+    """As in the broker's own map, the last entry for a destination counts, in the place where it was given last."""
+    entries = "".join(
+        f'<redeliveryPolicy queue="{name}" maximumRedeliveries="{most}"/>'
+        for name, most in (("A", 1), ("B", 2), ("A", 3))
+    )
+    text = f"<redeliveryPolicyEntries>{entries}</redeliveryPolicyEntries>"
+    found = imported(f"<redeliveryPolicyMap {CORE}>{text}</redeliveryPolicyMap>").policies.entries
+    assert [(name, policy.maximum_redeliveries) for name, policy in found] == [
+        ("queue://B", 2),
+        ("queue://A", 3),
+    ]

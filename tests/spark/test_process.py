@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.spark.frames import Frame, in_batch, source
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.handler_exceptions import Defer, Discard, Poison
 from redelivery_spark.api.process import process
-from redelivery_spark.wal.records import Records
+from redelivery_spark.wal.records import Records, Refusal
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
@@ -121,6 +122,27 @@ def test_another_attempt_follows_the_first(rows: Frame, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="b"):
         made(apply(rows, handler))
     assert set(refused(tmp_path)) == {"a"}
+
+
+@pytest.mark.parametrize(("other", "fails"), [("a", False), ("b", True)])
+def test_two_attempts_at_one_time_decide_alike(
+    rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, fails: bool
+) -> None:
+    """A task fails if another attempt of it, which ended just before, has refused other rows."""
+    judge = Records.judge
+
+    def judged(records: Records, name: str, refused: Any) -> Any:
+        judge(records, name, {other: Refusal(1, "fail", "the other attempt's")})
+        return judge(records, name, refused)
+
+    monkeypatch.setattr(Records, "judge", judged)
+    with (
+        pytest.raises(RedeliveryError, match="another attempt of this task has decided otherwise")
+        if fails
+        else nullcontext()
+    ):
+        assert made(apply(rows, refuses("a"))) == ["b", "c"]
+    assert refused(tmp_path) == {other: "the other attempt's"}
 
 
 def test_a_name_is_used_once(rows: Frame) -> None:

@@ -1,4 +1,4 @@
-"""A transaction whose consumer ends before all of it is answered."""
+"""A transaction whose consumer ends before all of it is answered, or of which a part is refused."""
 
 from __future__ import annotations
 
@@ -59,3 +59,21 @@ def test_nothing_is_committed_for_a_consumer_that_has_ended() -> None:
         io.answer_all()
         assert [type(each) for each in answers] == [AdapterError if ended else type(None)]
         assert io.losses == []
+
+
+def test_nothing_is_committed_after_a_refusal() -> None:
+    """One frame of it was refused: it is aborted, and when that is answered its first error is the answer."""
+    for refused in (0, 1):
+        io = FakeIo()
+        answers: list[RedeliveryError | None] = []
+        error = AdapterError("the queue is full")
+        Transaction(io, "t", answers.append).begin(
+            [Outgoing("queue://out", b""), Outgoing("queue://out", b"")], []
+        )
+        waiting, io.waiting = io.waiting, []
+        for number, answer in enumerate(waiting):
+            answer(error if number == refused else None)
+        assert io.written == [b"BEGIN", b"SEND", b"SEND", b"ABORT"]
+        assert answers == []
+        io.answer_all()
+        assert answers == [error]

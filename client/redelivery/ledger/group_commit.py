@@ -82,6 +82,11 @@ class GroupCommit:
         if thread is not None:
             thread.join()
 
+    def clear(self) -> None:
+        """Drop what a failed write has left: its marks are in a file that is closed, and count when it is settled."""
+        with self._lock:
+            self._entries, self._in_hand, self._marks, self._buried = {}, {}, [], []
+
     def _run(self) -> None:
         while True:
             with self._lock:

@@ -85,6 +85,7 @@ class LedgerFiles:
             if self._marks is not None:
                 self._marks.leave()
             self._marks = None
+            self._writer.clear()
 
     # Other processes.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from redelivery.driver.session.session_message import SessionMessage
+    from redelivery.message import Message
 
 __all__ = ["Busy", "SessionActivity"]
 
@@ -34,17 +34,17 @@ class SessionActivity:
         # True if the session has a listener.
         self.listens = False
         self._quiet = threading.Condition(self.lock)
-        self._unwritten: set[SessionMessage] = set()
+        self._unwritten: set[Message] = set()
         # Number of commits without an answer.
         self._unanswered = 0
 
-    def begins(self, message: SessionMessage) -> None:
+    def begins(self, message: Message) -> None:
         """Count a handler that begins in this thread or task."""
         with self.lock:
             self._unwritten.add(message)
         _IN_HAND.set(message)
 
-    def ended(self, message: SessionMessage) -> None:
+    def ended(self, message: Message) -> None:
         """Stop counting a handler: it has ended, with any result."""
         with self.lock:
             self._unwritten.discard(message)
@@ -64,7 +64,7 @@ class SessionActivity:
             self._unanswered -= 1
             self._quiet.notify_all()
 
-    def others(self, own: object = None) -> set[SessionMessage]:
+    def others(self, own: object = None) -> set[Message]:
         """Return the messages of running handlers, without the caller's own (or `own`, the one of another thread)."""
         mine = own or _IN_HAND.get()
         with self.lock:

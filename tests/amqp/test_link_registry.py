@@ -1,0 +1,74 @@
+"""Which deliveries the links of a connection settle."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery.core.commands import Subscribe
+from redelivery_amqp.delivery import AmqpDelivery
+from redelivery_amqp.link_registry import LinkRegistry
+from redelivery_amqp.profiles import AmqpArtemis
+from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
+from redelivery_amqp.receiver import ReceiverLink
+
+COMMAND = Subscribe(7, "queue://orders", 10)
+
+
+class Wire:
+    """Writes down what is settled, by the names that stand for proton's handles."""
+
+    def __init__(self) -> None:
+        self.settled: dict[str, int] = {}
+
+    def settle(self, handles: list[str], outcome: int) -> None:
+        self.settled.update(dict.fromkeys(handles, outcome))
+
+
+@pytest.fixture
+def wire() -> Wire:
+    """Return one on which nothing is settled."""
+    return Wire()
+
+
+@pytest.fixture
+def links(wire: Wire) -> LinkRegistry:
+    """Return the links of connection 2."""
+    nothing: Any = lambda *_: None  # noqa: E731 - three callbacks that no test needs
+    return LinkRegistry(cast("Any", wire), AmqpArtemis(), "c", 2, nothing, nothing, nothing)
+
+
+def arrived(receiver: ReceiverLink, *handles: str) -> list[AmqpDelivery]:
+    """Return deliveries that came over a link, in this order."""
+    deliveries = [
+        AmqpDelivery(receiver, b"\0Su\xa0\x01x", cast("Any", handle), number, 0.0)
+        for number, handle in enumerate(handles)
+    ]
+    receiver.unsettled.update(deliveries)
+    return deliveries
+
+
+def test_deliveries_of_another_connection_are_not_settled(wire: Wire, links: LinkRegistry) -> None:
+    """Their handles belong to a connection that is gone: only those of this one, and of a link that stands, count."""
+    old = ReceiverLink(COMMAND, 1, AmqpArtemis(), lambda _: None)
+    own = links.add(COMMAND, lambda _: None)
+    ended = links.add(Subscribe(8, "queue://bills", 10), lambda _: None)
+    ended.ended = True
+    deliveries = [*arrived(old, "old"), *arrived(own, "own"), *arrived(ended, "ended")]
+    links.settle(deliveries, ACCEPTED)
+    links.settle(deliveries, RELEASED)
+    assert wire.settled == {"own": ACCEPTED}
+    assert own.unsettled == set()
+
+
+def test_the_end_of_a_consumer_releases_what_no_handler_has(wire: Wire, links: LinkRegistry) -> None:
+    """A delivery that a handler runs on gets no outcome from the end of its consumer; the others are released."""
+    receiver = links.add(COMMAND, lambda _: None)
+    _, running, _ = arrived(receiver, "first", "running", "last")
+    running.state = "running"
+    links.detach(COMMAND.consumer)
+    assert wire.settled == {"first": RELEASED, "last": RELEASED}
+    assert receiver.unsettled == {running}

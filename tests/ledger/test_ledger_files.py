@@ -1,0 +1,107 @@
+"""What a ledger's files keep when a process dies in the middle of a write, and when two processes write."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.ledger.test_sqlite import A, B, Other, learned, nobody
+
+from redelivery.core.ledger_entry import UNSAID, AttemptMark, Entry
+from redelivery.errors import LedgerError
+from redelivery.ledger.marks import OtherMarks
+from redelivery.ledger.sqlite import SqliteLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PATIENCE = 10  # seconds that a thread may take to get somewhere
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
+    """Return one that is open."""
+    made = SqliteLedger(tmp_path / "ledger.db")
+    made.open(nobody)
+    yield made
+    made.close(nobody)
+
+
+def owners(ledger: SqliteLedger) -> int:
+    """Return how many processes the file names as owners of marks."""
+    with closing(sqlite3.connect(ledger.path)) as sql:
+        number: int = sql.execute("SELECT count(*) FROM owners").fetchone()[0]
+    return number
+
+
+def test_a_failure_outlives_a_death_in_the_middle_of_its_write(ledger: SqliteLedger) -> None:
+    """A process that dies before a failure is in the database leaves its mark: the next process charges it."""
+    Other(
+        ledger.path,
+        "import threading; begun = threading.Event()\n"
+        "ledger._writer._write = lambda *_: (begun.set(), threading.Event().wait())\n"
+        "ledger.end(ledger.begin(A, 0), A, Entry(1, 'x'), failed=True, keep=False); begun.wait()",
+    ).kill()
+    entry = learned(ledger, A)
+    assert entry is not None
+    assert (entry.count, entry.cause, entry.suspect) == (1, UNSAID, False)
+
+
+def test_a_write_that_fails_leaves_the_marks(ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the database takes no entries, the marks of failures stay, and are charged when the ledger opens again."""
+
+    def refuse(*_: Any, **__: Any) -> int:
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr(ledger, "write", refuse)
+    ledger.end(ledger.begin(A, 1), A, Entry(2, "x"), failed=True, keep=False)
+    ledger._writer.stop()
+    assert ledger._marks is not None
+    assert OtherMarks(ledger._marks.path).attempts() == [AttemptMark(A, 1, "failed")]
+    monkeypatch.undo()
+    ledger.close(nobody)
+    ledger.open(nobody)
+    entry = ledger.look_up(A)
+    assert entry is not None
+    assert entry.count == 2
+
+
+def test_what_waits_to_be_written_is_newer_than_what_others_have_written(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process's change of a message does not replace the entry that this process is about to write."""
+    begun, go_on, write = threading.Event(), threading.Event(), ledger._writer._write
+
+    def held(*arguments: Any) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        write(*arguments)
+
+    monkeypatch.setattr(ledger._writer, "_write", held)
+    ours = Entry(3, "ours", 1.0, 2.0)
+    ledger.end(None, A, ours, failed=True, keep=False)
+    assert begun.wait(PATIENCE)
+    theirs = "ledger.end(None, {}, Entry(1, 'theirs'), failed=True, keep=False); "
+    other = Other(ledger.path, f"{theirs.format('A')}{theirs.format('B')}ledger._writer.stop()")
+    try:
+        ledger.refresh(A)
+        assert ledger.look_up(B, fresh=True) == Entry(1, "theirs")
+        assert ledger.look_up(A, fresh=True) == ours
+    finally:
+        go_on.set()
+        other.kill()
+
+
+def test_a_dead_process_is_no_owner_any_more(ledger: SqliteLedger) -> None:
+    """Once its marks are settled, nothing in the file names a dead process: look-ups do not go through it."""
+    for _ in range(3):
+        other = Other(ledger.path, "ledger.begin(A, 0)")
+        assert owners(ledger) == 2
+        other.kill()
+        assert learned(ledger, A) is not None
+        assert owners(ledger) == 1
+        assert not ledger._others

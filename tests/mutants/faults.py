@@ -1,0 +1,103 @@
+"""Planted faults of this folder's TOML files, and the tests that belong to each area."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["AREAS", "ROOT", "Area", "Fault", "faults"]
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parent / "faults"
+
+
+@dataclass(frozen=True)
+class Area:
+    """Tests of one part of the library, and the tests of other parts that use it."""
+
+    own: tuple[str, ...]
+    related: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: in `file`, each `old` text becomes its `new` text."""
+
+    id: str
+    area: str
+    file: str
+    what: str
+    edits: tuple[tuple[str, str], ...]
+
+    def planted(self, text: str) -> str:
+        """Return the text of the file with the fault.
+
+        Raises:
+            ValueError: An old text does not occur exactly once.
+        """
+        for old, new in self.edits:
+            if (times := text.count(old)) != 1:
+                raise ValueError(f"{self.id}: {self.file} has the old text {times} times, not once: {old!r}")
+            text = text.replace(old, new)
+        return text
+
+
+_EVERYWHERE = (
+    "tests/testing/test_conformance.py",
+    "tests/driver/test_consumer_scenarios.py",
+    "tests/driver/test_storm.py",
+    "tests/memory",
+)
+# The tests of the house style are in no list: they see a changed text, not a changed behaviour.
+AREAS = {
+    "core": Area(
+        ("tests/core", "tests/uri/test_uri_vectors.py"),
+        (
+            "tests/driver",
+            *_EVERYWHERE[:1],
+            "tests/memory",
+            "tests/ledger",
+            "tests/dlq",
+            "tests/cli",
+            "tests/spark",
+        ),
+    ),
+    "driver": Area(
+        ("tests/driver", "tests/adapter_support"),
+        (*_EVERYWHERE, "tests/ledger", "tests/dlq", "tests/cli", "tests/stomp", "tests/amqp"),
+    ),
+    "session": Area(("tests/driver",), (*_EVERYWHERE, "tests/cli")),
+    "ledger": Area(
+        ("tests/ledger", "tests/driver/test_ledger.py", "tests/core"),
+        (*_EVERYWHERE, "tests/driver", "tests/dlq"),
+    ),
+    "dlq": Area(
+        ("tests/dlq", "tests/core/test_redrive.py", "tests/cli/test_dlq.py"),
+        (*_EVERYWHERE, "tests/cli", "tests/core", "tests/driver"),
+    ),
+    "importers": Area(
+        ("tests/importers", "tests/uri", "tests/core/test_policy.py", "tests/docs/test_options_page.py"),
+        (*_EVERYWHERE, "tests/cli", "tests/core/test_policy_refusals.py", "tests/stomp", "tests/amqp"),
+    ),
+    "stomp": Area(("tests/stomp",), (*_EVERYWHERE, "tests/adapter_support")),
+    "amqp": Area(("tests/amqp",), (*_EVERYWHERE, "tests/adapter_support")),
+    "cli": Area(("tests/cli",), ("tests/docs/test_help.py", "tests/docs/test_examples.py")),
+    "spark": Area(("tests/spark",), _EVERYWHERE),
+}
+
+
+def _edits(entry: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((each["old"], each["new"]) for each in entry.get("edits", [entry]))
+
+
+@cache
+def faults() -> tuple[Fault, ...]:
+    """Return all faults, area by area."""
+    return tuple(
+        Fault(entry["id"], area, entry["file"], entry["what"], _edits(entry))
+        for area in AREAS
+        for entry in tomllib.loads((FOLDER / f"{area}.toml").read_text(encoding="utf-8"))["fault"]
+    )

@@ -1,0 +1,67 @@
+"""The list of planted faults fits the code; the runner separates killed faults from surviving ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.mutants import trial
+from tests.mutants.faults import AREAS, ROOT, Area, Fault, faults
+from tests.mutants.trial import Tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.id)
+def test_a_fault_fits_the_code(fault: Fault) -> None:
+    """Each old text occurs exactly once in its file; with the new text the file is another, valid module."""
+    text = (ROOT / fault.file).read_text(encoding="utf-8")
+    planted = fault.planted(text)
+    assert planted != text
+    compile(planted, fault.file, "exec", dont_inherit=True)
+
+
+def test_each_fault_has_its_own_id() -> None:
+    """No two faults have one id."""
+    assert len({fault.id for fault in faults()}) == len(faults())
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_the_tests_of_an_area_are_there(area: str) -> None:
+    """Each area names folders and files that exist, and none of the house style."""
+    named = [*AREAS[area].own, *AREAS[area].related]
+    assert [name for name in named if not (ROOT / name).exists() or "house" in name] == []
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """Return a copy of a project of one function and one test."""
+    project = tmp_path / "project"
+    mutants = project / "tests" / "mutants"
+    mutants.mkdir(parents=True)
+    (mutants / "watch.py").write_text((ROOT / "tests/mutants/watch.py").read_text(encoding="utf-8"))
+    (project / "double.py").write_text("def double(number):\n    return number + number\n")
+    (project / "test_double.py").write_text(
+        "import double\n\n\ndef test_double():\n    assert double.double(3) == 6\n"
+    )
+    monkeypatch.setitem(AREAS, "core", Area(("test_double.py",), ()))
+    return Tree(tmp_path / "copy", 60, project)
+
+
+def planted(new: str) -> Fault:
+    """Return a fault of that project."""
+    return Fault("C99", "core", "double.py", "What it is.", (("number + number", new),))
+
+
+def test_a_trial(tree: Tree) -> None:
+    """A fault is killed by the test that fails with it alone, and survives where none does."""
+    killed = tree.try_out(planted("number"))
+    assert (killed.verdict, killed.test) == (trial.KILLED, "test_double.py::test_double")
+    assert tree.try_out(planted("2 * number")).verdict == trial.SURVIVED
+
+
+def test_a_trial_that_takes_too_long(tree: Tree) -> None:
+    """Tests that do not end within the limit kill the fault, and the result says so."""
+    tree._limit = 0
+    assert tree.try_out(planted("number")).verdict == trial.TIME_LIMIT

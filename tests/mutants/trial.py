@@ -1,0 +1,147 @@
+"""Trials of faults, in a temporary copy of the tree: which test fails, and does it fail because of the fault?"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.mutants.faults import AREAS, ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from pathlib import Path
+
+    from tests.mutants.faults import Fault
+
+__all__ = ["KILLED", "SURVIVED", "TIME_LIMIT", "Result", "Tree"]
+
+PASSED, FAILED, TIME_LIMIT, KILLED, SURVIVED = "passed", "failed", "time limit", "killed", "survived"
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv*", ".*_cache", ".cache", ".hypothesis", "__pycache__", "build", "dist", "*.egg-info"
+)
+UNSTABLE = 3  # tests that fail together with others but not alone: so many are left out, one by one
+NO_TESTS = 4, 5  # exit codes of pytest: there is no such test
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one fault. `test` failed, or ran when the time was over or its process ended."""
+
+    id: str
+    area: str
+    verdict: str
+    test: str
+    seconds: float
+    what: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return asdict(self)
+
+
+class Tree:
+    """A copy of the project, in which one fault at a time is planted."""
+
+    def __init__(self, path: Path, limit: float, root: Path = ROOT) -> None:
+        """Copy the project to `path`. A run of pytest may take `limit` seconds."""
+        self.path = path / "tree"
+        self._limit = limit
+        self._watch = path / "watch"
+        shutil.copytree(root, self.path, ignore=NOT_COPIED)
+
+    @contextmanager
+    def planted(self, fault: Fault) -> Generator[None]:
+        """Have the fault in the copy."""
+        file = self.path / fault.file
+        text = file.read_text(encoding="utf-8")
+        try:
+            self._write(file, fault.planted(text))
+            yield
+        finally:
+            self._write(file, text)
+
+    @staticmethod
+    def _write(file: Path, text: str) -> None:
+        """Write a module; its compiled form may be of the same second and of the same size."""
+        file.write_text(text, encoding="utf-8")
+        for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
+            compiled.unlink()
+
+    def run(self, tests: Sequence[str], without: Sequence[str] = (), *, limits: float = 1) -> tuple[str, str]:
+        """Run tests until the first failure. Return passed, failed or time limit, and the test it was.
+
+        `limits`: how many times the limit it may take.
+
+        Raises:
+            RuntimeError: pytest ended before the first test, so that no test can say anything.
+        """
+        self._watch.write_text("", encoding="utf-8")
+        command = [
+            *(sys.executable, "-m", "pytest", "-x", "-q", "--tb=no", "--hypothesis-seed=0"),
+            *("-p", "tests.mutants.watch", *tests, *(f"--deselect={test}" for test in without)),
+        ]
+        python_path = os.pathsep.join(str(self.path / each) for each in ("client", "adapters"))
+        environment = {
+            **os.environ,
+            "PYTHONPATH": python_path,
+            "MUTANTS_WATCH": str(self._watch),
+            "HYPOTHESIS_PROFILE": "mutants",
+        }
+        with subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                code = process.wait(limits * self._limit)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                _end(process)
+        at = self._watch.read_text(encoding="utf-8")
+        if code is None:
+            return TIME_LIMIT, at
+        if code == 0 or (code in NO_TESTS and not at):
+            return PASSED, ""
+        if not at:
+            raise RuntimeError(f"pytest ended with {code} before the first test: {' '.join(command)}")
+        return FAILED, at
+
+    def try_out(self, fault: Fault, known: str = "") -> Result:
+        """Plant one fault and run the tests of its area, then related ones. `known`: the test to try first."""
+        began = time.monotonic()
+        with self.planted(fault):
+            verdict, test = self._judged(fault, known)
+        seconds = round(time.monotonic() - began, 1)
+        return Result(fault.id, fault.area, verdict, test, seconds, fault.what)
+
+    def _judged(self, fault: Fault, known: str) -> tuple[str, str]:
+        area = AREAS[fault.area]
+        for tests in ((known,) if known else (), area.own, area.related):
+            unstable: list[str] = []
+            while tests and len(unstable) < UNSTABLE:
+                end, test = self.run(tests, unstable)
+                if end == PASSED:
+                    break
+                again = end if not test or tests == (test,) else self.run((test,))[0]
+                if again != PASSED:
+                    return (TIME_LIMIT if end == TIME_LIMIT == again else KILLED), test
+                unstable.append(test)
+        return SURVIVED, ""
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End what a run has started and left."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

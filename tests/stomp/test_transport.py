@@ -1,0 +1,35 @@
+"""Heart-beats: what the client asks for, and what counts as one."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+
+from tests.stomp.peer import opening
+
+import redelivery
+from redelivery_stomp.connect_frame import connect_frame
+from redelivery_stomp.transport import ScanningTransport
+
+
+def test_connect_asks_for_heart_beats() -> None:
+    """CONNECT says how often the client can send heart-beats, and how often it wants some: in milliseconds."""
+    settings = redelivery.parse_uri("stomp://machine")
+    assert b"\nheart-beat:4000,5000\n" in connect_frame(settings, (4000, 5000))
+
+
+def test_a_message_is_as_good_as_a_heart_beat() -> None:
+    """A broker that sends one message after the other, and no heart-beat between them, is not silent."""
+    first = opening("stomp://machine")
+    taken: list[tuple[bytes, bytes]] = []
+    transport = ScanningTransport(first.endpoint, first.settings.tls, 1.0, taken.extend)
+    transport.heartbeats = SimpleNamespace(received_heartbeat=0.0)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        transport.socket, transport.running = ours, True
+        theirs.sendall(b"MESSAGE\nmessage-id:1\n\nbody\0")
+        theirs.shutdown(socket.SHUT_WR)
+        transport.receive()
+        transport.cleanup()
+    assert [body for _, body in taken] == [b"body"]
+    assert transport.heartbeats.received_heartbeat > 0
