@@ -49,6 +49,26 @@ def test_properties_are_read_as_they_were_written(properties: dict[str, Any]) ->
     assert read == (properties or {"one": 1})
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (proton.byte, (-128, -1, 0, 127)),
+        (proton.short, (-(2**15), -1, 2**15 - 1)),
+        (proton.int32, (-(2**31), -128, -1, 0, 127, 128, 2**31 - 1)),
+        (int, (-(2**63), -128, -1, 0, 127, 128, 2**63 - 1)),
+        (proton.ubyte, (0, 255)),
+        (proton.ushort, (0, 2**16 - 1)),
+        (proton.uint, (0, 1, 255, 256, 2**32 - 1)),
+        (proton.ulong, (0, 1, 255, 256, 2**64 - 1)),
+    ],
+)
+def test_numbers_at_their_bounds(kind: Any, values: tuple[int, ...]) -> None:
+    """Each kind of number is read as it was written at the ends of its range, and where its short form ends."""
+    data = encoded(properties={str(value): kind(value) for value in values})
+    read = codec.read_map(data, section(data, codec.APPLICATION_PROPERTIES))
+    assert read == {str(value): value for value in values}
+
+
 # proton ends a subject at its first NUL; the library refuses such text.
 @given(
     st.binary(max_size=70000),
