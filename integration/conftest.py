@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.again import QUEUES, pytest_runtest_call, pytest_runtest_protocol
+from integration.again import (
+    QUEUES,
+    pytest_runtest_call,
+    pytest_runtest_logreport,
+    pytest_runtest_protocol,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 from integration.brokers import (
     BROKERS,
     LIGHT_JVM,
@@ -20,6 +27,7 @@ from integration.brokers import (
     containers_wanted,
     required,
 )
+from integration.groups import pytest_collection_modifyitems
 from integration.java_client import JavaClient
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
@@ -29,7 +37,15 @@ from integration.stomp_client import StompClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["pytest_runtest_call", "pytest_runtest_protocol"]  # hooks, of integration/again.py
+# Hooks, of integration/again.py and integration/groups.py.
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_runtest_call",
+    "pytest_runtest_logreport",
+    "pytest_runtest_protocol",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+]
 
 Client = JavaClient | StompClient
 

@@ -1,0 +1,55 @@
+"""Which process of a parallel run has which tests: one for each broker, and one for Spark, with brokers of its own.
+
+A process of the run starts every broker that its tests ask for. So tests of one broker stay together, and a broker that
+is killed, stopped or frozen is no other process's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.brokers import BROKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["group_of", "pytest_collection_modifyitems"]
+
+SPARK = "spark"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each integration test with its group, for `--dist loadgroup`; a test without a broker has none."""
+    for item in items:
+        group = group_of(item) if isinstance(item, pytest.Function) else None
+        if group is not None and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group))
+
+
+def group_of(item: pytest.Function) -> str | None:
+    """Return the name of a test's group, or None."""
+    if item.path.parent.name != "integration":
+        return None
+    if item.path.name.startswith("test_spark"):
+        return SPARK
+    return next(_brokers(item), None)
+
+
+def _brokers(item: pytest.Function) -> Iterator[str]:
+    """The brokers that a test asks for: by its class, its parameters, and the names of its fixtures."""
+    pair = getattr(item.cls, "pair", None)
+    if pair is not None:
+        yield pair.broker
+    callspec = getattr(item, "callspec", None)
+    yield from _named(callspec.params.values() if callspec is not None else ())
+    yield from _named(item.fixturenames)
+
+
+def _named(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, str) and first in BROKERS:
+            yield first
