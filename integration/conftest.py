@@ -27,7 +27,7 @@ from integration.brokers import (
     containers_wanted,
     required,
 )
-from integration.groups import pytest_collection_modifyitems
+from integration.groups import pytest_collection_finish, pytest_collection_modifyitems
 from integration.java_client import JavaClient
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 # Hooks, of integration/again.py and integration/groups.py.
 __all__ = [
+    "pytest_collection_finish",
     "pytest_collection_modifyitems",
     "pytest_runtest_call",
     "pytest_runtest_logreport",

@@ -15,7 +15,7 @@ from integration.brokers import BROKERS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["group_of", "pytest_collection_modifyitems"]
+__all__ = ["group_of", "pytest_collection_finish", "pytest_collection_modifyitems"]
 
 SPARK = "spark"
 
@@ -27,6 +27,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = group_of(item) if isinstance(item, pytest.Function) else None
         if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse to run where the groups have no effect: pytest-xdist 3.8 ignores them under pytest 9.2."""
+    if not getattr(session.config.option, "loadgroup", False):
+        return
+    for item in session.items:
+        if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
+            raise pytest.UsageError(f"pytest {pytest.__version__} and pytest-xdist: no groups of tests")
 
 
 def group_of(item: pytest.Function) -> str | None:
