@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
+from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
+from integration.matrix import cover
 from integration.work import POLICY, Running
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def cut_when_held(proxy: LinkProxy) -> None:
     eventually(lambda: proxy.to_client.log.count("MESSAGE") > held, message="messages again")
 
 
-@pytest.mark.parametrize("cuts", [8, 11])
+@pytest.mark.parametrize(("broker", "cuts"), cover(sorted(STOMP_BROKERS), [8, 11]), indirect=["broker"])
 def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     broker: Broker, java: JavaClient, proxy: LinkProxy, unique_queue: str, cuts: int
 ) -> None:
