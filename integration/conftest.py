@@ -37,6 +37,8 @@ from integration.stomp_client import StompClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
 # Hooks, of integration/again.py and integration/groups.py.
 __all__ = [
     "pytest_collection_finish",
@@ -218,6 +220,15 @@ def client_for(session: Session) -> Callable[[Broker, str], Client]:
 def java(session: Session, broker: Broker) -> Client:
     """The Java client of `broker`'s own kind; on RabbitMQ, where it has none over STOMP, what stands for it."""
     return session.client(broker, "stomp")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session of Spark for all tests that do not kill it."""
+    from integration.spark_session import local_session  # noqa: PLC0415 -- Spark may be missing
+
+    with local_session() as session:
+        yield session
 
 
 @pytest.fixture

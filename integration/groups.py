@@ -1,4 +1,4 @@
-"""Which process of a parallel run has which tests: one for each broker, and one for Spark, with brokers of its own.
+"""Which process of a parallel run has which tests: one for each broker, and two for Spark, with brokers of their own.
 
 A process of the run starts every broker that its tests ask for. So tests of one broker stay together, and a broker that
 is killed, stopped or frozen is no other process's.
@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from integration.brokers import BROKERS
+from integration.matrix import FULL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = ["group_of", "pytest_collection_finish", "pytest_collection_modifyitems"]
 
-SPARK = "spark"
+# The tests of these modules start Spark in processes that they kill, those of Spark's other modules share a session. In
+# the full run each broker and protocol has its own group, because that takes four times as long.
+QUERIES = {"test_spark.py", "test_spark_idle.py", "test_spark_broker_killed.py"}
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none
 
 
@@ -44,8 +47,15 @@ def group_of(item: pytest.Function) -> str | None:
     if item.path.parent.name != "integration":
         return None
     if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
-        return SPARK
+        return _spark(item)
     return next(_brokers(item), None)
+
+
+def _spark(item: pytest.Function) -> str:
+    if item.path.name not in QUERIES:
+        return "spark"
+    peer: Any = item.callspec.params.get("peer")
+    return "-".join(("spark-queries", *(peer if FULL and peer else ())))
 
 
 def _brokers(item: pytest.Function) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FULL", "cover", "named", "some"]
+__all__ = ["FULL", "cover", "named", "pairwise", "some"]
 
 FULL = os.environ.get("REDELIVERY_FULL") == "1"
 
@@ -23,6 +23,17 @@ def cover(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
         return list(itertools.product(*axes))
     longest = max(len(axis) for axis in axes)
     return [tuple(axis[number % len(axis)] for axis in axes) for number in range(longest)]
+
+
+def pairwise(one: Sequence[Any], two: Sequence[Any], three: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return all combinations, or the few that have every two values of two axes; `three` is no longer than `two`."""
+    if FULL:
+        return list(itertools.product(one, two, three))
+    return [
+        (first, second, three[(i + j) % len(three)])
+        for i, first in enumerate(one)
+        for j, second in enumerate(two)
+    ]
 
 
 def named(value: object) -> str | None:

@@ -27,7 +27,7 @@ def test_one_after_the_other(
 ) -> None:
     """Each counts all that is left, sends what is meant exactly once, and keeps its connection."""
     broker, protocol = peer
-    many = broker.name == "rabbitmq" or (FULL and broker.name != "activemq")
+    many = (broker.name, protocol) == ("rabbitmq", "amqp") or (FULL and broker.name != "activemq")
     count = MANY if many else FEW
     dead, uri = f"{unique_queue}.dead", broker.uri(protocol=protocol)
     fill(broker, protocol, dead, unique_queue, count)
