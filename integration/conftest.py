@@ -27,7 +27,11 @@ from integration.brokers import (
     containers_wanted,
     required,
 )
-from integration.groups import pytest_collection_finish, pytest_collection_modifyitems
+from integration.groups import (
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_runtest_setup,
+)
 from integration.java_client import JavaClient
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
@@ -46,6 +50,7 @@ __all__ = [
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",
+    "pytest_runtest_setup",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
 ]

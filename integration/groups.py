@@ -6,6 +6,8 @@ is killed, stopped or frozen is no other process's.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +18,15 @@ from integration.matrix import FULL
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["group_of", "pytest_collection_finish", "pytest_collection_modifyitems"]
+__all__ = [
+    "group_of",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_setup",
+]
 
+NICE = 5  # a third of the processor's time that Spark's processes get
+USUAL = os.getpriority(os.PRIO_PROCESS, 0)
 # The tests of these modules start Spark in processes that they kill, those of Spark's other modules share a session. In
 # the full run each broker and protocol has its own group, because that takes four times as long.
 QUERIES = {"test_spark.py", "test_spark_idle.py", "test_spark_broker_killed.py"}
@@ -40,6 +49,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
             raise pytest.UsageError(f"pytest {pytest.__version__} and pytest-xdist: no groups of tests")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give way to Spark, in a process of a parallel run that has other tests: what it starts gives way too.
+
+    A Python process that Spark starts must answer within 10 s, which no setting of Spark changes.
+    """
+    mark = item.get_closest_marker("xdist_group")
+    if mark is not None and "PYTEST_XDIST_WORKER" in os.environ:
+        wanted = USUAL if mark.args[0].startswith("spark") else USUAL + NICE
+        if os.getpriority(os.PRIO_PROCESS, 0) != wanted:
+            with contextlib.suppress(PermissionError):  # only root can take it back
+                os.setpriority(os.PRIO_PROCESS, 0, wanted)
 
 
 def group_of(item: pytest.Function) -> str | None:
