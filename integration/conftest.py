@@ -28,9 +28,10 @@ from integration.brokers import (
     required,
 )
 from integration.groups import (
-    pytest_collection_finish,
     pytest_collection_modifyitems,
+    pytest_configure_node,
     pytest_runtest_setup,
+    pytest_xdist_make_scheduler,
 )
 from integration.java_client import JavaClient
 from integration.peers import PEERS
@@ -45,14 +46,15 @@ if TYPE_CHECKING:
 
 # Hooks, of integration/again.py and integration/groups.py.
 __all__ = [
-    "pytest_collection_finish",
     "pytest_collection_modifyitems",
+    "pytest_configure_node",
     "pytest_runtest_call",
     "pytest_runtest_logreport",
     "pytest_runtest_protocol",
     "pytest_runtest_setup",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
+    "pytest_xdist_make_scheduler",
 ]
 
 Client = JavaClient | StompClient

@@ -7,7 +7,10 @@ is killed, stopped or frozen is no other process's.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,10 +23,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "group_of",
-    "pytest_collection_finish",
     "pytest_collection_modifyitems",
+    "pytest_configure_node",
     "pytest_runtest_setup",
+    "pytest_xdist_make_scheduler",
 ]
+
+_FOLDER = pytest.StashKey[Path]()
+_GROUP = pytest.StashKey[str]()
+_FILE = "redelivery_groups"
 
 NICE = 5  # a third of the processor's time that Spark's processes get
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
@@ -33,22 +41,36 @@ QUERIES = {"test_spark.py", "test_spark_idle.py", "test_spark_broker_killed.py"}
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each integration test with its group, for `--dist loadgroup`; a test without a broker has none."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run where to write down the groups that it finds."""
+    config: pytest.Config = node.config
+    if _FOLDER not in config.stash:
+        folder = tempfile.TemporaryDirectory(prefix="redelivery-groups-")
+        config.add_cleanup(folder.cleanup)
+        config.stash[_FOLDER] = Path(folder.name)
+    node.workerinput[_FILE] = str(config.stash[_FOLDER] / f"{node.gateway.id}.json")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Deal the tests out by their groups, whatever `--dist` says."""
+    from integration.scheduling import ByGroup  # noqa: PLC0415 -- pytest-xdist may be missing
+
+    return ByGroup(config, log, config.stash[_FOLDER])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Find the group of each test; what reports on the run may read it, too."""
+    groups: dict[str, str] = {}
     for item in items:
         group = group_of(item) if isinstance(item, pytest.Function) else None
-        if group is not None and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to run where the groups have no effect: pytest-xdist 3.8 ignores them under pytest 9.2."""
-    if not getattr(session.config.option, "loadgroup", False):
-        return
-    for item in session.items:
-        if item.get_closest_marker("xdist_group") is not None and "@" not in item.nodeid:
-            raise pytest.UsageError(f"pytest {pytest.__version__} and pytest-xdist: no groups of tests")
+        if group is not None:
+            groups[item.nodeid] = item.stash[_GROUP] = group
+            item.user_properties.append(("group", group))
+    told = getattr(config, "workerinput", {}).get(_FILE)
+    if told is not None:
+        Path(told).write_text(json.dumps(groups), encoding="utf-8")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -56,9 +78,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
     A Python process that Spark starts must answer within 10 s, which no setting of Spark changes.
     """
-    mark = item.get_closest_marker("xdist_group")
-    if mark is not None and "PYTEST_XDIST_WORKER" in os.environ:
-        wanted = USUAL if mark.args[0].startswith("spark") else USUAL + NICE
+    group = item.stash.get(_GROUP, None)
+    if group is not None and hasattr(item.config, "workerinput"):
+        wanted = USUAL if group.startswith("spark") else USUAL + NICE
         if os.getpriority(os.PRIO_PROCESS, 0) != wanted:
             with contextlib.suppress(PermissionError):  # only root can take it back
                 os.setpriority(os.PRIO_PROCESS, 0, wanted)
