@@ -173,9 +173,9 @@ class RabbitMQ(Broker):
         """
         self.control("eval", "mnesia:sync_log().")
 
-    def control(self, *arguments: str) -> None:
-        """Run rabbitmqctl on the node."""
-        self.server.execute(["rabbitmqctl", "--node", _NODE, *arguments])
+    def control(self, *arguments: str) -> str:
+        """Run rabbitmqctl on the node, and return what it printed."""
+        return self.server.execute(["rabbitmqctl", "--node", _NODE, *arguments])
 
     def _definitions(self) -> dict[str, Any]:
         allowed = r"^(?!denied\.).*"
