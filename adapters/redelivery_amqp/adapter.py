@@ -103,7 +103,8 @@ class AmqpAdapter:
             case Unsubscribe():
                 link.links.detach(command.consumer)
             case Hold():
-                pass  # credit counts messages, and the engine counts with it
+                # Credit counts messages, and the engine counts with it.
+                pass
             case _:
                 assert_never(command)
 
@@ -190,7 +191,8 @@ class AmqpAdapter:
     def _subscribe(self, link: AmqpConnection, command: Subscribe) -> None:
         sink, consumer = self._sink, command.consumer
         if link.links.knows(consumer):
-            return  # a second link would outlive its end
+            # A second link would outlive its end.
+            return
 
         def answer(error: RedeliveryError | None) -> None:
             link.later(lambda: sink(Subscribed(consumer, error)))

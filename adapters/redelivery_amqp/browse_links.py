@@ -61,7 +61,8 @@ class BrowseLinks:
             if receiver.credit and not receiver.came:
                 receiver.credit = 0
                 ended.append(receiver)
-            else:  # of what was asked for nothing is left, or some of it is to come
+            # Of what was asked for nothing is left, or some of it is to come.
+            else:
                 self.ask(receiver)
         return ended, [
             receiver for receiver in self._receivers if receiver.leaving and not self.busy(receiver)

@@ -45,16 +45,21 @@ class AmqpConnection:
         self.version = ""
         self.profile: AmqpProfile
         self.links: LinkRegistry
-        self.over = False  # nothing is written or reported any more
+        # Nothing is written or reported any more.
+        self.over = False
         self._opening = opening
         self._sink = sink
         self._container = opening.settings.client_id or f"redelivery-{uuid.uuid4()}"
         self._actions: list[Action] = []
-        self._answered = threading.Event()  # the broker has opened, refused or closed
-        self._closed = threading.Event()  # the broker has answered our close, or is gone
+        # The broker has opened, refused or closed.
+        self._answered = threading.Event()
+        # The broker has answered our close, or is gone.
+        self._closed = threading.Event()
         self._opened = False
-        self._standing = False  # a loss is reported; before, it is raised
-        self._error: tuple[str, str] | None = None  # the condition with which it ended: name, text
+        # A loss is reported; before, it is raised.
+        self._standing = False
+        # The condition with which it ended: name, text.
+        self._error: tuple[str, str] | None = None
         self._reason = ""  # why the socket ended
         self._end: End = "cut"
 

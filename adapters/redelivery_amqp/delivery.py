@@ -23,7 +23,8 @@ __all__ = ["AmqpDelivery", "DeliverySource"]
 
 _TEXTS = (0xA1, 0xB1)
 _BINARIES = (0xA0, 0xB0)
-_SMALL = 2048  # bytes of a message that may stay when its body is let go of
+# Bytes of a message that may stay when its body is let go of.
+_SMALL = 2048
 # Fields of the header and properties sections (AMQP 1.0 part 3, 3.2.1 and 3.2.4).
 DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
 (
@@ -88,7 +89,8 @@ class AmqpDelivery(Delivery):
     def _other_body(self) -> bytes:
         """Return the body of what is not one data section: text as UTF-8, other values as they are encoded."""
         if not self.places:
-            return self.raw  # no message at all: the application gets what came
+            # No message at all: the application gets what came.
+            return self.raw
         data: list[bytes] = []
         for code, begin, end in self.places:
             if code == codec.DATA:
@@ -127,7 +129,8 @@ class AmqpDelivery(Delivery):
             at = self.place(code)
             try:
                 fields = [] if at is None else codec.read_list(self.raw, at, size)
-            except codec.Unknown:  # a message-id of a kind that is not simple: proton knows it
+            # A message-id of a kind that is not simple: proton knows it.
+            except codec.Unknown:
                 message = self.decoded()
                 fields = [] if message is None else fields_of(message, code)
             fields = self._fields[code] = typed(fields, code)
@@ -241,7 +244,8 @@ class AmqpDelivery(Delivery):
 
     def _our_id(self) -> str | None:
         headers = self.headers
-        identity = headers.get(COPY) or headers.get("redeliveryId")  # a delayed copy is another message
+        # A delayed copy is another message.
+        identity = headers.get(COPY) or headers.get("redeliveryId")
         return identity if isinstance(identity, str) else None
 
     @property
@@ -311,4 +315,5 @@ class AmqpDelivery(Delivery):
         return self.body if message is None else plain(message.body)
 
 
-_KINDS = {0: "queue", 1: "topic", 2: "temp-queue", 3: "temp-topic"}  # of the JMS mapping's annotations
+# Of the JMS mapping's annotations.
+_KINDS = {0: "queue", 1: "topic", 2: "temp-queue", 3: "temp-topic"}

@@ -36,8 +36,10 @@ class DetachQueue:
     def __init__(self, over: Callable[[], None] = lambda: None, *, in_turn: bool) -> None:
         self._in_turn = in_turn
         self._patience = ResponseTimeout(over)
-        self._leaving: list[ReceiverLink] = []  # whose links' ends are not answered
-        self._ending: list[ReceiverLink | SenderLink] = []  # whose sessions' ends are not answered
+        # Whose links' ends are not answered.
+        self._leaving: list[ReceiverLink] = []
+        # Whose sessions' ends are not answered.
+        self._ending: list[ReceiverLink | SenderLink] = []
         self._begins: deque[Callable[[], None]] = deque()
         self._given_back = threading.Event()
         self._given_back.set()

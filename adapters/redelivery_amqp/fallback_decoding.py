@@ -31,7 +31,8 @@ def decoded(raw: bytes) -> proton.Message | None:
     message = proton.Message()
     try:
         message.decode(raw)
-        fields_of(message, codec.PROPERTIES)  # it looks at text when it is asked for it
+        # It looks at text when it is asked for it.
+        fields_of(message, codec.PROPERTIES)
     except _NONSENSE:
         return None
     maps: list[object] = [message.properties, message.annotations]  # whatever was in their place

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["IoThread"]
 
-READ = 262144  # bytes a read: smaller ones cost turns of the interpreter lock
+# Bytes a read: smaller ones cost turns of the interpreter lock.
+READ = 262144
 
 
 class IoThread:
@@ -43,7 +44,8 @@ class IoThread:
         self._ended = ended
         self.faulty = False  # ended by an error of ours
         self._over = False
-        self._blocked = False  # the socket takes no more at the moment
+        # The socket takes no more at the moment.
+        self._blocked = False
         self._reason = "the broker closed the connection"
         self._bell, self._ring = socket.socketpair()
         self._bell.settimeout(0.0)
@@ -70,7 +72,8 @@ class IoThread:
     def flush(self) -> None:
         """Write what proton has to write. With the wire's lock held; never waits."""
         if self._blocked or self._over:
-            return  # the thread goes on when the socket takes more
+            # The thread goes on when the socket takes more.
+            return
         wire = self._wire
         while (data := wire.output()) is not None:
             try:

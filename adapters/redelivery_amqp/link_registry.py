@@ -61,7 +61,8 @@ class LinkRegistry:
         self._epoch = epoch
         self._sink = sink
         self._later = later
-        self._broken = broken  # the connection must be made again
+        # The connection must be made again.
+        self._broken = broken
         self._receivers: dict[int, ReceiverLink] = {}  # by consumer
         self._senders: dict[str | None, SenderLink] = {}  # by destination
         self._named: dict[str, ReceiverLink | SenderLink | RoundTrip] = {}
@@ -161,7 +162,8 @@ class LinkRegistry:
             d for d in deliveries if d.epoch == self._epoch and d.handle is not None and not d.source.ended
         ]
         if len(own) > 1:
-            own.sort(key=_by_arrival)  # neighbours with one outcome share a frame
+            # Neighbours with one outcome share a frame.
+            own.sort(key=_by_arrival)
         if own:
             self._blame.saw(own[-1])
         self._wire.settle([d.handle for d in own], outcome)
@@ -273,7 +275,8 @@ class LinkRegistry:
         error = refusal(f"the broker ended the consumer of {one.destination}", condition, self._wire.masked)
         if condition is not None and condition.name in GONE:
             one.stopped(error)
-        else:  # a time-out of RabbitMQ's, an administrator: the next connection subscribes again
+        # A time-out of RabbitMQ's, an administrator: the next connection subscribes again.
+        else:
             self._broken(error, end_of(None if condition is None else condition.name))
 
     def suspect(self, end: End) -> tuple[Hashable | None, int | None]:

@@ -27,8 +27,10 @@ _JMS_KINDS = {"queue": 0, "topic": 1, "temp-queue": 2, "temp-topic": 3}
 # Properties that a broker would act on: the copy would be dropped as a duplicate, scheduled, or taken for another one's
 # dead letter. Artemis drops the second message with an id that it knows and confirms it: a dead letter put back too.
 NEVER_COPIED = ("_AMQ_DUPL_ID", "_AMQ_ORIG_", "AMQ_SCHEDULED_", "scheduledJobId", "redeliveryDelay")
-OURS = OWN_HEADERS | REDRIVE_HEADERS  # never what the original had under these names
-LONGEST_TTL = (2**32 - 1) / 1000  # seconds: the header's field has 32 bits of milliseconds
+# Never what the original had under these names.
+OURS = OWN_HEADERS | REDRIVE_HEADERS
+# Seconds: the header's field has 32 bits of milliseconds.
+LONGEST_TTL = (2**32 - 1) / 1000
 JMS_TYPE = proton.symbol("x-opt-jms-msg-type")
 JMS_REPLY = proton.symbol("x-opt-jms-reply-to")
 JMS_DESTINATION = proton.symbol("x-opt-jms-dest")
@@ -146,7 +148,8 @@ def _envelope(message: Outgoing, profile: AmqpProfile, now: float) -> proton.Mes
     out.creation_time = int(now * 1000) / 1000
     if message.expires_at is not None:
         ttl = max(0.001, message.expires_at - now)
-        if ttl <= LONGEST_TTL:  # else the time of its expiry alone tells
+        # Else the time of its expiry alone tells.
+        if ttl <= LONGEST_TTL:
             out.ttl = ttl
         out.expiry_time = message.expires_at
     return out

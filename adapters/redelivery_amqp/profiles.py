@@ -88,7 +88,8 @@ class AmqpClassic(AmqpProfile):
         flow=True,
         release=True,
         counts=True,
-        max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
+        # MaxPageSize: the queue stalls at so many unacknowledged messages.
+        max_unacknowledged=200,
         dead_letter_destination="queue://ActiveMQ.DLQ",
         browse=True,
         browse_limit=400,  # maxBrowsePageSize
@@ -115,13 +116,15 @@ class AmqpArtemis(AmqpProfile):
     capabilities = Capabilities(
         broker="artemis",
         duplicate_property="_AMQ_DUPL_ID",
-        poison_on_request=True,  # rejected goes to the dead-letter address, if there is one
+        # Rejected goes to the dead-letter address, if there is one.
+        poison_on_request=True,
         forward="atomic",
         transactions=True,
         flow=True,
         release=True,
         counts=True,
-        marks=False,  # of a link that ended by FIN, not by RST: none of 20
+        # Of a link that ended by FIN, not by RST: none of 20.
+        marks=False,
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",
@@ -158,7 +161,8 @@ class AmqpBrokerJ(AmqpProfile):
         dead_letter_destination="queue://DLQ",
         browse=True,
         reschedule="atomic",
-        reschedule_proof="held",  # until its housekeeping looks: every 30 s, if nothing else was set
+        # Until its housekeeping looks: every 30 s, if nothing else was set.
+        reschedule_proof="held",
         reschedule_needs="holdOnPublishEnabled on its queues, and a clock that agrees with this machine's",
     )
     delay = "x-opt-delivery-time"
@@ -183,11 +187,15 @@ class AmqpRabbitMQ(AmqpProfile):
         flow=True,
         release=True,
         counts=False,
-        selectors=False,  # it even echoes the filter, and sends everything
-        subscriptions=False,  # the link opens, and gets nothing
+        # It even echoes the filter, and sends everything.
+        selectors=False,
+        # The link opens, and gets nothing.
+        subscriptions=False,
         queue_wildcards=False,
-        poison_on_request=True,  # rejected goes to the dead-letter exchange; without one it is dropped
-        max_hold=CONSUMER_TIMEOUT,  # consumer_timeout: then the session ends, and the messages go back
+        # Rejected goes to the dead-letter exchange; without one it is dropped.
+        poison_on_request=True,
+        # consumer_timeout: then the session ends, and the messages go back.
+        max_hold=CONSUMER_TIMEOUT,
         dead_letter_destination="queue://DLQ",
         reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
     )
@@ -211,7 +219,8 @@ class AmqpRabbitMQ(AmqpProfile):
         return super().qualified(address, kind)
 
     def redelivered(self, first_acquirer: bool | None) -> bool:
-        return first_acquirer is False  # its only mark; the others never set the field
+        # Its only mark; the others never set the field.
+        return first_acquirer is False
 
 
 _PRODUCTS: dict[str, type[AmqpProfile]] = {

@@ -46,7 +46,8 @@ class ProtonEngine:
     def __init__(
         self, connection: proton.Connection, transport: proton.Transport, masked: Callable[[str], str] = str
     ) -> None:
-        self.masked = masked  # takes the credentials out of the broker's words
+        # Takes the credentials out of the broker's words.
+        self.masked = masked
         self.lock = threading.RLock()
         self.ended = False  # the socket
         self.connection = connection

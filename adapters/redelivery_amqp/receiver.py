@@ -45,9 +45,12 @@ class ReceiverLink:
         self.kind, _, name = command.destination.partition("://")
         # Only then can two messages of it differ in their destination. A dead letter may still name the old one.
         self.many = self.kind == "native" or any(token in ("*", ">", "#") for token in name.split("."))
-        self.credit = 0  # given before there is a link; of a browse: asked for and not used up yet
-        self.came = 0  # of a browse: since it was last asked for
-        self.leaving = False  # a browse that nobody looks at any more, until its drain is answered
+        # Given before there is a link; of a browse: asked for and not used up yet.
+        self.credit = 0
+        # Of a browse: since it was last asked for.
+        self.came = 0
+        # A browse that nobody looks at any more, until its drain is answered.
+        self.leaving = False
         self.ended = False
         self.attached = False
         self.handle: Handle | None = None

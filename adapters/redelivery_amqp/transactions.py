@@ -50,7 +50,8 @@ class Transfer:
         self._messages = messages
         self._deliveries = deliveries
         self._answer = answer
-        self._broken = broken  # the connection must be made again
+        # The connection must be made again.
+        self._broken = broken
         self._id = b""
         self._unanswered = len(messages)
         self._error: RedeliveryError | None = None  # the first
@@ -86,7 +87,8 @@ class Transfer:
 
     def _accept(self) -> None:
         error = self._error
-        if self._coordinator.error is not None:  # the transaction is gone with it: nothing is settled in it
+        # The transaction is gone with it: nothing is settled in it.
+        if self._coordinator.error is not None:
             self._answer(self._coordinator.error)
             return
         if error is None and any(each.handle is None or each.source.ended for each in self._deliveries):

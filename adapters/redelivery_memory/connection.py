@@ -26,14 +26,16 @@ class MemoryConsumer:
 
     def __init__(self, link: MemoryConnection, number: int, *, browses: bool = False) -> None:
         self.browses = browses
-        self.shown = 0  # the last message that it was shown
+        # The last message that it was shown.
+        self.shown = 0
         self.link = link
         self.number = number
         self.epoch = link.epoch
         self.credit = 0
         self.queues: list[Queue] = []
         self.unsettled: dict[Delivery, MemoryDelivery] = {}
-        self.batch: list[MemoryDelivery] = []  # delivered, to be told in one event
+        # Delivered, to be told in one event.
+        self.batch: list[MemoryDelivery] = []
 
 
 class MemoryConnection:
@@ -44,7 +46,8 @@ class MemoryConnection:
         self.client_id = client_id
         self.open = True
         self.consumers: dict[int, MemoryConsumer] = {}
-        self.outbox: deque[AdapterEvent] = deque()  # appended to with the broker's lock held
+        # Appended to with the broker's lock held.
+        self.outbox: deque[AdapterEvent] = deque()
         self._sink = sink
         self._draining = threading.Lock()
         self._drainer: int | None = None

@@ -35,7 +35,8 @@ class StoredMessage:
         self.body = message.body
         self.message = replace(message, body=b"", delay=None)
         self.timestamp = timestamp
-        self.count = 0  # deliveries that ended without a settlement
+        # Deliveries that ended without a settlement.
+        self.count = 0
         # A producer of ours gives its messages an id of its own, which its `send` has returned.
         own = message.headers.get("redeliveryId")
         self.message_id: str = own if isinstance(own, str) else broker_id

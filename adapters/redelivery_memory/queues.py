@@ -22,8 +22,10 @@ class Queue:
 
     def __init__(self, name: str, address: str, *, temporary: bool = False) -> None:
         self.name = name  # unique in the broker
-        self.address = address  # what was subscribed to: a topic has one queue per subscription
-        self.temporary = temporary  # a subscription that ends with its consumer
+        # What was subscribed to: a topic has one queue per subscription.
+        self.address = address
+        # A subscription that ends with its consumer.
+        self.temporary = temporary
         self.consumers: set[MemoryConsumer] = set()
         self._fresh: deque[StoredMessage] = deque()
         self._returned: list[tuple[int, StoredMessage]] = []
@@ -61,7 +63,8 @@ class Queue:
         touched: dict[MemoryConsumer, None] = {}
         while hungry and (returned or fresh):
             consumer = next(iter(hungry))
-            if consumer.credit <= 0:  # spent on another queue of its wildcard
+            # Spent on another queue of its wildcard.
+            if consumer.credit <= 0:
                 del hungry[consumer]
                 continue
             stored = heappop(returned)[1] if returned else fresh.popleft()

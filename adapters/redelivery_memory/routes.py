@@ -65,7 +65,8 @@ class Routes:
                 found.update(dict.fromkeys(matching))
             else:
                 found[self.queue(member)] = None
-        if len(self._known) >= 4096:  # temporary destinations have ever new names
+        # Temporary destinations have ever new names.
+        if len(self._known) >= 4096:
             self._known.clear()
         self._known[address] = tuple(found)
         return self._known[address]
@@ -141,7 +142,8 @@ class Routes:
                 raise AdapterError(f"the durable subscription {subscription!r} of {client_id!r} is in use")
             if old is not None and old.destination == destination:
                 return old.queue
-            if old is not None:  # as in JMS: another topic makes it another subscription
+            # As in JMS: another topic makes it another subscription.
+            if old is not None:
                 self._end(name)
         queue = self.queues[name] = Queue(name, str(destination), temporary=subscription is None)
         self._subscriptions[name] = _Subscription(destination, queue)

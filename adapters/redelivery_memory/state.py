@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["DEAD_LETTERS", "MemoryState"]
 
 DEAD_LETTERS = "queue://DLQ"
-STEPS = 10_000  # remembered for tests: more than any of them looks at
+# Remembered for tests: more than any of them looks at.
+STEPS = 10_000
 
 
 class MemoryState:
@@ -43,7 +44,8 @@ class MemoryState:
         self.routes = Routes()
         self.links: dict[MemoryConnection, None] = {}
         self.steps: deque[tuple[str, str, str, float]] = deque(maxlen=STEPS)
-        self._ids = f"ID:{name}-{uuid.uuid4().hex[:8]}-"  # no id may come again in another life of this name
+        # No id may come again in another life of this name.
+        self._ids = f"ID:{name}-{uuid.uuid4().hex[:8]}-"
         self._number = 0
         self._dirty: dict[Queue, None] = {}
         self._ringing: dict[MemoryConnection, None] = {}
@@ -74,7 +76,8 @@ class MemoryState:
         self._number += 1
         number = self._number
         if message.delay:
-            self.routes.to(message.destination)  # refuse it now, not in the timer
+            # Refuse it now, not in the timer.
+            self.routes.to(message.destination)
             self._delayed[number] = self.clock.call_later(message.delay, lambda: self._due(number, message))
             return self._stored(number, message)
         return self._enqueue(number, message)

@@ -30,9 +30,12 @@ HIDDEN: tuple[pa.Field, ...] = (
     pa.field("_group", pa.string()),
     pa.field("_type", pa.string()),
     pa.field("_expires", pa.float64()),
-    pa.field("_typed", pa.string()),  # JSON: application properties that are no text, by name
-    pa.field("_identity", pa.string()),  # the broker's id of the message, where `message_id` is another
-    pa.field("_kept", pa.bool_()),  # whether the broker has the message until its row is done with
+    # JSON: application properties that are no text, by name.
+    pa.field("_typed", pa.string()),
+    # The broker's id of the message, where `message_id` is another.
+    pa.field("_identity", pa.string()),
+    # Whether the broker has the message until its row is done with.
+    pa.field("_kept", pa.bool_()),
     # Number of the batch of its first arrival, and its row there; null: this batch.
     pa.field("_number", pa.int64()),
     pa.field("_at", pa.int32()),

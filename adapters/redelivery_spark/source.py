@@ -67,7 +67,8 @@ class RedeliveryDataSource(DataSource):
                 raise ConfigurationError(told, option=error.option) from None
             return found
         read = self._read
-        log_at(read.wal_dir)  # at `load()`, and not when the query has begun
+        # At `load()`, and not when the query has begun.
+        log_at(read.wal_dir)
         names = columns_for(text=read.text, error=read.error)
         return marked(from_arrow_schema(pa.schema([SEGMENT.field(name) for name in names])), read.wal_dir)
 

@@ -1,4 +1,4 @@
-"""The asyncio twin of the connection: the same channels and keeper, waited for on the loop."""
+"""The asyncio twin of the connection: the same dispatchers and driver, waited for on the loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         self._stopping = asyncio.Event()
         try:
             await in_own_thread(self._driver.open)
-        except asyncio.CancelledError:  # the thread goes on: what it opens must not stay
+        # The thread goes on: what it opens must not stay.
+        except asyncio.CancelledError:
             with suppress(asyncio.CancelledError):
                 await in_own_thread(self._driver.close, 0.0)
             raise
@@ -101,7 +102,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                 if tasks:
                     # What they release is written before the end.
                     await asyncio.wait(tasks, timeout=timeout)
-            finally:  # also of a close that is cancelled: nobody could close the connection again
+            # Also of a close that is cancelled: nobody could close the connection again.
+            finally:
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)
                 self._roll_back_sessions()
@@ -142,7 +144,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
             await answer_on_loop(deadline, self._driver.subscribe(dispatcher), self._clock)
-        except BaseException as error:  # also a cancelled one: no trace of it is left
+        # Also a cancelled one: no trace of it is left.
+        except BaseException as error:
             self._driver.unsubscribe(dispatcher, 0.0)  # on the loop: it must not wait
             if isinstance(error, TimeoutError):
                 raise not_subscribed(dispatcher.subscribe.destination) from None
@@ -194,7 +197,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     def stop(self) -> None:
         """End `run`, from any thread."""
         if self._loop is not None and self._stopping is not None:
-            with suppress(RuntimeError):  # the loop is closed: there is nothing to end
+            # The loop is closed: there is nothing to end.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
     async def drain(self, timeout: float = 30.0) -> Report:
@@ -226,7 +230,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         return handled
 
     def _signalled(self) -> None:
-        self._restore_signals([signal.SIGTERM, signal.SIGINT])  # a second one acts as it always did
+        # A second one acts as it always did.
+        self._restore_signals([signal.SIGTERM, signal.SIGINT])
         self.stop()
 
     def _restore_signals(self, handled: list[signal.Signals]) -> None:

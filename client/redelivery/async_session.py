@@ -63,7 +63,8 @@ class AsyncSession(SessionBase):
             raise self._late(attempt) from None
         except RedeliveryError as refused:
             error = refused
-        except BaseException:  # a task that is cancelled does not take the commit back
+        # A task that is cancelled does not take the commit back.
+        except BaseException:
             self._late(attempt)
             raise
         self._conclude(attempt, error)
@@ -83,7 +84,8 @@ class AsyncSession(SessionBase):
     async def close(self, timeout: float | timedelta = CLOSE_TIMEOUT) -> None:
         """End the session, its consumers and listeners, as `Session.close` does."""
         timeout = seconds(timeout, "timeout")
-        if self._begin_end():  # in one call: a close that is cancelled ends all of them even so
+        # In one call: a close that is cancelled ends all of them even so.
+        if self._begin_end():
             await in_own_thread(self._finish, self._state.activity.mine(), timeout)
 
     async def __aenter__(self) -> Self:

@@ -83,7 +83,8 @@ class Session(SessionBase):
             raise self._late(attempt) from None
         except RedeliveryError as refused:
             error = refused
-        except BaseException:  # an interrupt does not take the commit back
+        # An interrupt does not take the commit back.
+        except BaseException:
             self._late(attempt)
             raise
         self._conclude(attempt, error)

@@ -170,7 +170,7 @@ def test_a_consumer_is_not_made_on_a_connection_behind_the_next(
         def slow(*arguments: Any) -> None:
             if threading.current_thread() is me:
                 redelivery_broker.cut()
-                never.wait(2 * MEANWHILE)  # for the keeper to connect again, and to be made to wait
+                never.wait(2 * MEANWHILE)  # for the driver's thread to connect again, and to be made to wait
             introduce(*arguments)
 
         monkeypatch.setattr(driver, "_introduce", slow)
@@ -260,7 +260,7 @@ def test_closing_ends_with_the_last_write(
 def test_nothing_overtakes_what_is_left_to_the_keeper(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy that is to be tried again is the keeper's to write before anybody can end the consumer."""
+    """A copy that is to be tried again is the driver's to write before anybody can end the consumer."""
     slow = replace(redelivery_memory.CAPABILITIES, batch=True)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", slow)
     options = "?redelivery.deadLetter=forward"

@@ -163,7 +163,7 @@ def test_closing_ends_all_that_wait_for_the_connection(twin: Twin) -> None:
 
 
 def test_closing_does_not_wait_for_a_connection_that_is_being_made(twin: Twin) -> None:
-    """The keeper hangs in connecting: `close` keeps to its deadline."""
+    """The driver's thread hangs in connecting: `close` keeps to its deadline."""
     connection = twin.connect()
     began, let, ended = threading.Event(), threading.Event(), list[bool]()
 
@@ -205,7 +205,7 @@ def test_a_connection_that_is_lost_at_once_is_made_again(twin: Twin, monkeypatch
 def test_nothing_of_a_lost_connection_is_written_on_the_next(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was left to the keeper for the old one would give credit twice, or end what is made anew."""
+    """What was left to the driver's thread for the old one would give credit twice, or end what is made anew."""
     connection = twin.connect()
     driver, written = connection._driver, list[object]()
     twin.broker.refuse_connections()

@@ -70,7 +70,7 @@ def test_a_closed_consumer_that_somebody_keeps_is_added_up(twin: Twin) -> None:
 
 
 def test_a_refused_consumer_is_not_kept(twin: Twin) -> None:
-    """What the broker refuses leaves no channel behind."""
+    """What the broker refuses leaves no dispatcher behind."""
     connection = twin.connect()
     try:
         twin.call(connection.consumer("orders", selector="a = 1"))

@@ -123,8 +123,8 @@ def test_what_is_drained_does_not_run_again(twin: Twin) -> None:
         connection.listen("others", twin.handler(lambda message: None))
 
 
-def test_a_close_does_not_overtake_what_the_keeper_writes(redelivery_broker: MemoryBroker) -> None:
-    """Settlements that the keeper has taken are written before another thread ends the consumer."""
+def test_a_close_does_not_overtake_what_the_driver_writes(redelivery_broker: MemoryBroker) -> None:
+    """Settlements that the driver's thread has taken are written before another thread ends the consumer."""
     with redelivery.connect(redelivery_broker.uri) as connection:
         consumer = connection.consumer("orders")
         driver = connection._driver

@@ -173,7 +173,7 @@ def test_a_refused_consumer_leaves_no_trace(twin: Twin) -> None:
 def test_the_engines_learn_of_a_loss_before_the_next_connection(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """A keeper that is quicker than the thread that tells of the loss waits for it."""
+    """A driver that is quicker than the thread that tells of the loss waits for it."""
     connected = threading.Event()
 
     class Slow(logging.Handler):

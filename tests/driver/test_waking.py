@@ -74,7 +74,7 @@ def test_a_slow_handler_does_not_keep_the_next_due_time_to_itself(
 def test_a_refused_dead_letter_is_tried_again_after_a_second(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """The keeper learns of the earlier time, though it sleeps until an answer would be overdue."""
+    """The driver's thread learns of the earlier time, though it sleeps until an answer would be overdue."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         consumer = connection.consumer("orders")
         redelivery_broker.stall_confirmations()
@@ -84,7 +84,7 @@ def test_a_refused_dead_letter_is_tried_again_after_a_second(
         message = consumer.receive(0)
         assert message is not None
         message.poison("bad")
-        redelivery_clock.advance(0.5)  # the keeper has gone to sleep until the answer is overdue
+        redelivery_clock.advance(0.5)  # the driver's thread has gone to sleep until the answer is overdue
         redelivery_broker.resume_confirmations()
         redelivery_clock.advance(0.999)
         assert redelivery_broker.dead_letters() == []
@@ -153,7 +153,7 @@ def test_all_who_wait_for_a_dead_letter_learn_of_it() -> None:
         assert not any(drain.is_alive() for drain in drains)
 
 
-def test_the_keeper_does_not_stop_looking_while_something_is_collected(
+def test_the_driver_does_not_stop_looking_while_something_is_collected(
     redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was collected in the very moment in which it went to sleep is seen."""
@@ -174,7 +174,7 @@ def test_the_keeper_does_not_stop_looking_while_something_is_collected(
     assert not any(looked)  # each time the flag was down already
 
 
-def test_closing_on_the_keepers_own_thread(
+def test_closing_on_the_drivers_own_thread(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It does not wait for itself."""

@@ -39,32 +39,7 @@ ARITHMETIC = {
 }
 MUTATED: set[str] = set()
 TRAILING = {
-    "adapters/redelivery_amqp": 40,
-    "adapters/redelivery_memory": 12,
-    "adapters/redelivery_spark": 4,
-    "adapters/redelivery_spark/api": 5,
-    "adapters/redelivery_spark/batch": 17,
-    "adapters/redelivery_spark/executors": 5,
-    "adapters/redelivery_spark/options": 4,
-    "adapters/redelivery_spark/stream": 33,
-    "adapters/redelivery_spark/wal": 9,
-    "adapters/redelivery_spark/writing": 4,
-    "client/redelivery": 8,
-    "client/redelivery/adapter_support": 3,
-    "client/redelivery/cli": 35,
-    "client/redelivery/core": 40,
-    "client/redelivery/core/dead_lettering": 4,
-    "client/redelivery/core/policy": 4,
-    "client/redelivery/dlq": 18,
-    "client/redelivery/driver": 6,
-    "client/redelivery/driver/connection": 41,
-    "client/redelivery/driver/consumer": 32,
-    "client/redelivery/driver/session": 9,
-    "client/redelivery/importers": 13,
-    "client/redelivery/ledger": 8,
-    "client/redelivery/testing": 9,
-    "client/redelivery/testing/conformance": 6,
-    "client/redelivery/uri": 4,
+    "client/redelivery/dlq": 1,
 }
 """Comments behind code that are longer than they may be, by folder."""
 

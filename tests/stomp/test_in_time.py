@@ -54,8 +54,8 @@ def test_close_does_not_wait_behind_a_blocked_write() -> None:
         assert len(failures) == 1
 
 
-def test_close_does_not_wait_behind_the_keepers_blocked_write() -> None:
-    """The keeper itself hangs in a write, and settlements wait behind it: `close` ends in time."""
+def test_close_does_not_wait_behind_the_drivers_blocked_write() -> None:
+    """The driver's thread itself hangs in a write, and settlements wait behind it: `close` ends in time."""
     with FrozenPeer() as peer:
         connection = redelivery.connect(peer.uri).__enter__()
         driver = connection._driver

@@ -106,7 +106,8 @@ class _Task:
         if place is None:
             yield from self._judged(batches, _Verdict(self._classifier, None, follow=False))
             return
-        held = list(batches)  # which verdict theirs is, is told by all rows together
+        # Which verdict theirs is, is told by all rows together.
+        held = list(batches)
         ids = [each for batch in held for each in batch.column("message_id").to_pylist()]
         if not ids:
             return
@@ -171,7 +172,8 @@ class _Verdict:
     def refuse(self, message_id: str, count: int, error: Exception) -> None:
         """Have a row redelivered. Raises the error where nobody would."""
         if not self._follow or self.before is not None:
-            raise error  # nobody would redeliver it; or another attempt has called it good
+            # Nobody would redeliver it; or another attempt has called it good.
+            raise error
         kind, cause, delay = self._classifier.verdict(error)
         self.refused[message_id] = Refusal(count, kind, cause.text, delay)
 

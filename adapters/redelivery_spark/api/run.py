@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 logger = logging.getLogger("redelivery.spark")
-FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0  # seconds between starts: doubled while no batch goes through
+# Seconds between starts: doubled while no batch goes through.
+FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 HOPELESS = (
     "redelivery.errors.ConfigurationError:",
     "redelivery.errors.AdapterError:",
@@ -71,7 +72,8 @@ def _refuse_asynchronous(query: StreamingQuery) -> None:
     except Exception:  # noqa: BLE001 - of Spark's own insides: without them the query runs, and a restart may be refused
         return
     if kind.startswith("AsyncProgressTracking"):
-        with suppress(Exception):  # of a query that does not end in time: what is wrong is said all the same
+        # Of a query that does not end in time: what is wrong is said all the same.
+        with suppress(Exception):
             query.stop()
         raise ConfigurationError(
             "asyncProgressTrackingEnabled is not supported: after a crash the checkpoint would be older than walDir",

@@ -56,7 +56,8 @@ def _told(value: object, depth: int) -> str:
     """Describe a value in words that another process would choose, too: no addresses, no order of a set."""
     if isinstance(value, _PLAIN):
         return repr(value)
-    if depth and isinstance(value, tuple):  # no list: what it holds may have changed by the next start
+    # No list: what it holds may have changed by the next start.
+    if depth and isinstance(value, tuple):
         return f"({', '.join(_told(each, depth - 1) for each in cast('tuple[object, ...]', value))})"
     if depth and isinstance(value, functools.partial):
         named = sorted(value.keywords.items())

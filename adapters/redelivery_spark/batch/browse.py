@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["browsed", "stored"]
 
 ROWS = 1000  # in one Arrow batch
-BYTES = 8 << 20  # of bodies in it, but for one message
+# Of bodies in it, but for one message.
+BYTES = 8 << 20
 
 
 class _Look(DeadLetterQueue):

@@ -28,10 +28,14 @@ __all__ = ["drained"]
 
 logger = logging.getLogger("redelivery.spark")
 
-ROWS = 2000  # in a segment, and unsettled at once
-BYTES = 32 << 20  # of bodies in it, but for one message
-COMPANY = 0.05  # seconds to wait for one more: a broker may hand out no more until these are accepted (Classic: 200)
-LEFT = 1000  # messages that may be held here because they are not whole, or beyond the limit
+# In a segment, and unsettled at once.
+ROWS = 2000
+# Of bodies in it, but for one message.
+BYTES = 32 << 20
+# Seconds to wait for one more: a broker may hand out no more until these are accepted (Classic: 200).
+COMPANY = 0.05
+# Messages that may be held here because they are not whole, or beyond the limit.
+LEFT = 1000
 
 
 def drained(options: ReadOptions, queue: str) -> Iterator[pa.RecordBatch]:
@@ -95,7 +99,8 @@ class _Drain:
             self._left = 0
             while seen := self._some(taker):
                 if not self._publish(seen):
-                    return self._caught_up()  # what is unsettled goes back with the taker
+                    # What is unsettled goes back with the taker.
+                    return self._caught_up()
                 for delivery, _ in seen:
                     taker.drop(delivery)
             if self._enough or not self._missing:
@@ -124,7 +129,8 @@ class _Drain:
                 self._lose(taker, seen)
                 size = 0
             if self._again(delivery):
-                asked = False  # the broker is to have read this, too
+                # The broker is to have read this, too.
+                asked = False
                 taker.drop(delivery)
             elif (letter := read_letter(delivery, self._queue, empty_is_whole=self._vouched)).whole:
                 asked = False
@@ -159,7 +165,8 @@ class _Drain:
         """
         asked = False
         while True:
-            self._returned.go_on(taker.port.engine.epoch, self._next)  # acceptances may be lost here, too
+            # Acceptances may be lost here, too.
+            self._returned.go_on(taker.port.engine.epoch, self._next)
             expected = self._returned.expected and taker.full is None
             delivery = taker.take(self._options.idle) if expected else None
             if delivery is None:

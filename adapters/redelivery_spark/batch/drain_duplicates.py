@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DrainDuplicates"]
 
-OPEN = 4  # segments that are kept open: copies come about in the order in which they were taken
-_SHIFT = 20  # bits for a row's number in its segment
+# Segments that are kept open: copies come about in the order in which they were taken.
+OPEN = 4
+# Bits for a row's number in its segment.
+_SHIFT = 20
 
 
 class DrainDuplicates:
@@ -35,11 +37,14 @@ class DrainDuplicates:
         self._clock = clock
         self._epoch = 0
         self._since = 0.0
-        self._segments = 0  # whose messages may come over this connection
+        # Whose messages may come over this connection.
+        self._segments = 0
         self._known = 0  # segments that are in `_rows`
         self._rows: dict[int, int | list[int]] = {}  # by the hash of their key
-        self._found: set[int] = set()  # rows of which a copy has come over this connection
-        self._open: dict[int, pa.Table] = {}  # the one that was used last is the last
+        # Rows of which a copy has come over this connection.
+        self._found: set[int] = set()
+        # The one that was used last is the last.
+        self._open: dict[int, pa.Table] = {}
 
     @property
     def expected(self) -> bool:

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EndOfDrain"]
 
-MARGIN = 60.0  # seconds that the clocks of producers, broker and this machine may differ
-LONGEST_TRICKLE = 60.0  # seconds in which each message had to be waited for: nothing is behind them
+# Seconds that the clocks of producers, broker and this machine may differ.
+MARGIN = 60.0
+# Seconds in which each message had to be waited for: nothing is behind them.
+LONGEST_TRICKLE = 60.0
 
 
 class EndOfDrain:
@@ -24,7 +26,8 @@ class EndOfDrain:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._began = clock.time()
-        self._steady = clock.monotonic()  # when something came last without having to be waited for
+        # When something came last without having to be waited for.
+        self._steady = clock.monotonic()
 
     def shown_by(self, sent: Sequence[datetime | None], waited: float) -> bool:
         """Whether these messages, waited for so many seconds, are all of later, or come one by one long since."""

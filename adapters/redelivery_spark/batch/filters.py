@@ -54,7 +54,8 @@ def understood(asked: Filter, columns: Sequence[str]) -> Condition | None:
     if isinstance(asked, Not):
         inner = understood(asked.child, columns)
         return None if inner is None else inner._replace(negated=not inner.negated)
-    given: Any = asked  # Spark's classes of filters have no common type with what they hold
+    # Spark's classes of filters have no common type with what they hold.
+    given: Any = asked
     path: tuple[str, ...] = getattr(given, "attribute", ())
     if len(path) != 1 or path[0] not in columns:
         return None

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["rows_of_share"]
 
 logger = logging.getLogger("redelivery.spark")
-LULL = 0.05  # seconds without a message after which a share that has some is enough
-SHORTEST_WAIT = 0.2  # seconds for a first message: a connection that has just begun has none yet
+# Seconds without a message after which a share that has some is enough.
+LULL = 0.05
+# Seconds for a first message: a connection that has just begun has none yet.
+SHORTEST_WAIT = 0.2
 
 
 def rows_of_share(share: Share) -> pa.Table:
@@ -64,7 +66,8 @@ def _fill(share: Share, parts: TaskParts, name: str) -> None:
         parts.publish(name, empty())
     finally:
         intake.close()
-    if accepted:  # the goodbye comes after the acceptances: a broker that lives has read them
+    # The goodbye comes after the acceptances: a broker that lives has read them.
+    if accepted:
         parts.accepted(name)
 
 
@@ -88,7 +91,8 @@ class _Filling:
         copies: list[Delivery] = []
         epoch = self._intake.epoch
         for delivery in taken:
-            if delivery.epoch == epoch:  # else its connection is lost: it comes again, here or elsewhere
+            # Else its connection is lost: it comes again, here or elsewhere.
+            if delivery.epoch == epoch:
                 self._sort(delivery, copies)
         fresh = [each.delivery for each in self._fresh]
         names = named(fresh, frozenset(), self._share.name)
@@ -132,7 +136,8 @@ class _Filling:
     def _sort(self, delivery: Delivery, copies: list[Delivery]) -> None:
         """Tell what is new to the log from copies of what is in it, and have the broker dead-letter what is no row."""
         intake, options = self._intake, self._share.options
-        if intake.must_stay(delivery):  # a copy could not be made of it later
+        # A copy could not be made of it later.
+        if intake.must_stay(delivery):
             intake.refuse(delivery, NOT_WHOLE)
             return
         if intake.may_be_known(delivery) and self._recent.claims(delivery):

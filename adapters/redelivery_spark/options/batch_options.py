@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "checked_run", "read_batch_options"]
 
-MOST_DRAINED = 1_000_000  # of a queue whose producers are faster than a drain, which must end
+# Of a queue whose producers are faster than a drain, which must end.
+MOST_DRAINED = 1_000_000
 _RUN = re.compile(r"\w[\w.-]{0,99}")
 
 

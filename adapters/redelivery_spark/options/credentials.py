@@ -35,7 +35,8 @@ def with_options(uri: str, options: Mapping[str, str]) -> str:
     if not options:
         return uri
     written = "&".join(f"{name}={quote(value, safe='')}" for name, value in options.items())
-    tail = uri.rpartition(")")[2]  # behind a failover list, whose members may have options too
+    # Behind a failover list, whose members may have options too.
+    tail = uri.rpartition(")")[2]
     return f"{uri}{'&' if '?' in tail else '?'}{written}"
 
 

@@ -72,7 +72,8 @@ TABLE: tuple[SparkOption, ...] = (
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in TABLE}
 _URI_NAMES = {name.lower(): name for name in OPTIONS}
-_SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})  # it hands them to the source as well
+# It hands them to the source as well.
+_SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})
 
 
 def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceOptions", "read_options"]
 
-_LONGEST_WAIT = 2000  # a runner whose JVM was killed lives until its call ends
+# A runner whose JVM was killed lives until its call ends.
+_LONGEST_WAIT = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,19 @@ if TYPE_CHECKING:
 
 __all__ = ["GAP", "LAST_CALL", "LONGEST_DRAIN", "LONGEST_LINGER", "AvailableNow"]
 
-LONGEST_DRAIN = 60.0  # seconds that it waits for a redelivery: a later one is for the next run
+# Seconds that it waits for a redelivery: a later one is for the next run.
+LONGEST_DRAIN = 60.0
 LAST_CALL = 90.0
 """Seconds without a batch after which it ends, whatever waits. Longer than a message is waited for that the broker may
 send again, or each run would begin to wait for it anew."""
-LONGEST_INTAKE = 600.0  # seconds that it takes messages which do not tell when they were sent
-STEADY = 1.0  # seconds after which a connection would have brought a first message
-GAP = 0.5  # seconds without a message after which the destination is empty
-LONGEST_LINGER = 2.0  # seconds that a batch is waited for to become full, while messages come
+# Seconds that it takes messages which do not tell when they were sent.
+LONGEST_INTAKE = 600.0
+# Seconds after which a connection would have brought a first message.
+STEADY = 1.0
+# Seconds without a message after which the destination is empty.
+GAP = 0.5
+# Seconds that a batch is waited for to become full, while messages come.
+LONGEST_LINGER = 2.0
 
 
 class AvailableNow:
@@ -52,6 +57,7 @@ class AvailableNow:
 
     def _late(self, sent: datetime | None) -> bool:
         now = self._clock.time()
-        if sent is None or sent.timestamp() > now:  # a producer's clock that is ahead tells nothing
+        # A producer's clock that is ahead tells nothing.
+        if sent is None or sent.timestamp() > now:
             return self._clock.monotonic() > self._until
         return sent.timestamp() > self._began

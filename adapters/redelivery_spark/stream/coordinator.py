@@ -34,8 +34,10 @@ __all__ = ["Coordinator", "Slice"]
 logger = logging.getLogger("redelivery.spark")
 Slice = tuple[str, int, int]
 """The file of a batch, and the rows of it that one task reads."""
-MOST_WAITING = 256 << 20  # bytes of the bodies that wait: they are in memory
-SHORTEST_WAIT = 0.05  # seconds of a turn that waits for the end of what is available
+# Bytes of the bodies that wait: they are in memory.
+MOST_WAITING = 256 << 20
+# Seconds of a turn that waits for the end of what is available.
+SHORTEST_WAIT = 0.05
 
 
 class Coordinator:
@@ -50,11 +52,15 @@ class Coordinator:
         self._clock = intake.clock
         self._unlock = unlock
         self._parent = os.getppid()
-        self._given: int | None = None  # the batch that Spark has been given last, or has been seen to replay
+        # The batch that Spark has been given last, or has been seen to replay.
+        self._given: int | None = None
         self._fresh = NewMessages(options, intake, journal)
-        self._turns = [self._group, self._due, self._suspect]  # who may compose the next batch, in order
-        self._unread: tuple[int, ...] = ()  # the newest batch, if its messages could not be acknowledged
-        self._full = False  # whether so much waits that nothing fresh is taken
+        # Who may compose the next batch, in order.
+        self._turns = [self._group, self._due, self._suspect]
+        # The newest batch, if its messages could not be acknowledged.
+        self._unread: tuple[int, ...] = ()
+        # Whether so much waits that nothing fresh is taken.
+        self._full = False
 
     @property
     def log(self) -> str:
@@ -73,7 +79,8 @@ class Coordinator:
         journal.settle(start)
         self._given = start + 1
         if journal.segments.exists(start + 1):
-            return start + 1  # published before a crash, and never given to Spark
+            # Published before a crash, and never given to Spark.
+            return start + 1
         until = self._clock.monotonic() + LAST_CALL
         composed = self._step(start + 1, most)
         while not composed and self._fresh.available is not None and not self._finished(until):
@@ -102,7 +109,8 @@ class Coordinator:
         if self._journal.state.emptied == number or not self._options.shares:
             return []
         tasks, most, size = self._journal.segments.shares(number)
-        self._fresh.look()  # a batch that was found is given out before anything is taken
+        # A batch that was found is given out before anything is taken.
+        self._fresh.look()
         doubtful = tuple({*self._journal.copies.batches, *self._unread})
         return [Share(self._options, self.log, number, part, most, size, doubtful) for part in range(tasks)]
 
@@ -164,7 +172,8 @@ class Coordinator:
         self._fresh.gather(
             1 if self._options.shares else most, patience if due is None else min(patience, due)
         )
-        for turn in (*self._turns, self._suspect):  # who is due may turn out to be a suspect
+        # Who is due may turn out to be a suspect.
+        for turn in (*self._turns, self._suspect):
             if turn(number, most):
                 self._turns.remove(turn)
                 self._turns.append(turn)
@@ -257,7 +266,8 @@ class Coordinator:
     def _finished(self, until: float) -> bool:
         """Whether AvailableNow has nothing more to wait for, or has waited long enough."""
         if os.getppid() != self._parent:
-            return True  # Spark has been killed: nobody waits for an answer
+            # Spark has been killed: nobody waits for an answer.
+            return True
         journal, waiting, available = self._journal, self._journal.redeliveries, self._fresh.available
         if self._clock.monotonic() >= until:
             if not self._intake.connected:

@@ -61,7 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["EngineDriver", "UnackedPort"]
 
 logger = logging.getLogger("redelivery.spark")
-CHUNK = 1000  # rows restored together: fewer than an engine remembers
+# Rows restored together: fewer than an engine remembers.
+CHUNK = 1000
 DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
 """Seconds that a row waits whose batch failed while nothing else went through: doubled from the first to the last."""
 
@@ -95,11 +96,13 @@ class EngineDriver:
         self.error: RedeliveryError | None = None
         self.changed = False
         """Whether there is something that the log has not been told."""
-        self._policies = policies  # for the log; the engine has them too
+        # For the log; the engine has them too.
+        self._policies = policies
         self._originals = originals
         self._clock = clock
         self._answers: deque[tuple[Delivery, RedeliveryError | None]] = deque()
-        self._found: deque[LoggedDelivery] = deque()  # given out by the engine, not yet by `take`
+        # Given out by the engine, not yet by `take`.
+        self._found: deque[LoggedDelivery] = deque()
         self.held: dict[LoggedDelivery, None] = {}
         """All that waits or runs here, or whose dead letter is not safe yet."""
         self.buried: dict[Place, float] = {}
@@ -258,7 +261,8 @@ class EngineDriver:
                 if record is not None and record.confirmed and isinstance(command.delivery, LoggedDelivery):
                     self.buried[command.delivery.place] = self._clock.time()
             case Accept():
-                for done in command.deliveries:  # the broker is told when that is written down
+                # The broker is told when that is written down.
+                for done in command.deliveries:
                     self._let_go(done)
             case Forward():
                 delivery = command.delivery

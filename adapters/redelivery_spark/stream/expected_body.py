@@ -50,7 +50,8 @@ def decoded(body: bytes, options: Expected) -> tuple[str | None, str | None]:
         text = body.decode()
         if options.decode == "json":
             json.loads(text)
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+    # UnicodeDecodeError and JSONDecodeError are ValueErrors.
+    except (ValueError, RecursionError) as error:
         return None, f"cannot be decoded as {options.decode}: {type(error).__name__}: {_where(error)}"
     return text, None
 

@@ -36,7 +36,8 @@ class NewMessages:
         self._journal = journal
         self._ahead: deque[FreshMessage] = deque()
         self._size = 0  # bytes of their bodies
-        self._later: list[Delivery] = []  # taken after the end of what was available: the next run's
+        # Taken after the end of what was available: the next run's.
+        self._later: list[Delivery] = []
         self._epoch: int | None = None
         self.available: AvailableNow | None = None
 

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceConnection"]
 
-MOST_PREFETCHED = 30_000  # RabbitMQ and Classic take no larger window over STOMP than 65,535
+# RabbitMQ and Classic take no larger window over STOMP than 65,535.
+MOST_PREFETCHED = 30_000
 MOST_UNACKNOWLEDGED = 60_000
 TRICKLE = 2
 
@@ -48,8 +49,10 @@ class SourceConnection:
         self._share = share
         self._consumer: ConsumerPort | None = None
         self._epoch: int = -1
-        self._since = 0.0  # the connection that messages come over, and since when it is known
-        self._early: int | None = None  # how many messages had arrived when it had stood for a while
+        # The connection that messages come over, and since when it is known.
+        self._since = 0.0
+        # How many messages had arrived when it had stood for a while.
+        self._early: int | None = None
 
     def begin(self) -> None:
         """Connect and subscribe. Raises RedeliveryError."""
@@ -63,7 +66,8 @@ class SourceConnection:
         if source.ack == "wal":
             # Nothing waits unacknowledged: the log holds it.
             settings = replace(settings, policies=RedeliveryPolicyMap())
-            if settings.dead_letter == "auto":  # a copy tells the cause, but of what cannot be copied
+            # A copy tells the cause, but of what cannot be copied.
+            if settings.dead_letter == "auto":
                 destination = single(source.destination)
                 route = replace(dead_letters_of(settings, destination, source.subscription), scheduled=True)
         else:

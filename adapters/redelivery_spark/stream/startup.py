@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LogInUse", "opened"]
 
-PATIENCE = 10.0  # seconds for the runner of the query's last start to end, which has the lock until then
+# Seconds for the runner of the query's last start to end, which has the lock until then.
+PATIENCE = 10.0
 
 
 class LogInUse(ConfigurationError):

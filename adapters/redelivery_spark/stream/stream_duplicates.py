@@ -36,8 +36,10 @@ class _Row:
     table: pa.Table | None = None
     at: int = 0
     digest: bytes = b""
-    kept: bool = False  # its message was not acknowledged when the connection began
-    awaited: bool = False  # nor since, and the row is done with
+    # Its message was not acknowledged when the connection began.
+    kept: bool = False
+    # Nor since, and the row is done with.
+    awaited: bool = False
 
     def has(self, body: bytes) -> bool:
         """Whether it has this body: ids need not differ, and then bodies tell."""
@@ -62,7 +64,8 @@ class StreamDuplicates:
         self._state = state
         self._expected = expected
         self._epoch: int | None = None
-        self._since = 0.0  # time of day of that connection's first message
+        # Time of day of that connection's first message.
+        self._since = 0.0
         self.batches: tuple[int, ...] = ()
         """The batches before it of which messages may come again."""
         self._rows: dict[Hashable, list[_Row]] = {}
@@ -79,7 +82,8 @@ class StreamDuplicates:
             self.batches = tuple(each for each in numbers if each > numbers[-1] - KEPT)
             self._rows = self._looked_up(waiting())
         elif self.batches and self._intake.settled_down:
-            self.batches = ()  # all that was acknowledged has been seen, or will not be
+            # All that was acknowledged has been seen, or will not be.
+            self.batches = ()
             self._rows = self._looked_up(waiting())
 
     @property
@@ -102,7 +106,8 @@ class StreamDuplicates:
         if row.awaited:
             return True
         if row.table is not None and not row.kept and not self._intake.early(delivery):
-            return False  # it has been acknowledged, and that has been read long since
+            # It has been acknowledged, and that has been read long since.
+            return False
         at = self._state.buried.get(row.place)
         if at is None or at >= self._since:  # later, it was still expected
             return True

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RedeliveryStreamReader", "SegmentSlice", "SharePartition"]
 
-ROWS = 10_000  # in one Arrow batch that a task hands to Spark
+# In one Arrow batch that a task hands to Spark.
+ROWS = 10_000
 
 
 def _end(*_: object) -> None:

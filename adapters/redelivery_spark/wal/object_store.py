@@ -126,7 +126,8 @@ class ObjectStore:
             ) from None
         try:
             files, root = url_to_fs(self.url)
-        except (ImportError, ValueError) as error:  # not known, or not installed: fsspec says what to install
+        # Not known, or not installed: fsspec says what to install.
+        except (ImportError, ValueError) as error:
             raise ConfigurationError(f"walDir={self.url}: {error}", option="walDir") from None
         return files, root.rstrip("/")
 

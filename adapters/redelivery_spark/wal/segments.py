@@ -40,9 +40,11 @@ class Segments:
     def __init__(self, store: WalStore, check: Callable[[], None]) -> None:
         self.store = store
         self._check = check
-        self._found: list[int] | None = None  # only who owns the log writes any
+        # Only who owns the log writes any.
+        self._found: list[int] | None = None
         self._parts = TaskParts(store)
-        self._last: tuple[int, pa.Table] | None = None  # each is asked for several times, and never changes
+        # Each is asked for several times, and never changes.
+        self._last: tuple[int, pa.Table] | None = None
 
     def name(self, number: int) -> str:
         """Return the file of a batch."""
@@ -82,7 +84,8 @@ class Segments:
         self._check()
         if not self.store.publish(self.name(number), written(rows)):
             return False
-        self._check()  # again: this process may have stood still in between
+        # Again: this process may have stood still in between.
+        self._check()
         self._found = sorted({*self.numbers(), number})
         self._last = number, rows
         return True

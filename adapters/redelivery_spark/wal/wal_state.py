@@ -92,8 +92,10 @@ class States:
     def __init__(self, store: WalStore) -> None:
         self._store = store
         self._number = 0
-        self._tables: dict[int, str] = {}  # by the batch that their rows came with
-        self._left: set[str] = set()  # by writers that died before their state was there
+        # By the batch that their rows came with.
+        self._tables: dict[int, str] = {}
+        # By writers that died before their state was there.
+        self._left: set[str] = set()
 
     def load(self) -> State | None:
         """Return the newest state, or None in a log that is new. Raises RedeliveryError if it cannot be read."""
@@ -123,7 +125,8 @@ class States:
         `rows`: those of batch `number` that wait from now on; None: there are none, or they have been written before.
         """
         tables = dict(self._tables)
-        if rows is not None:  # under a name that no other writer of this state has
+        # Under a name that no other writer of this state has.
+        if rows is not None:
             tables[number] = f"{ROWS}/{number:012d}-{uuid.uuid4().hex}.arrow"
             self._store.publish(tables[number], written(rows))
         used = {fact.place[0] for fact in state.facts}
@@ -150,7 +153,8 @@ class States:
 def buried_in(store: WalStore) -> set[Place]:
     """Return the rows of the last batches that have become dead letters, as far as is written down; for any process."""
     content, names = None, store.names(FOLDER)
-    while names and (content := store.read(names[-1])) is None:  # a newer one has taken its place
+    # A newer one has taken its place.
+    while names and (content := store.read(names[-1])) is None:
         names = store.names(FOLDER)
     return set() if content is None else {(number, row) for number, row, _ in json.loads(content)["buried"]}
 
@@ -158,7 +162,8 @@ def buried_in(store: WalStore) -> set[Place]:
 def _written(state: State, tables: Mapping[int, str]) -> bytes:
     told: dict[str, Any] = {name: getattr(state, name) for name in State.__slots__}
     told["tables"] = tables
-    told["by"] = uuid.uuid4().hex  # or the same state of two writers would be taken for one's own
+    # Or the same state of two writers would be taken for one's own.
+    told["by"] = uuid.uuid4().hex
     told["buried"] = [[*place, at] for place, at in state.buried.items()]
     told["awaited"] = [[*place, a.until, a.key, a.digest.hex()] for place, a in state.awaited.items()]
     told["facts"] = [_told(fact) for fact in state.facts]

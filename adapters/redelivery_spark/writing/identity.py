@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK", "Identities"]
 
-BLOCK = 100_000  # rows over which equal ones are numbered: what is remembered must end
+# Rows over which equal ones are numbered: what is remembered must end.
+BLOCK = 100_000
 
 
 class Identities:

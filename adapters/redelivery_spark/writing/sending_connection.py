@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["SendingConnection"]
 
 MOST = 1000  # messages unconfirmed
-MOST_BYTES = 16 << 20  # of their bodies, but for one message
+# Of their bodies, but for one message.
+MOST_BYTES = 16 << 20
 
 
 class SendingConnection:

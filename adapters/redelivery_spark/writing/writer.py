@@ -46,7 +46,8 @@ class BatchWriter(DataSourceArrowWriter):
             )
         check_columns(schema, options.destination)
         self._options = options
-        self._write = options.run or uuid.uuid4().hex  # made once, on the driver: all attempts have it
+        # Made once, on the driver: all attempts have it.
+        self._write = options.run or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # as its base does
         """Send the rows of a partition. Raises RedeliveryError."""
@@ -76,7 +77,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         check_columns(schema, options.destination)
         self._options = options
-        self._write = uuid.uuid4().hex  # where no query has a name: without Spark
+        # Where no query has a name: without Spark.
+        self._write = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:  # type: ignore[override]  # as its base does
         """Send the rows of a partition. Raises RedeliveryError."""

@@ -30,7 +30,8 @@ class ResponseTimeout:
         self._over = over
         self._limit = limit
         self._silent = silent
-        self._heard = 0.0  # when something else was answered last
+        # When something else was answered last.
+        self._heard = 0.0
         self._lock = threading.Lock()
         self._since: float | None = None
         self._timer: threading.Timer | None = None
@@ -62,7 +63,8 @@ class ResponseTimeout:
     def _look(self) -> None:
         with self._lock:
             if threading.current_thread() is not self._timer:
-                return  # it has fired in the moment in which it was cancelled
+                # It has fired in the moment in which it was cancelled.
+                return
             self._timer = None
             if self._since is None:
                 return

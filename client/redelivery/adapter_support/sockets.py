@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["connected"]
 
-MOMENT = 0.001  # seconds; 0 would mean something else to a socket
+# Seconds; 0 would mean something else to a socket.
+MOMENT = 0.001
 
 
 def connected(endpoint: Endpoint, tls: TlsSettings, deadline: float) -> socket.socket:

@@ -9,7 +9,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line with the arguments of the process, and exit."""
-    if sys.argv[1:] == ["--version"]:  # answered without click, which takes longer to load than the answer
+    # Answered without click, which takes longer to load than the answer.
+    if sys.argv[1:] == ["--version"]:
         from redelivery import __version__  # noqa: PLC0415
 
         sys.stdout.write(f"redelivery {__version__}\n")

@@ -91,13 +91,15 @@ def run(args: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="backslashreplace")  # a terminal that lacks a character is no reason to fail
+            # A terminal that lacks a character is no reason to fail.
+            reconfigure(errors="backslashreplace")
     try:
         result = cli.main(
             args=None if args is None else list(args), prog_name="redelivery", standalone_mode=False
         )
     except _PipeClosed:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
+        # The interpreter flushes once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except click.Abort:
         return INTERRUPTED

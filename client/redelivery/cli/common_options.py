@@ -61,7 +61,8 @@ def uri_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if fallback:
         return fallback, words
     if scheme and scheme not in _DESTINATIONS:
-        return first, words[1:]  # reading it says what is wrong with it
+        # Reading it says what is wrong with it.
+        return first, words[1:]
     raise click.UsageError(
         f"no connection URI: give one as the first argument, such as stomp://localhost:61613, or set {ENVIRONMENT}"
     )
@@ -86,7 +87,8 @@ class _OneLine(logging.Handler):
         try:
             sys.stderr.write("\n".join(map(clean, lines)) + "\n")
         except (OSError, ValueError):
-            return  # nobody reads stderr any longer: what it says must not stop the work
+            # Nobody reads stderr any longer: what it says must not stop the work.
+            return
 
 
 def _set_up_logging(ctx: click.Context, _: click.Parameter, verbosity: int) -> None:

@@ -122,7 +122,8 @@ def consume(
     settings = redelivery.parse_uri(uri)
     count = given.pop("count")
     if given["credit"] is None and count is not None and count < settings.credit:
-        given["credit"] = count  # to take no more from the others than is needed
+        # To take no more from the others than is needed.
+        given["credit"] = count
     tally = StopCondition(count, given.pop("idle"), scheduler=settings.scheduler)
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
@@ -135,7 +136,8 @@ def consume(
         if commands is not None:
             commands.kill()
     report = tally.without_own(report)
-    if error is None or any(asdict(report).values()):  # else nothing has run that could be reported
+    # Else nothing has run that could be reported.
+    if error is None or any(asdict(report).values()):
         _tell(report, output, printer)
     if error is not None:
         raise error
@@ -213,7 +215,8 @@ def _run(
 
     def admitted(message: Message) -> Any:
         tally.admit(message)
-        return work(message)  # what it returns tells whether it has run
+        # What it returns tells whether it has run.
+        return work(message)
 
     connection.listen(destination, admitted, **options)
     with connection:

@@ -39,7 +39,8 @@ def demo(ctx: click.Context, delay: int, output: str) -> int:
     from redelivery.cli.demo_view import JsonView, TableView  # noqa: PLC0415
 
     if not ctx.meta["verbosity"]:
-        logging.getLogger("redelivery").setLevel(logging.ERROR)  # the timeline says what the warnings would
+        # The timeline says what the warnings would.
+        logging.getLogger("redelivery").setLevel(logging.ERROR)
     show = Demo(delay)
     view = TableView(show) if output == "table" else JsonView(lines=output == "jsonl")
     outcome: Outcome | None = None

@@ -37,8 +37,10 @@ __all__ = ["Check", "Demo", "DemoAttempt", "Outcome"]
 
 QUEUE = "orders"
 REDELIVERIES = 3
-PATIENCE = 10.0  # seconds beyond the schedule, on a machine that is very busy
-LOOK = 0.05  # seconds between looks at the clock while nothing happens
+# Seconds beyond the schedule, on a machine that is very busy.
+PATIENCE = 10.0
+# Seconds between looks at the clock while nothing happens.
+LOOK = 0.05
 
 
 class _Flaky:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["details", "print_groups", "print_letters", "report", "report_redrive"]
 
 PREVIEW = 4096  # characters of a body
-ROWS = 16  # bytes of a row of a body that is no text
+# Bytes of a row of a body that is no text.
+ROWS = 16
 DUMPED = 512  # bytes of it
 
 

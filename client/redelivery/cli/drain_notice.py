@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncConsuming", "Consuming"]
 
-SOON = 0.3  # seconds in which most handlers end: nobody need be told
+# Seconds in which most handlers end: nobody need be told.
+SOON = 0.3
 
 
 class Consuming(Connection):

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Row", "explain", "explain_all"]
 
-ROWS = 100  # redeliveries shown unless more are asked for
+# Redeliveries shown unless more are asked for.
+ROWS = 100
 UNLIMITED_ROWS = 10
 
 
@@ -187,7 +188,8 @@ def _compounded(policy: RedeliveryPolicy, count: int) -> list[tuple[int, int]]:
     for _ in range(count):
         bounds.append((low, high))
         least, most = after(max(low, 1), _LEAST), after(high, _MOST)
-        if low <= 0:  # the step that leaves 0 starts again from the plain delay, which may be far off
+        # The step that leaves 0 starts again from the plain delay, which may be far off.
+        if low <= 0:
             least, most = min(least, after(0, _LEAST)), max(most, after(0, _MOST))
         low, high = least, most
     return bounds

@@ -31,7 +31,8 @@ __all__ = [
 ]
 
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_WIDE = 10_000  # columns where there is no terminal: whoever reads a pipe wants each row on one line
+# Columns where there is no terminal: whoever reads a pipe wants each row on one line.
+_WIDE = 10_000
 _BARS = "▁▂▃▄▅▆▇█"
 _PLAIN_BARS = "_.-=+*%#"
 

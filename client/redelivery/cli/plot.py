@@ -19,9 +19,12 @@ _UNITS = (
     (3_600_000, "hours", None),
 )
 _TICKS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 864_000_000)
-STEEP = 50  # times the least: from there on only a logarithmic scale shows both ends
-WIDEST = 110  # characters of the policy that still have room beside the picture
-LABELLED = 12  # bars that still have room for their delay above them
+# Times the least: from there on only a logarithmic scale shows both ends.
+STEEP = 50
+# Characters of the policy that still have room beside the picture.
+WIDEST = 110
+# Bars that still have room for their delay above them.
+LABELLED = 12
 
 
 def draw(explanation: Explanation, path: str) -> None:

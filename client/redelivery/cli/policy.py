@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["policy"]
 
-WIDE = 120  # columns from which the list of options is a table
+# Columns from which the list of options is a table.
+WIDE = 120
 
 
 @click.group(
@@ -115,7 +116,8 @@ def _check_plot(plot: str | None) -> None:
         raise click.BadParameter(f"{plot!r} must end with .png or .svg", param_hint="--plot")
     if not Path(plot).absolute().parent.is_dir():
         raise click.BadParameter(f"{plot!r}: no such directory", param_hint="--plot")
-    import_module("matplotlib")  # missing, it is named before any output
+    # Missing, it is named before any output.
+    import_module("matplotlib")
 
 
 def _show(explanation: Explanation, source: str) -> None:

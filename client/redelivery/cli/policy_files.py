@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["convert", "is_file", "read_file", "settings_of", "show_file"]
 
 _FILES = (".xml", ".toml", ".json", ".yaml", ".yml")
-_FIRST = 8  # different delays that a row of the table shows
+# Different delays that a row of the table shows.
+_FIRST = 8
 
 
 def is_file(word: str) -> bool:

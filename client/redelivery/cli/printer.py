@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Printer", "message_fields", "report_line"]
 
-PREVIEW = 60  # characters of a body where the width is not a terminal's
+# Characters of a body where the width is not a terminal's.
+PREVIEW = 60
 COLUMNS = f"{'TIME':<12}  {'DELIVERY':>8}  {'MESSAGE':<36}  BODY"
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgressSteps", "counted", "progress", "stopping"]
 
-EVERY = 10.0  # seconds between two lines where there is no terminal
+# Seconds between two lines where there is no terminal.
+EVERY = 10.0
 
 
 class ProgressSteps:

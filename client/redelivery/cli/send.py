@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["send"]
 
-MANY = 20  # messages from which on a terminal gets a progress bar
+# Messages from which on a terminal gets a progress bar.
+MANY = 20
 
 
 @dataclass(slots=True)
@@ -103,7 +104,8 @@ def send(
     connection = redelivery.connect(uri)
     if connection.settings.scheme == "memory":
         note("memory:// lives and ends with this process: nobody else can receive what is sent to it")
-    destination = str(single(rest[0]))  # as the broker's other tools, and our log, name it
+    # As the broker's other tools, and our log, name it.
+    destination = str(single(rest[0]))
     with connection, _progress(batch.total) as advance:
         _send_all(
             connection, destination, batch, options, lambda sent: _show(sent, destination, output, advance)

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["CommandFailed", "CommandHandler", "environment_of"]
 
-TAIL = 4096  # bytes of stderr that are kept: the cause is shorter
-LONGEST = 65536  # bytes of a property: beyond, the system refuses to start the command
+# Bytes of stderr that are kept: the cause is shorter.
+TAIL = 4096
+# Bytes of a property: beyond, the system refuses to start the command.
+LONGEST = 65536
 _PLAIN_COMMAND = re.compile(r"\s*([A-Za-z0-9_./+-]+)(?=\s|$)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -101,7 +103,8 @@ class CommandHandler:
                 stdout=self._stdout,
                 stderr=subprocess.PIPE,
                 env={**_inherited(), **environment_of(message)},
-                start_new_session=True,  # Ctrl-C is for us: the command may finish
+                # Ctrl-C is for us: the command may finish.
+                start_new_session=True,
             )
             self._running.add(process)
         tail = bytearray()
@@ -114,7 +117,8 @@ class CommandHandler:
             with suppress(BrokenPipeError), process.stdin as stdin:  # it need not read its input
                 stdin.write(message.body)
             status = process.wait()
-            reader.join(1.0)  # a child that it left behind may keep the pipe open
+            # A child that it left behind may keep the pipe open.
+            reader.join(1.0)
         finally:
             limit.end()
             with self._lock:
@@ -170,7 +174,8 @@ def _check(command: str) -> None:
         raise ConfigurationError("--exec needs a command", option="--exec")
     found = _PLAIN_COMMAND.match(command)
     if found is None:
-        return  # more than a word: only the shell can tell
+        # More than a word: only the shell can tell.
+        return
     # Else a mistyped name would fail, and poison, every message of the queue.
     known = subprocess.run(  # noqa: S603 - a fixed script; the word is an argument
         ["/bin/sh", "-c", 'command -v -- "$1"', "sh", found[1]],

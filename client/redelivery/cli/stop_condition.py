@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["StopCondition"]
 
-LOOK = 0.1  # seconds between looks at whether the connection stands
-LATER = 86400.0  # seconds: until after the end, when what is parked is given back
+# Seconds between looks at whether the connection stands.
+LOOK = 0.1
+# Seconds: until after the end, when what is parked is given back.
+LATER = 86400.0
 
 
 class StopCondition:
@@ -144,7 +146,8 @@ class StopCondition:
             with self._lock:
                 self._begun = {d for d in self._begun if d.state not in ("lost", "settled", "held")}
                 if not self.connected():
-                    self._last = time.monotonic()  # nobody knows what waits at the broker
+                    # Nobody knows what waits at the broker.
+                    self._last = time.monotonic()
                 wait = max(self._last + idle - time.monotonic(), 0.0) if not self._begun else max(idle, 0.05)
             if not self._begun and wait <= 0:
                 self.end()

@@ -68,5 +68,6 @@ def _name(error: click.BadParameter) -> str:
 
 def _lower(text: str) -> str:
     text = text.rstrip(".")
-    head, quote, tail = text.partition("': ")  # click's own on files: 'name': No such file or directory
+    # Click's own on files: 'name': No such file or directory.
+    head, quote, tail = text.partition("': ")
     return f"{head}{quote}{tail[:1].lower()}{tail[1:]}" if quote else text

@@ -29,7 +29,8 @@ SHORTEST = 0.001
 EARLY = 1.0
 """Seconds that a copy may come before it is due. Earlier, the broker has not held it (another one took over, which
 cannot), and it waits here; less is taken for clocks that differ."""
-NEVER = 250_000_000_000.0  # seconds since the Unix epoch: the time zone's hours short of what Python has dates for
+# Seconds since the Unix epoch: the time zone's hours short of what Python has dates for.
+NEVER = 250_000_000_000.0
 MOST = 10_000
 """The highest count that is believed where a policy has no maximum: a delay is computed step by step."""
 

@@ -7,8 +7,10 @@ from typing import Literal
 
 __all__ = ["CONSUMER_TIMEOUT", "HOLDABLE", "Capabilities", "cannot_browse"]
 
-CONSUMER_TIMEOUT = 1800.0  # seconds that RabbitMQ lets a consumer hold a message, as it is delivered
-HOLDABLE = 0.8  # share of a broker's limits that holding may use up; the rest is for prefetch and handlers
+# Seconds that RabbitMQ lets a consumer hold a message, as it is delivered.
+CONSUMER_TIMEOUT = 1800.0
+# Share of a broker's limits that holding may use up; the rest is for prefetch and handlers.
+HOLDABLE = 0.8
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ class CreditWindow:
         self._consumer = consumer
         self._credit = credit
         self._max_parked = max_parked
-        self._step = max(1, credit // 4)  # a flow frame per quarter of the credit
+        # A flow frame per quarter of the credit.
+        self._step = max(1, credit // 4)
         self.restart(active=False)
 
     def restart(self, *, active: bool) -> None:

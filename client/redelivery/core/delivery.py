@@ -31,7 +31,8 @@ BodyKind = Literal["text", "bytes", "unknown", "partial"]
 """How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
 and the protocol does not tell whether it was (an empty text) or is missing (a JMS Object or Map)."""
 
-CAUSE_LIMIT = 1024  # characters: Artemis refuses headers past its minimum large message size (100 KiB)
+# Characters: Artemis refuses headers past its minimum large message size (100 KiB).
+CAUSE_LIMIT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +77,27 @@ class Record:
         self.deferrals = 0
         self.due: float | None = None
         self.deferred = False  # whether it waits uncharged
-        self.held = 0.0  # seconds that it has been parked since it arrived
+        # Seconds that it has been parked since it arrived.
+        self.held = 0.0
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.last_failure: float | None = None
-        self.poisoned = False  # the verdict: only its confirmation is outstanding
-        self.returns: float | None = None  # when its delayed copy is to come, once it leaves as one
+        # The verdict: only its confirmation is outstanding.
+        self.poisoned = False
+        # When its delayed copy is to come, once it leaves as one.
+        self.returns: float | None = None
         self.name: str | None = None  # of that copy
-        self.exhausted = False  # for its redeliveries are used up; else it was poisoned, or has expired
-        self.running = False  # a handler of a lost delivery still has it
-        self.copy: Delivery | None = None  # the copy that waits for that handler
+        # For its redeliveries are used up; else it was poisoned, or has expired.
+        self.exhausted = False
+        # A handler of a lost delivery still has it.
+        self.running = False
+        # The copy that waits for that handler.
+        self.copy: Delivery | None = None
         self.tries = 0  # poison acknowledgements tried
-        self.copied = False  # whether the last one was a copy
-        self.confirmed = False  # whether its dead letter has been counted
+        # Whether the last one was a copy.
+        self.copied = False
+        # Whether its dead letter has been counted.
+        self.confirmed = False
 
     def apart(self) -> Record:
         """Return what is known so far, for another consumer: it neither waits for the handler here nor hears of it."""

@@ -119,7 +119,8 @@ def _parse(text: str) -> Destination:
     kind, rest = _split(text.strip())
     destination = _build(kind or "queue", rest)
     if destination.kind != "native" and "," in destination.name:
-        _ = destination.members  # refuse a member that makes no sense now, not at its first use
+        # Refuse a member that makes no sense now, not at its first use.
+        _ = destination.members
     return destination
 
 

@@ -88,13 +88,15 @@ class Engine:
         self._schedule = schedule_for(ordering)
         self._running: set[Delivery] = set()
         self._held: set[Delivery] = set()
-        self._suspects: deque[Delivery] = deque()  # with a ledger: those that wait for a turn alone
+        # With a ledger: those that wait for a turn alone.
+        self._suspects: deque[Delivery] = deque()
         self._history = MessageHistory(RECALL + credit + max_parked)
         self._flow = CreditWindow(consumer, credit, max_parked)
         self._rescheduling = rescheduling
         self._confirms = PendingConfirms(dead_letters, self._history, self.counts, self._flow, rescheduling)
         self._capabilities: Capabilities | None = None
-        self._closed = False  # draining or stopped: nothing is dispatched
+        # Draining or stopped: nothing is dispatched.
+        self._closed = False
         self._policies = policies
         self._random = random
         self._transacted = transacted
@@ -243,7 +245,8 @@ class Engine:
         commands: list[Command] = []
         for delivery in deliveries:
             if delivery.epoch != epoch:
-                continue  # from a connection that is gone: the broker sends it again
+                # From a connection that is gone: the broker sends it again.
+                continue
             seq += 1
             delivery.seq = seq
             # Only what came before can be more than a fresh message: of that alone the identity is read.
@@ -294,7 +297,8 @@ class Engine:
     def _has_room(self) -> bool:
         """Whether a fresh message may be dispatched, which may fail and have to be held."""
         if not (self._schedule.parked or self._held or self._confirms.pending or self._suspects):
-            return True  # the common case, without counting
+            # The common case, without counting.
+            return True
         return self.parked < self._max_parked
 
     def _wanted(self, now: float) -> Sequence[Command]:
@@ -372,7 +376,8 @@ class Engine:
         live = self._finish(delivery)
         if live is None:
             return NOTHING
-        if live is delivery:  # else it has been counted as stale
+        # Else it has been counted as stale.
+        if live is delivery:
             self.counts.released += 1
         self._schedule.settled(live)
         return self._give_back(live)
@@ -394,9 +399,8 @@ class Engine:
             return seeded
         if seeded is not None:
             record.count = max(record.count, seeded.count)
-        if (
-            record.due is not None
-        ):  # as a producer may write it; nothing waits for longer than its policy says
+        # As a producer may write it; nothing waits for longer than its policy says.
+        if record.due is not None:
             delay = policy.redelivery_delay_ms(max(1, record.count)) / 1000
             record.due = min(record.due, now + min(delay, self._most() or delay))
         return record
@@ -415,7 +419,8 @@ class Engine:
         if delivery.epoch == self.epoch:
             self._running.discard(delivery)
             return delivery
-        self.counts.stale += 1  # first: where nothing runs, the counts are taken for final
+        # First: where nothing runs, the counts are taken for final.
+        self.counts.stale += 1
         self._running.discard(delivery)
         enter(delivery, "lost")
         delivery.outcome = "stale"
@@ -533,7 +538,8 @@ class Engine:
         commands = self._confirms.begin(delivery, record, now)
         if any(isinstance(command, Stop) for command in commands):
             self._closed = True
-            enter(delivery, "held")  # until the consumer closes, which gives it back
+            # Until the consumer closes, which gives it back.
+            enter(delivery, "held")
             self._held.add(delivery)
         return commands
 
@@ -570,9 +576,8 @@ class Engine:
             self._flow.settled += 1
             if delivery.record is not None and delivery.key is not None:
                 delivery.record.due = due
-                self._history.remember(
-                    delivery.key, delivery.record
-                )  # a release must not wash off the charge
+                # A release must not wash off the charge.
+                self._history.remember(delivery.key, delivery.record)
             return (Release((delivery,)),)
         enter(delivery, "held")
         self._held.add(delivery)
@@ -591,7 +596,8 @@ class Engine:
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
         if event.epoch != self.epoch:
             return NOTHING
-        self.epoch = -1  # no epoch: results that come before the next connection are stale
+        # No epoch: results that come before the next connection are stale.
+        self.epoch = -1
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         if self._capabilities is not None and self._capabilities.counts:

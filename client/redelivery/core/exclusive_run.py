@@ -24,7 +24,8 @@ class ExclusiveRuns:
     def __init__(self) -> None:
         self.inside = 0
         self._claims: deque[Hashable] = deque()
-        self._since = 0.0  # when the first of those that claim a turn began to
+        # When the first of those that claim a turn began to.
+        self._since = 0.0
         self._alone: Hashable | None = None
 
     def enter(self, now: float) -> bool:

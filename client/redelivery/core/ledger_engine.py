@@ -38,7 +38,8 @@ class LedgerEngine(Engine):
         """Take one event, as `Engine.feed` does; a result is told to the ledger first."""
         if event.__class__ is Wanted:
             return Engine.feed(self, event, now)
-        if isinstance(event, Known):  # what credit follows is granted with the next event
+        # What credit follows is granted with the next event.
+        if isinstance(event, Known):
             return self._known(event.delivery, event.entry, now)
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
@@ -171,7 +172,8 @@ class LedgerEngine(Engine):
         if record is None or not record.count:
             return [Clear(delivery, None), *commands]
         done = isinstance(event, Succeeded | Committed | Discarded)
-        dropped = delivery.outcome == "discarded"  # poison, where nothing is kept of it
+        # Poison, where nothing is kept of it.
+        dropped = delivery.outcome == "discarded"
         if done or dropped:
             return [Clear(delivery, None), *commands]
         failed = record.count > before or not isinstance(event, Deferred)

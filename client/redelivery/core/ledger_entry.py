@@ -115,7 +115,8 @@ def after_death(
 
 def _charged(before: Entry, count: int, cause: str, now: float, *, suspect: bool) -> Entry:
     if before.count > count:
-        return replace(before, suspect=suspect)  # this very attempt has been charged already
+        # This very attempt has been charged already.
+        return replace(before, suspect=suspect)
     first = now if before.first is None else before.first
     return replace(before, count=count + 1, cause=cause, first=first, last=now, suspect=suspect)
 

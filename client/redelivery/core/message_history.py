@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RECALL", "RETURN", "MessageHistory"]
 
-RECALL = 8192  # messages remembered, beyond the window
-RETURN = 60.0  # seconds of a connection in which a broker sends again what was lost with the one before
+# Messages remembered, beyond the window.
+RECALL = 8192
+# Seconds of a connection in which a broker sends again what was lost with the one before.
+RETURN = 60.0
 
 
 class MessageHistory:
@@ -32,7 +34,8 @@ class MessageHistory:
         self._poisoned: deque[tuple[Hashable, Record, float]] = deque(maxlen=limit)
         self._accepted: OrderedDict[Hashable, None] = OrderedDict()
         self.records: OrderedDict[Hashable, Record] = OrderedDict()
-        self.accept = self._recent.append  # on the hot path: one append, no identity is computed
+        # On the hot path: one append, no identity is computed.
+        self.accept = self._recent.append
 
     def stop(self) -> None:
         """Remember nothing, from now on."""
@@ -53,7 +56,8 @@ class MessageHistory:
         """Return what is known of a message that comes now, `age` seconds after its connection began."""
         record = None if key is None else self.records.get(key)
         if record is not None and record.confirmed and age > RETURN:
-            self.forget(key)  # its dead letter is safe, and somebody has put it back
+            # Its dead letter is safe, and somebody has put it back.
+            self.forget(key)
             return None
         return record
 
@@ -109,7 +113,8 @@ class MessageHistory:
         self.accepted(delivery.key for delivery in self._recent)
         self._recent.clear()
         for record in self.records.values():
-            if record.copy is not None:  # it came on the connection that is gone now
+            # It came on the connection that is gone now.
+            if record.copy is not None:
                 enter(record.copy, "lost")
                 record.copy = None
         for delivery in unsettled:

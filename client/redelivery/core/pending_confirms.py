@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
 
-CONFIRM_TIMEOUT = 30.0  # seconds a broker may take to confirm before that is said in the log
+# Seconds a broker may take to confirm before that is said in the log.
+CONFIRM_TIMEOUT = 30.0
 STORED = 5.0
 """Seconds after its own poison acknowledgement within which a broker that is killed may send the message again: Classic
 answers over AMQP before it has written a rejection down. Not longer: a dead letter that a person puts back has the same
@@ -31,7 +32,8 @@ identity there."""
 ACKNOWLEDGED = 60.0
 """Seconds after a confirmed copy within which the acknowledgement of its original may be lost with the connection: a
 broker that takes longer to read it misses its heart-beats. Not longer, as above: on RabbitMQ a copy has the same id."""
-FIRST_RETRY, LAST_RETRY = 1.0, 30.0  # seconds between tries: doubled from the first to the last
+# Seconds between tries: doubled from the first to the last.
+FIRST_RETRY, LAST_RETRY = 1.0, 30.0
 
 
 class PendingConfirms:
@@ -54,7 +56,8 @@ class PendingConfirms:
         self._counts = counts
         self._flow = flow
         self.pending: set[Delivery] = set()  # not confirmed yet
-        self.in_doubt: set[Delivery] = set()  # of them, those whose answer is on its way
+        # Of them, those whose answer is on its way.
+        self.in_doubt: set[Delivery] = set()
         self._alarms: list[tuple[float, int, Delivery]] = []
         self._capabilities: Capabilities | None = None
         self.wall_offset = 0.0  # the wall clock minus `now`
@@ -107,7 +110,8 @@ class PendingConfirms:
             delay = min(FIRST_RETRY * 2 ** min(record.tries - 1, 10), LAST_RETRY)
             self._alarm(delivery, record, now + delay)
             return ()
-        if record.confirmed:  # its first copy was: this one is dropped by the broker, or is one too many
+        # Its first copy was: this one is dropped by the broker, or is one too many.
+        if record.confirmed:
             self._counts.deduplicated += 1
         else:
             if record.poisoned:  # else it was a delayed copy

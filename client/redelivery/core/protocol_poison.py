@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ProtocolPoison"]
 
-TIMES, WITHIN = 3, 60.0  # three closings over the same message within a minute
+# Three closings over the same message within a minute.
+TIMES, WITHIN = 3, 60.0
 
 
 class ProtocolPoison:

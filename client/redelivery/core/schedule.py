@@ -88,7 +88,8 @@ class _Heaped:
 class NonBlocking(_Heaped):
     """Parked deliveries are overtaken by the others; those whose time has come take turns with them."""
 
-    _fresh_turn = False  # else a message that fails at once, again and again, would keep the others out
+    # Else a message that fails at once, again and again, would keep the others out.
+    _fresh_turn = False
 
     def park(self, delivery: Delivery, due: float) -> None:
         self.parked += 1
@@ -147,7 +148,8 @@ class _Group:
         self.head = head
         self.head_parked = False
         self.behind: deque[Delivery] = deque()
-        self.counted = 0  # of those behind, how many count as parked
+        # Of those behind, how many count as parked.
+        self.counted = 0
 
     def led_by(self, delivery: Delivery) -> bool:
         """Whether it is the head, or the copy of a head whose connection was lost: they share a record."""

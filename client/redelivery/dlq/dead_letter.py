@@ -82,10 +82,11 @@ def read_letter(
     delivery: Delivery, queue: str, memories: LedgerCauses | None = None, *, empty_is_whole: bool = False
 ) -> DeadLetter:
     """Return a delivery from a dead-letter queue as a dead letter."""
+    # The id first: Classic's has all headers read.
     identity, memories = (
         delivery.message_id,
         memories or LedgerCauses(),
-    )  # the id first: Classic's has all headers read
+    )
     headers, buried = delivery.headers, memories.of(delivery)
     original = headers.get("redeliveryOriginalId") or identity
     first, last = _time(headers.get("redeliveryFirstFailure")), _time(headers.get("redeliveryLastFailure"))

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["DeadLetterQueue", "dead_letters"]
 
 IDLE = (
-    2.0  # seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end
+    # Seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end.
+    2.0
 )
 
 
@@ -182,7 +183,7 @@ class DeadLetterQueue:
         self._memories.refresh()
         browses = self.browses
         shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
-        for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last count is looked at
+        for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last one counts
             letter = self._read(delivery)
             if selection.matches(letter, now):
                 yield delivery, letter

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DeadLetterConnection"]
 
-CREDIT = 200  # dead letters that may be on their way here: what a kill gives back is counted by some brokers
-WIDE = 1000  # messages that a first window in bytes is meant for: it is widened by what is held
+# Dead letters that may be on their way here: what a kill gives back is counted by some brokers.
+CREDIT = 200
+# Messages that a first window in bytes is meant for: it is widened by what is held.
+WIDE = 1000
 
 
 class DeadLetterConnection:

@@ -17,11 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["HELD", "DeadLetterConsumer"]
 
-HELD = 60_000  # dead letters that may be held here at once: RabbitMQ's prefetch ends at 65,535
-HELD_BYTES = 256 * 1024 * 1024  # of their bodies, about; the broker has them in its memory as well
+# Dead letters that may be held here at once: RabbitMQ's prefetch ends at 65,535.
+HELD = 60_000
+# Of their bodies, about; the broker has them in its memory as well.
+HELD_BYTES = 256 * 1024 * 1024
 # Dead letters held at first where a window is given once, for all are sent at once; then so many times more.
 FIRST, WIDER = 1000, 8
-LONG = 7 * 86400.0  # seconds: until after the end, when what is held is given back
+# Seconds: until after the end, when what is held is given back.
+LONG = 7 * 86400.0
 _KEEP, _SEND, _DROP = Cause("kept"), Cause("redriven"), Cause("purged")
 
 

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "check", "published", "row_of", "write"]
 
 FORMATS = ("jsonl", "parquet")
-ROWS = 1000  # of a Parquet row group, at most
-BYTES = 8 * 1024 * 1024  # of the bodies in one, about: what is exported need not fit into memory
+# Of a Parquet row group, at most.
+ROWS = 1000
+# Of the bodies in one, about: what is exported need not fit into memory.
+BYTES = 8 * 1024 * 1024
 
 # Columns of a Parquet file, each named as the field of a DeadLetter that it is made of.
 COLUMNS = {

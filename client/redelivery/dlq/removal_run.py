@@ -24,14 +24,19 @@ if TYPE_CHECKING:
 
 __all__ = ["RemovalPlan", "RemovalRun"]
 
-BATCH = 64  # copies in one transaction, at most
+# Copies in one transaction, at most.
+BATCH = 64
 BATCH_BYTES = 1024 * 1024  # of their bodies, about
 BATCH_TIME = (
-    0.1  # seconds' worth of copies at most in one, where there is a rate: it is no rate by the second else
+    # Seconds' worth of copies at most in one, where there is a rate: it is no rate by the second else.
+    0.1
 )
-LOOKS = 5  # at a queue that can be shown, while there is more that is meant
-PAGE = 0.1  # seconds without a dead letter after which a broker that hands out pages is asked for the next
-COMPANY = 0.02  # seconds that dead letters wait for others, while the transaction before them is on its way
+# At a queue that can be shown, while there is more that is meant.
+LOOKS = 5
+# Seconds without a dead letter after which a broker that hands out pages is asked for the next.
+PAGE = 0.1
+# Seconds that dead letters wait for others, while the transaction before them is on its way.
+COMPANY = 0.02
 Verdict = str
 
 
@@ -172,7 +177,8 @@ class RemovalRun:
         plan, now, shown, meant = self._plan, self._reading.clock.time(), 0, 0
         limit = self._reading.capabilities.browse_limit
         if limit is not None and held >= limit:
-            return held, 0  # it would be shown what it was given; Classic takes seconds to show many
+            # It would be shown what it was given; Classic takes seconds to show many.
+            return held, 0
         for shown, delivery in enumerate(self._reading.shown(plan.queue), 1):  # noqa: B007 - the last is returned
             meant += plan.judge(self._read(delivery), delivery, now) == "go"
         return shown, meant
@@ -190,9 +196,8 @@ class RemovalRun:
     def _take_all(self, taker: DeadLetterConsumer) -> None:
         gathered: list[Delivery] = []
         plan = self._plan
-        answers = (
-            self._paged or not self._reading.capabilities.browse
-        )  # else the look that follows tells the end
+        # Else the look that follows tells the end.
+        answers = self._paged or not self._reading.capabilities.browse
         asked = not answers
         while taker.full is None:
             delivery = taker.take(self._patience(taker, gathered, asked=asked))

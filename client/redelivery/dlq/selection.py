@@ -129,7 +129,8 @@ def _either(name: str, values: Iterable[str], *, kinds: bool = False) -> str:
         found.append(f"{name} = '{quoted}'")
         if kinds and "_" not in value and "%" not in value:
             found.append(f"{name} LIKE '{quoted}:%'")
-        elif kinds:  # a wildcard of LIKE: more passes than is meant, and is sorted out here
+        # A wildcard of LIKE: more passes than is meant, and is sorted out here.
+        elif kinds:
             found.append(f"{name} LIKE '{quoted.partition('_')[0].partition('%')[0]}%'")
     return " OR ".join(found)
 

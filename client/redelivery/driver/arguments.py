@@ -245,7 +245,8 @@ def check_handler(handler: Callable[..., object], option: str) -> None:
     """Refuse a handler that cannot be called with a message alone, where its signature tells."""
     try:
         signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # of some built-in functions nothing is known
+    # Of some built-in functions nothing is known.
+    except (TypeError, ValueError):
         return
     try:
         signature.bind(None)

@@ -1,4 +1,4 @@
-"""Waiting on an asyncio loop: for a channel, for an answer, for a call that blocks."""
+"""Waiting on an asyncio loop: for a dispatcher, for an answer, for a call that blocks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
         await asyncio.wait([answer])
     finally:
         cancel()
-        answer.cancel()  # no effect once it is there; else nobody waits for it any longer
+        # No effect once it is there; else nobody waits for it any longer.
+        answer.cancel()
     if answer.cancelled():
         raise TimeoutError
     return answer.result()
@@ -68,14 +69,15 @@ def call_later(
         return loop.call_later(delay, callback).cancel
 
     def call() -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
+        # The loop is closed: nobody waits.
+        with suppress(RuntimeError):
             loop.call_soon_threadsafe(callback)
 
     return clock.call_later(delay, call)
 
 
 class AsyncioWait:
-    """Wakes the tasks that wait for one channel; a burst of wake-ups costs the loop one call."""
+    """Wakes the tasks that wait for one dispatcher; a burst of wake-ups costs the loop one call."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
@@ -87,7 +89,8 @@ class AsyncioWait:
         """Wake all waiting tasks; from any thread."""
         if not self._scheduled:
             self._scheduled = True
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            # The loop is closed: nobody waits.
+            with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -100,11 +103,13 @@ class AsyncioWait:
         """As `Dispatcher.take`, without blocking the loop."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while True:
-            self._woken.clear()  # before looking: what becomes ready after the look must wake
+            # Before looking: what becomes ready after the look must wake.
+            self._woken.clear()
             delivery, due = dispatcher.poll(after)
             after = None
             if delivery is None and dispatcher.closed:
-                dispatcher.poll()  # it may have ended after the look: then this raises why
+                # It may have ended after the look: then this raises why.
+                dispatcher.poll()
             if delivery is not None or dispatcher.closed:
                 return delivery
             left = None if deadline is None else deadline - self._clock.monotonic()

@@ -88,7 +88,8 @@ def _put(options: dict[str, Value], name: str, value: Value) -> None:
     if name == "processNonPersistent":
         text = BOOLEANS.get(text.lower(), text)
         if text.lower() == "true":
-            return  # the default here; Classic's is false
+            # The default here; Classic's is false.
+            return
     if text.lower() != _DEFAULTS.get(name):
         options[_RENAMED.get(name, name)] = Value(text, value.line)
 
@@ -124,7 +125,8 @@ def _discarding_plugin(element: Element, beans: Beans, notes: Notes) -> Strategy
             _put(options, name, value)
     if drops_all:
         options.pop("discard", None)
-    everything = drops_all or "discard" in options  # the patterns say which, so it is for all destinations
+    # The patterns say which, so it is for all destinations.
+    everything = drops_all or "discard" in options
     return Strategy("the discardingDLQBrokerPlugin", everything, element.line, _ordered(options))
 
 

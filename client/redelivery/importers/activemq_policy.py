@@ -49,7 +49,8 @@ class PolicyReader:
         self.read: set[int] = set()
         """`id()` of the beans that have been read."""
         self._lines: dict[str, int] = {}
-        self._maps: dict[int, Policies] = {}  # by `id()` of the bean: many factories may share a map
+        # By `id()` of the bean: many factories may share a map.
+        self._maps: dict[int, Policies] = {}
 
     def policy(self, bean: Element) -> RedeliveryPolicy:
         """Return the policy that a bean is. Raises ConfigurationError, with the line."""
@@ -112,7 +113,8 @@ class PolicyReader:
             self._notes.add(
                 self._lines[place], place, f"given again on line {bean.line}, which counts; left out"
             )
-            del into.entries[place]  # the last one registered wins, and stands last
+            # The last one registered wins, and stands last.
+            del into.entries[place]
         into.entries[place] = policy
         self._lines[place] = bean.line
 

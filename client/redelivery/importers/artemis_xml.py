@@ -136,7 +136,8 @@ def _setting(element: Element, wildcards: ArtemisWildcards, literal: str, notes:
             notes.add(element.line, f"match={text}", "a literal match with wildcard characters; left out")
             return None
     if text.endswith(many) and text[:-1] and not text.endswith(delimiter + many):
-        text = text[:-1] + delimiter + many  # `a#` is the same to Artemis as `a.#`
+        # `a#` is the same to Artemis as `a.#`.
+        text = text[:-1] + delimiter + many
     try:
         match = AddressMatch(text, wildcards=wildcards)
     except ConfigurationError as error:

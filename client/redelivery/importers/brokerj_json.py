@@ -73,7 +73,8 @@ class _BrokerJReader:
         self.read(held, context)
 
     def _auto_created(self, held: object, line: int) -> Iterator[JsonObject]:
-        if isinstance(held, str):  # so it is in a context, and in answers of the REST interface
+        # So it is in a context, and in answers of the REST interface.
+        if isinstance(held, str):
             held = parse_json(held, self.notes.file, line)
         if isinstance(held, JsonArray):
             yield from (item for item in held if isinstance(item, JsonObject))

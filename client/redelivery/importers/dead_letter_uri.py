@@ -18,7 +18,8 @@ __all__ = ["Strategy", "carried", "one_for_all", "option_text", "refusal"]
 
 _PREFIX = "redelivery."
 _STRATEGY = "redelivery.deadLetterStrategy"
-_PLAIN = "/:*>,-_.~"  # these need no escape in our URIs
+# These need no escape in our URIs.
+_PLAIN = "/:*>,-_.~"
 
 
 def option_text(options: Mapping[str, str]) -> str:
@@ -90,7 +91,8 @@ def carried(
         name = _PREFIX + short
         group[name] = value.text
         if name == _STRATEGY and "discard" in options:
-            continue  # discarding without its patterns would discard everything
+            # Discarding without its patterns would discard everything.
+            continue
         known = all(given in OPTIONS for given in group)
         why = refusal({**kept, **group}) if known else "there is no such option here"
         if why is None:

@@ -42,7 +42,8 @@ def parse_json(text: str, file: str, line: int = 0) -> Any:
     except json.JSONDecodeError as error:
         place = f"{line}" if line else f"{error.lineno}:{error.colno}"
         raise ConfigurationError(f"{file}:{place}: the JSON is not well-formed: {error.msg}") from None
-    except (RecursionError, ValueError):  # ValueError: a number of more digits than Python reads
+    # ValueError: a number of more digits than Python reads.
+    except (RecursionError, ValueError):
         raise ConfigurationError(f"{file}: the JSON is too deep, or has too long a number") from None
     return _with_lines(text, line)
 

@@ -86,7 +86,8 @@ class Beans:
         for written, text in bean.attributes.items():
             name = written.removeprefix(_P)
             if written.startswith("{") and name == written:
-                continue  # another namespace: xsi:schemaLocation and the like
+                # Another namespace: xsi:schemaLocation and the like.
+                continue
             if name == written and (bean.tag == "bean" or name in ("id", "name")):
                 continue  # Spring's own
             if name != written and name.endswith("-ref"):

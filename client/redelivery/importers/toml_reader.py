@@ -149,7 +149,8 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
         try:
             path = _path(tomllib.loads(key))
         except tomllib.TOMLDecodeError:
-            continue  # within a value of several lines
+            # Within a value of several lines.
+            continue
         table = path if header else table
         found.setdefault(path if header else (*table, *path), number)
     return found

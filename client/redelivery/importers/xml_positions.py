@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["Element", "parse_xml"]
 
 _DEEPEST = 100
-_MOST = 200_000  # a tree takes some hundred bytes for an element of four
+# A tree takes some hundred bytes for an element of four.
+_MOST = 200_000
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +110,8 @@ def parse_xml(data: bytes, file: str) -> Element:
         ) from None
     except ConfigurationError:  # ours, out of a handler
         raise
-    except (LookupError, ValueError) as error:  # an encoding that Python does not have
+    # An encoding that Python does not have.
+    except (LookupError, ValueError) as error:
         raise ConfigurationError(f"{file}:1:1: the XML cannot be decoded: {error}") from None
     assert builder.root is not None, "expat accepts no document without an element"
     return builder.root

@@ -15,8 +15,10 @@ __all__ = ["CommittedFiles", "GroupCommit"]
 
 logger = logging.getLogger("redelivery")
 
-COMPANY = 0.002  # seconds that the first entry waits for others
-PRUNE = 300.0  # seconds between two prunings, while anything is written
+# Seconds that the first entry waits for others.
+COMPANY = 0.002
+# Seconds between two prunings, while anything is written.
+PRUNE = 300.0
 
 
 class CommittedFiles(Protocol):

@@ -114,7 +114,8 @@ class LedgerFiles:
             self._database.disown(name)
             return None
         except ValueError:
-            return None  # its process is about to make it, or died over that
+            # Its process is about to make it, or died over that.
+            return None
         try:
             if not other.dead():
                 return None
@@ -175,7 +176,8 @@ class LedgerFiles:
                     self._database.bury(one)
                 lost = self._database.prune(self.keep, self.limit) if prune else 0
                 self._tell(revision)
-            if revision == self._revision + 1:  # nobody else has written: there is nothing to read
+            # Nobody else has written: there is nothing to read.
+            if revision == self._revision + 1:
                 self._revision, self._seen = revision, revision.to_bytes(8, "little")
             return lost
 

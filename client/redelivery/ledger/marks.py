@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CAPACITY", "Marks", "OtherMarks"]
 
-CAPACITY = 65535  # attempts that a process may have open: 1.5 MB, allocated at once
-_MARK = struct.Struct(f"<{KEY}sIB3x")  # the state last: without it the mark does not count
+# Attempts that a process may have open: 1.5 MB, allocated at once.
+CAPACITY = 65535
+# The state last: without it the mark does not count.
+_MARK = struct.Struct(f"<{KEY}sIB3x")
 _SIZE = _MARK.size
-_USED = struct.Struct("<Q")  # in the place of the first mark: how many places have ever been used
+# In the place of the first mark: how many places have ever been used.
+_USED = struct.Struct("<Q")
 _STATE = KEY + 4
 _FREE, _RUNNING, _FAILED, _HUNG = range(4)
 _NAMES: dict[int, AttemptState] = {_RUNNING: "running", _FAILED: "failed", _HUNG: "hung"}
@@ -114,7 +117,8 @@ def _leave_all() -> None:
         marks.leave()
 
 
-os.register_at_fork(after_in_child=_leave_all)  # or a child would keep the lock of a parent that has died
+# Or a child would keep the lock of a parent that has died.
+os.register_at_fork(after_in_child=_leave_all)
 
 
 class OtherMarks:

@@ -50,7 +50,8 @@ class Threads:
 
     def __init__(self) -> None:
         self._slots: list[Slot] = []
-        self.helper: threading.Thread | None = None  # the clock's own thread, which nobody waits for
+        # The clock's own thread, which nobody waits for.
+        self.helper: threading.Thread | None = None
 
     def attach(self) -> None:
         self._slots.append(Slot())

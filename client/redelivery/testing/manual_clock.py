@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["ManualClock"]
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-SLACK = 1e-6  # seconds: sums of floats miss a deadline by less, and ten times `advance(0.1)` must reach 1.0
-TURNS = 25  # of an event loop without any activity, before it counts as idle
+# Seconds: sums of floats miss a deadline by less, and ten times `advance(0.1)` must reach 1.0.
+SLACK = 1e-6
+# Of an event loop without any activity, before it counts as idle.
+TURNS = 25
 
 
 class ManualClock:
@@ -35,17 +37,20 @@ class ManualClock:
     def __init__(
         self, start: datetime | float = START, *, auto_advance: bool = False, patience: float = 10.0
     ) -> None:
-        self._now = 1000.0  # not 0, which a program may take for "none"
+        # Not 0, which a program may take for "none".
+        self._now = 1000.0
         epoch = start.timestamp() if isinstance(start, datetime) else start
         self._offset = epoch - self._now
         self._patience = patience
         self._auto = auto_advance
-        self._goal_ns = round(self._now * 1e9)  # where `advance` has been told to go, free of rounding
+        # Where `advance` has been told to go, free of rounding.
+        self._goal_ns = round(self._now * 1e9)
         self._changed = threading.Condition(threading.Lock())  # guards all that follows
         self._threads = Threads()
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._waiters: dict[threading.Condition, dict[Alarm, None]] = {}
-        self._strangers: dict[Alarm, None] = {}  # waiters that were not counted in
+        # Waiters that were not counted in.
+        self._strangers: dict[Alarm, None] = {}
         self._activity = 0  # grows with all that happens
 
     # What the library calls: `redelivery.clock.Clock`.
@@ -230,7 +235,8 @@ class ManualClock:
         self._touch()
 
     def _leave(self, alarm: Alarm, condition: threading.Condition) -> None:
-        alarm.awake = True  # also when an exception ended the wait
+        # Also when an exception ended the wait.
+        alarm.awake = True
         waiters = self._waiters[condition]
         del waiters[alarm]
         if not waiters:
@@ -272,7 +278,8 @@ class ManualClock:
                     self._changed.wait_for(ready)
                     if not self._strangers:
                         self._threads.helper = (
-                            None  # before the lock is free: the next stranger needs another
+                            # Before the lock is free: the next stranger needs another.
+                            None
                         )
                         return
                 self._step(float("inf"))

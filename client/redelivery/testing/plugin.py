@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["redelivery_broker", "redelivery_clock"]
 
-pytest.register_assert_rewrite("redelivery.testing.conformance")  # it is imported by whoever inherits it
+# It is imported by whoever inherits it.
+pytest.register_assert_rewrite("redelivery.testing.conformance")
 
 
 @pytest.fixture

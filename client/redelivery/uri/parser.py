@@ -175,7 +175,8 @@ def _check_place(parts: UriParts, name: str, *, java: bool) -> None:
 def _pattern(text: str, *, java: bool, quiet: bool) -> str:
     try:
         pattern = Destination.parse(text)
-        if not java:  # there such a pattern is text that matches nothing
+        # There such a pattern is text that matches nothing.
+        if not java:
             check_wildcards(pattern)
         return str(pattern)
     except ConfigurationError as error:

@@ -97,9 +97,11 @@ def _address(text: str, *, quiet: bool) -> Address:
     found = _SCHEME.fullmatch(head)
     if found is None:
         raise ConfigurationError("each address of a connection URI is written scheme://host:port")
-    scheme, rest = found[1].lower(), found[2]  # schemes are case-insensitive (RFC 3986)
+    # Schemes are case-insensitive (RFC 3986).
+    scheme, rest = found[1].lower(), found[2]
     known = (*SCHEMES, *JAVA_PORTS)
-    if scheme not in known and scheme not in schemes():  # an adapter of somebody else's may serve it
+    # An adapter of somebody else's may serve it.
+    if scheme not in known and scheme not in schemes():
         named = "the URI's scheme" if quiet else f"the URI's scheme {scheme!r}"
         raise ConfigurationError(
             f"{named} is unknown; those that can connect: {', '.join(schemes())}{near_miss(scheme, known)}"
@@ -209,7 +211,8 @@ def redact_uri(text: str) -> str:
     except ConfigurationError:
         return "***"
     if "@" in text.partition("?")[2]:
-        return "***"  # what stands before the ? may be the first half of a password
+        # What stands before the ? may be the first half of a password.
+        return "***"
     places = ",".join(_shown_address(address) for address in parts.addresses)
     options = "&".join(_shown_option(name, value) for name, value in parts.options)
     return (f"failover:({places})" if parts.failover else places) + (f"?{options}" if options else "")

@@ -44,7 +44,8 @@ STALE = frozenset({
     "originalExpiration", "x-death", "x-delivery-count",
 })  # fmt: skip
 STALE_PREFIXES = ("_AMQ_ORIG_", "x-first-death-", "x-last-death-", "x-opt-ORIG-")
-TRIES = 3  # that a copy is refused before the redrive gives up: after 3 s
+# That a copy is refused before the redrive gives up: after 3 s.
+TRIES = 3
 
 
 def origin_of(delivery: Delivery) -> str | None:
@@ -133,4 +134,5 @@ class Redrive:
 
 
 if TYPE_CHECKING:
-    DeadLetterRoute = DeadLetterRouting | Redrive  # what an engine asks how a poisoned message leaves
+    # What an engine asks how a poisoned message leaves.
+    DeadLetterRoute = DeadLetterRouting | Redrive

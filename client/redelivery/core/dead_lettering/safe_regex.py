@@ -16,7 +16,8 @@ __all__ = ["LONGEST_NAME", "SafeRegex"]
 
 # Characters of a name that is looked at; a longer one is taken for one that no pattern matches.
 LONGEST_NAME = 256
-MOST_WAYS = LONGEST_NAME**3  # to match one name with one pattern, at most; in practice a sixth of it
+# To match one name with one pattern, at most; in practice a sixth of it.
+MOST_WAYS = LONGEST_NAME**3
 MOST_PATTERNS = 100
 DEEPEST = 20  # groups within groups
 _COUNTED = re.compile(r"\{(\d{0,5})(,?)(\d{0,5})\}")
@@ -63,7 +64,8 @@ def _check(text: str) -> None:
     try:
         ways = _PatternReader(
             text
-        ).ways()  # first: Python only warns of sets that other languages read differently
+            # First: Python only warns of sets that other languages read differently.
+        ).ways()
         re.compile(text)
     except (re.error, OverflowError) as error:
         raise ConfigurationError(f"{text!r} is no regular expression that Python knows: {error}") from None

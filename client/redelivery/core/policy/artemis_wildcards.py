@@ -98,7 +98,8 @@ class AddressMatch:
             return None
         one = self.wildcards.single_word
         if longer.words and shorter.words and one != longer.words[0] != shorter.words[0] != one:
-            return None  # most do not overlap, and most of these differ in the first word
+            # Most do not overlap, and most of these differ in the first word.
+            return None
         both: list[str] = []
         for mine, theirs in zip(longer.words, shorter.words, strict=False):
             if one not in (mine, theirs) and mine != theirs:

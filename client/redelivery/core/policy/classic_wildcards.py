@@ -22,7 +22,8 @@ __all__ = ["ClassicPatterns", "check_wildcards", "covers", "is_pattern"]
 Tokens = tuple[str, ...]
 
 
-@lru_cache(maxsize=256)  # one look-up splits the same name once a pattern
+# One look-up splits the same name once a pattern.
+@lru_cache(maxsize=256)
 def _tokens(name: str) -> Tokens:
     return tuple(name.split("."))
 

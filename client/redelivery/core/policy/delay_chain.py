@@ -112,13 +112,15 @@ def drawn(initial_ms: int, steps: DelaySteps, redelivery: int, random: RandomSou
     if redelivery == 1:
         return initial_ms
     if steps.multiplier is None:
-        return steps.following(0, random)  # the draws before the last one have no effect
+        # The draws before the last one have no effect.
+        return steps.following(0, random)
     delay, plateau = initial_ms, steps.plateau
     for _ in range(redelivery - 1):
         nominal = steps.nominal(delay)
         delay = steps.varied(nominal, random)
         if nominal == plateau:
-            break  # all later steps are drawn alike from here, so the last one is as good as this one
+            # All later steps are drawn alike from here, so the last one is as good as this one.
+            break
     return delay
 
 

@@ -36,11 +36,16 @@ if TYPE_CHECKING:
 __all__ = ["DELAY", "DelayProbe", "DelayProbes", "rescheduling_for"]
 
 SCHEDULER = "redelivery.scheduler"
-DELAY = 1.0  # seconds that the broker must hold the message back
-INEXACT = 0.05  # seconds that it may come early: the broker's clock is another one
-LATEST = 20.0  # seconds after its time by which it must have come
-SETTLED = 0.5  # seconds after its confirmation within which what is not held has come
-LIVES = 60.0  # seconds after which what nobody has taken may go
+# Seconds that the broker must hold the message back.
+DELAY = 1.0
+# Seconds that it may come early: the broker's clock is another one.
+INEXACT = 0.05
+# Seconds after its time by which it must have come.
+LATEST = 20.0
+# Seconds after its confirmation within which what is not held has come.
+SETTLED = 0.5
+# Seconds after which what nobody has taken may go.
+LIVES = 60.0
 MARK = "redeliveryProbe"
 
 
@@ -114,12 +119,15 @@ class DelayProbe:
         self._able = able
         self._clock = clock
         self._name = uuid.uuid4().hex
-        alone = "" if able.selectors else f".{self._name}"  # nobody else's message may come here
+        # Nobody else's message may come here.
+        alone = "" if able.selectors else f".{self._name}"
         self._queue = f"{destination}.redelivery-probe{alone}"
         self._number = number
         self._changed = threading.Condition()
-        self._begun = False  # whether what arrives would be seen
-        self._taken: float | None = None  # when the broker had confirmed the message
+        # Whether what arrives would be seen.
+        self._begun = False
+        # When the broker had confirmed the message.
+        self._taken: float | None = None
         self._arrived: tuple[Delivery, float] | None = None
         self._error: RedeliveryError | None = None
 
@@ -154,7 +162,8 @@ class DelayProbe:
             TransportError: the connection was lost.
         """
         self._link.browsers[self._number] = self
-        if not self._link.up:  # of a loss before, nothing is heard
+        # Of a loss before, nothing is heard.
+        if not self._link.up:
             del self._link.browsers[self._number]
             raise TransportError("not connected: the connection was lost")
         selector = f"{MARK} = '{self._name}'" if self._able.selectors else None

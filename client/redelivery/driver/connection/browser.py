@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Browser", "Browsers"]
 
-WINDOW = 1000  # messages asked for at a time: what is looked at need not fit into memory
-SILENCE = 60.0  # seconds without a message, or the end, before that is an error
+# Messages asked for at a time: what is looked at need not fit into memory.
+WINDOW = 1000
+# Seconds without a message, or the end, before that is an error.
+SILENCE = 60.0
 
 
 class Browser:
@@ -36,7 +38,8 @@ class Browser:
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[Delivery] = deque()
-        self._owed = 0  # messages that were asked for and have not come
+        # Messages that were asked for and have not come.
+        self._owed = 0
         self._over = False
         self._error: RedeliveryError | None = None
 
@@ -94,7 +97,8 @@ class Browser:
                     )
                 else:
                     self._clock.wait(self._changed, left)
-            if more:  # without the lock: memory:// answers at once
+            # Without the lock: memory:// answers at once.
+            if more:
                 self._execute((Credit(self.subscribe.consumer, WINDOW),))
 
 

@@ -1,4 +1,4 @@
-"""What both connections are made of: settings, adapter, keeper, and a channel for each consumer."""
+"""What both connections are made of: settings, adapter, driver, and a dispatcher for each consumer."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._listeners: list[HandlerRegistration[RunnerT]] = []
         self._sessions: list[SessionBase] = []
         self._failure: BaseException | None = None  # what ends a run
-        self._warned = False  # that a classifier has no effect in transactions
+        # That a classifier has no effect in transactions.
+        self._warned = False
         self._entered = False
         self._closed = False
         self._drained = False
@@ -174,7 +175,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
     def _dispatcher(
         self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
     ) -> Dispatcher:
-        """Make the channel of a new consumer, of a session perhaps."""
+        """Make the dispatcher of a new consumer, of a session perhaps."""
         known(options, ConsumerOptions)
         parsed = checked_consumer(self.settings, destination, options)
         capabilities = self._driver.capabilities

@@ -52,12 +52,16 @@ __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
 logger = logging.getLogger("redelivery")
 
 MANY = 1000  # more than ever wait
-IN_HAND = 1.0  # seconds that commands may be in a thread's hand at least: writing waits for nobody
+# Seconds that commands may be in a thread's hand at least: writing waits for nobody.
+IN_HAND = 1.0
 # Seconds that closing a consumer or a connection may take, unless the application says otherwise.
 CLOSE_TIMEOUT = 5.0
-POLL = 0.002  # seconds between looks at collected settlements, while there are any
-STEADY = 1.0  # seconds that a connection must stand, or the next one has to wait longer
-POLLS_IDLE = 25  # looks that find none, before the keeper goes to sleep
+# Seconds between looks at collected settlements, while there are any.
+POLL = 0.002
+# Seconds that a connection must stand, or the next one has to wait longer.
+STEADY = 1.0
+# Looks that find none, before the driver's thread goes to sleep.
+POLLS_IDLE = 25
 
 
 class ConnectionDriver:
@@ -93,11 +97,13 @@ class ConnectionDriver:
         self._deferred: list[AdapterCommand] = []
         self._sends = PendingSends()
         self._subscribing: dict[int, Future[None]] = {}
-        self._standing: set[Future[None]] = set()  # of those that wait for the connection
+        # Of those that wait for the connection.
+        self._standing: set[Future[None]] = set()
         self._connection_ledger = connection_ledger
         self._probes = DelayProbes(self, clock)
         self._addresses = FailoverAddresses(settings)
-        self._fleeting = 0  # connections in a row that did not stand for long enough
+        # Connections in a row that did not stand for long enough.
+        self._fleeting = 0
         self._connected_at = 0.0
         self._poked = False
         self._polling = False
@@ -121,12 +127,14 @@ class ConnectionDriver:
                 if not self._closing:
                     self._up = True
                 dispatchers = list(self.dispatchers.values())
-                self._deferred.clear()  # it was for a connection that is gone
+                # It was for a connection that is gone.
+                self._deferred.clear()
                 self._clock.notify(self._turn, MANY)
             for dispatcher in dispatchers if self._up else ():
                 self._introduce(dispatcher, self._epoch)
         if not self._up and self._closing:
-            self._adapter.close(0)  # whoever closes has not waited for this connection
+            # Whoever closes has not waited for this connection.
+            self._adapter.close(0)
             raise closed()
         broker = f"{self.capabilities.broker} {self.capabilities.version}".rstrip()
         logger.info("connected to %s (%s)", endpoint, broker)
@@ -136,7 +144,7 @@ class ConnectionDriver:
             end(future, None)
 
     def _introduce(self, dispatcher: Dispatcher, epoch: int) -> None:
-        """Subscribe a channel on the connection of this epoch. A channel that has ended stays away from the broker."""
+        """Subscribe a dispatcher on the connection of this epoch. One that has ended is not subscribed."""
         if dispatcher.closed:
             return
         assert self.capabilities is not None
@@ -160,7 +168,8 @@ class ConnectionDriver:
     def _subscribe(self, dispatcher: Dispatcher) -> Future[None]:
         future: Future[None] = Future()
         number = dispatcher.subscribe.consumer
-        with self._introducing:  # or the same subscription might be made here and by a reconnect
+        # Or the same subscription might be made here and by a reconnect.
+        with self._introducing:
             with self._lock:
                 if self._closing:
                     end(future, self._failure or closed())
@@ -182,7 +191,8 @@ class ConnectionDriver:
         deadline = time.monotonic() + timeout
         dispatcher.stop()
         dispatcher.wait_answered(deadline)
-        with self._introducing:  # or a reconnect might subscribe after this
+        # Or a reconnect might subscribe after this.
+        with self._introducing:
             if self.dispatchers.get(number) is dispatcher:
                 dispatcher.disconnect(TransportError("the consumer was closed"))
                 dispatcher.wait_written(max(deadline, time.monotonic() + IN_HAND))
@@ -235,7 +245,8 @@ class ConnectionDriver:
             up, closing = self._up, self._closing
             if not up and not closing:
                 self._standing.add(future)
-                future.add_done_callback(self._standing.discard)  # also of who has given up waiting
+                # Also of who has given up waiting.
+                future.add_done_callback(self._standing.discard)
                 return future
         end(future, None if up else self._failure or closed())
         return future
@@ -289,19 +300,22 @@ class ConnectionDriver:
 
     def _subscribed(self, event: Subscribed) -> None:
         if isinstance(event.error, TransportError):
-            return  # the connection was lost: the next one subscribes again
+            # The connection was lost: the next one subscribes again.
+            return
         self.browsers.subscribed(event)
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
             dispatcher = self.dispatchers.get(event.consumer)
         if event.error is not None and dispatcher is not None:
-            dispatcher.stop(event.error)  # the keeper unsubscribes: part of it may stand at the broker
+            # The driver's thread unsubscribes: part of it may stand at the broker.
+            dispatcher.stop(event.error)
         end(future, event.error)
 
     def _lost(self, event: ConnectionLost) -> None:
         with self._lock:
             if event.epoch != self._epoch or self._lost_epoch == event.epoch:
-                return  # stomp.py may report a loss twice
+                # stomp.py may report a loss twice.
+                return
             self._lost_epoch = event.epoch
             dispatchers = list(self.dispatchers.values())
             # Counted for the connection: the message may come to another consumer each time.
@@ -312,12 +326,11 @@ class ConnectionDriver:
         self.browsers.lost(event.error)
         for dispatcher in dispatchers:
             dispatcher.feed(stopping)
-            if (
-                dispatcher.error is not None
-            ):  # stopped over it: whoever waits for its subscription must hear of that
+            # Stopped over it: whoever waits for its subscription must hear of that.
+            if dispatcher.error is not None:
                 end(self._subscribing.pop(dispatcher.subscribe.consumer, None), dispatcher.error)
-        # Only now may the keeper reconnect: an engine that learned of the next connection first would take what it
-        # holds from this one for live.
+        # Only now may the driver's thread reconnect: an engine that learned of the next connection first would take
+        # what it holds from this one for live.
         with self._lock:
             if event.epoch == self._epoch:
                 self._up = False
@@ -359,7 +372,7 @@ class ConnectionDriver:
                 self._connection_ledger.close()
             raise
         self._connected_at = self._clock.monotonic()
-        self._thread = threading.Thread(target=self._keep, name="redelivery-keeper", daemon=True)
+        self._thread = threading.Thread(target=self._keep, name="redelivery-connection", daemon=True)
         self._thread.start()
 
     def _connect_to_any(self) -> None:
@@ -375,7 +388,8 @@ class ConnectionDriver:
 
     def close(self, timeout: float) -> None:
         """Wait for dead letters in doubt, write what is collected, close, end the thread: within `timeout` seconds."""
-        deadline = time.monotonic() + timeout  # real time: it is about the wire, not about a schedule
+        # Real time: it is about the wire, not about a schedule.
+        deadline = time.monotonic() + timeout
         dispatchers = list(self.dispatchers.values())
         for dispatcher in dispatchers:
             dispatcher.stop()
@@ -401,9 +415,8 @@ class ConnectionDriver:
 
     def _write_the_rest(self) -> None:
         for dispatcher in list(self.dispatchers.values()):
-            dispatcher.disconnect(
-                closed()
-            )  # what is reported from now on is stale: it could not be written any more
+            # What is reported from now on is stale: it could not be written any more.
+            dispatcher.disconnect(closed())
         self.flush()
 
     # Writing.
@@ -413,7 +426,7 @@ class ConnectionDriver:
         self._adapter.execute(commands)
 
     def defer(self, commands: Sequence[AdapterCommand]) -> None:
-        """Leave commands to the keeper's thread."""
+        """Leave commands to the driver's thread."""
         with self._lock:
             self._deferred += commands
             self._clock.notify(self._turn)
@@ -445,13 +458,13 @@ class ConnectionDriver:
         idle = 0
         try:
             while True:
-                until_alarm = (
-                    self._until_alarm()
-                )  # before the lock: a channel's lock is never taken inside it
+                # Before the lock: a dispatcher's lock is never taken inside it.
+                until_alarm = self._until_alarm()
                 with self._lock:
                     if self._up and not self._deferred and not self._closing and not self._poked:
                         if self._polling:
-                            self._turn.wait(POLL)  # real time: it is about the wire, not about a schedule
+                            # Real time: it is about the wire, not about a schedule.
+                            self._turn.wait(POLL)
                         else:
                             self._clock.wait(self._turn, until_alarm)
                     self._poked = False

@@ -40,7 +40,7 @@ _HOUSES: WeakKeyDictionary[Ledger, _House] = WeakKeyDictionary()
 
 
 class ConnectionLedger:
-    """The ledger as one connection uses it. Its methods may be called with a channel's lock."""
+    """The ledger as one connection uses it. Its methods may be called with a dispatcher's lock."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger

@@ -21,7 +21,7 @@ RunnerT = TypeVar("RunnerT")
 
 @dataclass(slots=True)
 class HandlerRegistration(Generic[RunnerT]):
-    """A handler that is registered; once it is started, its channel and the threads or tasks that run it."""
+    """A handler that is registered; once it is started, its dispatcher and the threads or tasks that run it."""
 
     destination: str
     handler: Callable[[Message], Any]

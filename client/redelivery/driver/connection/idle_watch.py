@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["IdleWatch"]
 
-STANDS = 2.0  # seconds of real time after which a clock that did not move is one that nobody moves
+# Seconds of real time after which a clock that did not move is one that nobody moves.
+STANDS = 2.0
 
 
 class IdleWatch:
-    """Looks at all channels from time to time: `over` once nothing was ready, running, parked or new for so long.
+    """Looks at all dispatchers from time to time: `over` once nothing was ready, running, parked or new for so long.
 
     Not being connected counts as busy: nobody knows what waits at the broker. What nothing here brings to its end does
     not, or a run would have none: messages that a session holds when no handler is at work on them, and dead letters
@@ -40,10 +41,12 @@ class IdleWatch:
         self._seconds = seconds
         self._connected = connected
         self._since = time.monotonic()
-        self._seen: tuple[int, ...] = ()  # what has changed since the last look
+        # What has changed since the last look.
+        self._seen: tuple[int, ...] = ()
         self._jump: Callable[[], None] | None = getattr(clock, "jump", None)  # manual clocks have it
         self._clock = clock
-        self._stood = 0.0, self._since  # the clock's time, and since when it is that
+        # The clock's time, and since when it is that.
+        self._stood = 0.0, self._since
 
     def over(self) -> bool:
         """Whether it has been idle for long enough."""

@@ -15,7 +15,7 @@ __all__ = ["OpenConsumers"]
 
 
 class OpenConsumers:
-    """Keeps a channel while its consumer is open, and its counts for ever."""
+    """Keeps a dispatcher while its consumer is open, and its counts for ever."""
 
     def __init__(self) -> None:
         self.dispatchers: list[Dispatcher] = []
@@ -24,15 +24,16 @@ class OpenConsumers:
         self._closed = Counters()
         self._late: list[
             tuple[ref[Dispatcher], Counters]
-        ] = []  # closed, but the application still has messages of it
+            # Closed, but the application still has messages of it.
+        ] = []
 
     def add(self, dispatcher: Dispatcher) -> None:
-        """Take in the channel of a new consumer."""
+        """Take in the dispatcher of a new consumer."""
         with self._lock:
             self.dispatchers.append(dispatcher)
 
     def retire(self, dispatcher: Dispatcher) -> None:
-        """Let go of a channel whose consumer has ended."""
+        """Let go of a dispatcher whose consumer has ended."""
         with self._lock:
             if dispatcher in self.dispatchers:
                 self.dispatchers.remove(dispatcher)

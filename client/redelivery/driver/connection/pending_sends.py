@@ -77,7 +77,8 @@ class PendingSends:
 
     def _ended(self, token: int, size: int) -> None:
         with self._lock:
-            if self._waiting.pop(token, None) is not None:  # by who has waited, not by an answer
+            # By who has waited, not by an answer.
+            if self._waiting.pop(token, None) is not None:
                 self._abandoned[token] = size
 
 

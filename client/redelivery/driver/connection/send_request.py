@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SendOptions", "outgoing", "time_limit", "unconfirmed", "unsent"]
 
-SEND_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a message
+# Seconds for the connection to stand and the broker to confirm a message.
+SEND_TIMEOUT = 30.0
 
 
 class SendOptions(TypedDict, total=False):
@@ -61,7 +62,8 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
         raise refuse("content_type", content_type, "a MIME type, in ASCII")
     priority = options.get("priority")
     if priority is not None:
-        whole(priority, "priority", 0, 9)  # Artemis confirms a message with another priority, and drops it
+        # Artemis confirms a message with another priority, and drops it.
+        whole(priority, "priority", 0, 9)
     persistent = flag(options.get("persistent", True), "persistent")
     identity = str(uuid.uuid4())
     ttl, delay = options.get("ttl"), options.get("delay")

@@ -54,7 +54,8 @@ class SharedHistory:
         self._bound = RECALL
         self._verdicts: dict[
             tuple[Source, Hashable], None
-        ] = {}  # of dead letters that are safe, oldest first
+            # Of dead letters that are safe, oldest first.
+        ] = {}
         self._others: dict[tuple[Source, Hashable], None] = {}
 
     def opened(self, window: int) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["work"]
 
-TURN = 64  # deliveries that a handler which never waits may take before others get the loop
+# Deliveries that a handler which never waits may take before others get the loop.
+TURN = 64
 
 
 async def work(
@@ -50,7 +51,8 @@ async def work(
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
                 if after is not None:
-                    dispatcher.feed(after)  # it has been handled, and must not come again
+                    # It has been handled, and must not come again.
+                    dispatcher.feed(after)
                 raise
 
 
@@ -65,7 +67,8 @@ async def _attempt(
     message = message_for(delivery, dispatcher)
     try:
         result = handler(message) if pool is None else await _in_thread(pool, handler, message)
-        if inspect.isawaitable(result):  # also of a partial, or a callable object, around an async function
+        # Also of a partial, or a callable object, around an async function.
+        if inspect.isawaitable(result):
             result = await (result if overdue is None else _limited(result, overdue))
     except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
         log_failure(message, error)
@@ -80,11 +83,13 @@ async def _attempt(
         return message.result(error)
     except _Ended as ended:
         if (event := _outcome(ended.job, message)) is not None:
-            dispatcher.feed(event)  # it has been handled, and must not come again
+            # It has been handled, and must not come again.
+            dispatcher.feed(event)
         raise asyncio.CancelledError from None
     except _StillRunning as running:
         running.job.add_done_callback(lambda _: message.handler_over())
-        raise asyncio.CancelledError from None  # its thread has the message: it is not given back to anybody
+        # Its thread has the message: it is not given back to anybody.
+        raise asyncio.CancelledError from None
     except BaseException:
         message.give_back()
         raise
@@ -108,12 +113,14 @@ async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
     try:
         result = await running
     except asyncio.CancelledError:
-        if over and task.uncancel() == 0:  # else the worker itself is cancelled, too
+        # Else the worker itself is cancelled, too.
+        if over and task.uncancel() == 0:
             raise overdue.late() from None
         raise
     finally:
         undo()
-    if over:  # it ended in the meantime, or caught its cancellation
+    # It ended in the meantime, or caught its cancellation.
+    if over:
         task.uncancel()
         raise overdue.late()
     return result
@@ -152,7 +159,8 @@ class _StillRunning(BaseException):
 
 
 async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> Any:
-    job = pool.submit(copy_context().run, handler, message)  # it is known there whose handler runs
+    # It is known there whose handler runs.
+    job = pool.submit(copy_context().run, handler, message)
     try:
         return await asyncio.wrap_future(job)
     except asyncio.CancelledError:

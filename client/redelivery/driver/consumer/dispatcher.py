@@ -77,19 +77,25 @@ class Dispatcher:
         self.error: RedeliveryError | None = None
         self.closed = False
         self.session_state: ConsumerSession | None = None  # of its session
-        self.on_ready: Callable[[], None] | None = None  # an asynchronous waiter's wake-up
+        # An asynchronous waiter's wake-up.
+        self.on_ready: Callable[[], None] | None = None
         self._driver = driver
         self._clock = clock
-        self._policies = policies  # for the log; the engine has them too
+        # For the log; the engine has them too.
+        self._policies = policies
         self._observer = observer
         self._hooks = hooks
-        self.errors = Classifier()  # what becomes of a message by its exception's type
+        # What becomes of a message by its exception's type.
+        self.errors = Classifier()
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
-        self._quiet = threading.Condition(self._lock)  # told when nothing is in doubt, or in hand, any more
-        self._unwritten = 0  # threads that have taken commands, and are about to write them
+        # Told when nothing is in doubt, or in hand, any more.
+        self._quiet = threading.Condition(self._lock)
+        # Threads that have taken commands, and are about to write them.
+        self._unwritten = 0
         self._waiting = 0
-        self.pulled = False  # whether the application takes messages itself; else handlers are run
+        # Whether the application takes messages itself; else handlers are run.
+        self.pulled = False
         self._settlements = SettlementBatch()
         self._once = message_log.Once(subscribe)
         self._tell_holds = False
@@ -97,7 +103,7 @@ class Dispatcher:
         self._source = source_of(subscribe)
         self._scope = scope_of(subscribe)
 
-    # From the keeper's and the adapter's threads.
+    # From the driver's and the adapter's threads.
 
     def feed(self, event: Event) -> None:
         """Feed an event; what must be written is left to the driver's thread, for this one may own the socket."""
@@ -121,7 +127,8 @@ class Dispatcher:
             pause = self._settlements.batch and self._throttle.closes(self.engine.ready())
             if isinstance(event, Confirmed):
                 if event.error is not None:
-                    self._driver.expect_alarm()  # it is tried again sooner than a missing answer
+                    # It is tried again sooner than a missing answer.
+                    self._driver.expect_alarm()
                 self._notice_end()
         self._write(writes)
         message_log.say_waits(commands)
@@ -408,7 +415,7 @@ class Dispatcher:
         return 0 if self.session_state is None else self.session_state.idle(self)
 
     def _notice_end(self) -> None:
-        """Have the keeper unsubscribe once all is over: what was prefetched is for others."""
+        """Have the driver's thread unsubscribe once all is over: what was prefetched is for others."""
         if self.over:
             self._driver.expect_alarm()
 
@@ -454,7 +461,7 @@ class Dispatcher:
         return writes
 
     def _leave(self, writes: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
-        """Leave commands to the keeper; return those in hand, where the adapter has no socket to block on."""
+        """Leave commands to the driver's thread; return those in hand, where the adapter has no socket to block on."""
         if not (writes and self._settlements.batch):
             return self._take(writes)
         self._driver.defer(writes)
@@ -463,7 +470,8 @@ class Dispatcher:
     def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
         self._waiting += 1
         if linger:
-            self._ready.wait(timeout)  # real time: it is about the wire, not about a schedule
+            # Real time: it is about the wire, not about a schedule.
+            self._ready.wait(timeout)
         else:
             self._clock.wait(self._ready, timeout)
         self._waiting -= 1
@@ -501,7 +509,7 @@ class Dispatcher:
                 case Dropped():
                     self._driver.drops.count()
                 case Accept():
-                    # First collect, then expect: the keeper looks the other way round.
+                    # First collect, then expect: the driver's thread looks the other way round.
                     if self._settlements.collect(command.deliveries, now):
                         self._driver.expect()
                 case Clear() | Bury():

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HandlerDeadline", "overdue_for"]
 
-LOOKS = 8  # how often in a timeout it is asked whether a handler is stuck
+# How often in a timeout it is asked whether a handler is stuck.
+LOOKS = 8
 OFTEN, SELDOM = 0.01, 0.2  # seconds between such looks
 
 

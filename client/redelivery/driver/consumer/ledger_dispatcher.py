@@ -1,4 +1,4 @@
-"""A channel whose attempts a ledger counts: each is looked up and marked before its handler begins.
+"""A dispatcher whose attempts a ledger counts: each is looked up and marked before its handler begins.
 
 What is known is in memory, and so is the mark. Only where another process has written, or has died, must the ledger be
 asked: then the delivery waits in `_unknown`, and the thread that wanted it asks with no lock held.
@@ -55,12 +55,17 @@ class LedgerDispatcher(Dispatcher):
         super().__init__(subscribe, engine, driver, clock, policies, observer)
         self._connection_ledger = connection_ledger
         self._turns = connection_ledger.turns
-        self._unknown: deque[Delivery] = deque()  # the ledger must be asked about them first
-        self._decided: deque[Delivery] = deque()  # dispatches for whoever comes next
+        # The ledger must be asked about them first.
+        self._unknown: deque[Delivery] = deque()
+        # Dispatches for whoever comes next.
+        self._decided: deque[Delivery] = deque()
         self._inside = 0  # attempts, and looks for one
-        self._claims = False  # whether a turn alone may have been asked for
-        self._alone = False  # whether that one runs alone in this process
-        self._shut_out = False  # whether somebody else is alone, or is about to be
+        # Whether a turn alone may have been asked for.
+        self._claims = False
+        # Whether that one runs alone in this process.
+        self._alone = False
+        # Whether somebody else is alone, or is about to be.
+        self._shut_out = False
 
     def poll(self, after: Event | None = None) -> tuple[Delivery | None, float | None]:
         """As `Dispatcher.poll`; the ledger is asked where it must be."""
@@ -137,7 +142,8 @@ class LedgerDispatcher(Dispatcher):
             return None
         self._shut_out = False
         if not self.engine.suspects:  # nearly always
-            if self._claims:  # they went with their connection
+            # They went with their connection.
+            if self._claims:
                 self._claims = False
                 self._connection_ledger.withdraw(self)
             if not self._entered(now):

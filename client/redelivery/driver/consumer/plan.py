@@ -91,7 +91,8 @@ def _checked_beforehand(
     if not dead_letters.may_forward(capabilities):
         return None
     if isinstance(dead_letters, DeadLetterRouting) and dead_letters.individual and destination.is_temporary:
-        return None  # checking makes the queue on most brokers: each reply queue would leave one behind
+        # Checking makes the queue on most brokers: each reply queue would leave one behind.
+        return None
     return dead_letters.destination_on(capabilities)
 
 

@@ -11,13 +11,15 @@ import threading
 
 __all__ = ["ReadThrottle"]
 
-HIGH, LOW = 256, 64  # ready messages at which reading pauses, and goes on
+# Ready messages at which reading pauses, and goes on.
+HIGH, LOW = 256, 64
 PAUSE = 0.02  # seconds of a pause at most
-SKIPPED = 100  # events without a pause after one that nobody ended
+# Events without a pause after one that nobody ended.
+SKIPPED = 100
 
 
 class ReadThrottle:
-    """A pause with an end that the workers or the time bring. All but `wait` are called with the channel's lock."""
+    """A pause with an end that the workers or the time bring. All but `wait` are called with the dispatcher's lock."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -27,7 +29,8 @@ class ReadThrottle:
 
     def closes(self, ready: int) -> bool:
         """Whether the reading thread should pause now; it must call `wait` then."""
-        if ready < HIGH or self.paused:  # one thread pauses at a time: there is one end to a pause
+        # One thread pauses at a time: there is one end to a pause.
+        if ready < HIGH or self.paused:
             return False
         if self._skip:
             self._skip -= 1
@@ -43,13 +46,14 @@ class ReadThrottle:
                 self._opened.release()
 
     def wait(self, lock: threading.Lock) -> None:
-        """Pause the calling thread; without the channel's `lock`, which is taken afterwards."""
+        """Pause the calling thread; without the dispatcher's `lock`, which is taken afterwards."""
         if self._opened.acquire(timeout=PAUSE):
             return
         with lock:
             if self.paused:
                 self.paused = False
-                self._skip = SKIPPED  # the handlers are slow: a pause would only delay receipts
+                # The handlers are slow: a pause would only delay receipts.
+                self._skip = SKIPPED
             else:
                 # Opened at this moment: take it back for the next pause.
                 self._opened.acquire(blocking=False)

@@ -14,19 +14,23 @@ if TYPE_CHECKING:
 
 __all__ = ["LINGER", "SettlementBatch", "joined"]
 
-BATCH = 64  # settlements per write at most: more brings no rate, and latency
-LINGER = 0.001  # seconds that a settlement may wait for company
+# Settlements per write at most: more brings no rate, and latency.
+BATCH = 64
+# Seconds that a settlement may wait for company.
+LINGER = 0.001
 
 
 class SettlementBatch:
-    """What one channel has to write. All methods are called with the channel's lock."""
+    """What one dispatcher has to write. All methods are called with the dispatcher's lock."""
 
     __slots__ = ("_accepts", "_commands", "_oldest", "batch")
 
     def __init__(self) -> None:
-        self.batch = True  # whether settlements are collected; the adapter's capability
+        # Whether settlements are collected; the adapter's capability.
+        self.batch = True
         self._accepts: list[Delivery] = []
-        self._oldest = 0.0  # when the first of them was collected
+        # When the first of them was collected.
+        self._oldest = 0.0
         self._commands: list[AdapterCommand] = []
 
     @property

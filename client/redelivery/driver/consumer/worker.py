@@ -58,7 +58,7 @@ def unrun(message: Message, result: object) -> ConfigurationError:
 
 
 class Worker:
-    """One thread that runs one handler on the deliveries of one channel."""
+    """One thread that runs one handler on the deliveries of one dispatcher."""
 
     def __init__(
         self,

@@ -113,7 +113,8 @@ class SessionBase(Listening):
             )
         if self._closing:
             raise _is_closed()
-        if self._listeners and self.mode in KEPT:  # a commit of one would accept what the other has in hand
+        # A commit of one would accept what the other has in hand.
+        if self._listeners and self.mode in KEPT:
             raise ConfigurationError(
                 f"a {self.mode} session has one listener: what it settles covers all that its session has in hand; "
                 "make a session for each",
@@ -133,7 +134,7 @@ class SessionBase(Listening):
         self._listeners.append(listener)
 
     def _consuming(self, dispatcher: Dispatcher) -> None:
-        """Keep a new consumer's channel, and no longer those of consumers that are closed."""
+        """Keep a new consumer's dispatcher, and no longer those of consumers that are closed."""
         open_dispatchers = self._port.driver.dispatchers
         self._dispatchers = [c for c in self._dispatchers if open_dispatchers.get(c.subscribe.consumer) is c]
         self._dispatchers.append(dispatcher)
@@ -152,7 +153,8 @@ class SessionBase(Listening):
         self._state.roll_back(Cause("rolled back"), charge)
 
     def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
-        time_limit(options)  # the commit's counts; but what is no time is refused
+        # The commit's counts; but what is no time is refused.
+        time_limit(options)
         identity, message = outgoing(destination, body, options, self._port.clock)
         self._state.send(message)
         return identity
@@ -165,7 +167,8 @@ class SessionBase(Listening):
         return now + limit, now if self._port.driver.up or not self._state.anything else now + patience
 
     def _begin_commit(self, deadline: float, timeout: float | timedelta) -> CommitAttempt | None:
-        self._only(("transacted",), "commit")  # it may have been closed while the connection was waited for
+        # It may have been closed while the connection was waited for.
+        self._only(("transacted",), "commit")
         messages, sends = self._state.take_to_commit()
         if not messages and not sends:
             return None

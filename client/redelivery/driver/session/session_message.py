@@ -61,7 +61,7 @@ class SessionMessage(Message):
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """The channel that it came over."""
+        """The dispatcher that it came over."""
         return self._dispatcher
 
     @property
@@ -76,7 +76,8 @@ class SessionMessage(Message):
     def result(self, error: BaseException | None) -> Event | None:
         """Return what the end of a handler means: nothing yet, where the session settles."""
         settles = self._state.mode not in ("client", "transacted")
-        if settles:  # while it is in hand: in between, another thread's call would take it
+        # While it is in hand: in between, another thread's call would take it.
+        if settles:
             self._state.forget(self._delivery)
         self._state.activity.ended(self)
         if settles:

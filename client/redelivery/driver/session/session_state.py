@@ -35,8 +35,10 @@ __all__ = ["COMMIT_TIMEOUT", "KEPT", "Mode", "SessionState", "checked_mode", "in
 
 Mode = Literal["auto", "client", "individual", "transacted", "dups_ok"]
 MODES: tuple[Mode, ...] = ("auto", "client", "individual", "transacted", "dups_ok")
-COMMIT_TIMEOUT = 30.0  # seconds for the broker to answer a commit
-KEPT: tuple[Mode, ...] = ("client", "transacted")  # a handler's end settles nothing there
+# Seconds for the broker to answer a commit.
+COMMIT_TIMEOUT = 30.0
+# A handler's end settles nothing there.
+KEPT: tuple[Mode, ...] = ("client", "transacted")
 
 
 def checked_mode(mode: object, capabilities: Capabilities | None) -> Mode:
@@ -68,9 +70,12 @@ class SessionState:
         self._lock = self.activity.lock
         self._given: dict[Delivery, SessionMessage] = {}
         self._sends: list[Outgoing] = []
-        self._late: set[SessionMessage] = set()  # of commits whose answer nobody waits for
-        self._abandoned = False  # rolled back, and the application has not been told
-        self._unsent = 0  # commits in a row that were rolled back before anything of them was sent
+        # Of commits whose answer nobody waits for.
+        self._late: set[SessionMessage] = set()
+        # Rolled back, and the application has not been told.
+        self._abandoned = False
+        # Commits in a row that were rolled back before anything of them was sent.
+        self._unsent = 0
 
     def message(self, delivery: Delivery, dispatcher: Dispatcher, *, handled: bool) -> SessionMessage:
         """Return the message for a delivery, and hold it; `handled`: for a handler that begins now, here."""
@@ -97,7 +102,7 @@ class SessionState:
         return bool(self._given or self._sends)
 
     def idle(self, dispatcher: object) -> int:
-        """How many messages of a channel are held, and in no handler's hands, nor is any answer waited for."""
+        """How many messages of a dispatcher are held, and in no handler's hands, nor is any answer waited for."""
         with self._lock:
             busy = self.activity.others(self)
             held = [*self._late, *(message for message in self._given.values() if message not in busy)]

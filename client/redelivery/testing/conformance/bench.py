@@ -28,9 +28,11 @@ __all__ = ["PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "r
 T = TypeVar("T")
 # Seconds for what must happen: a broker may stand still for ten of them (Artemis, after a cut connection).
 PATIENCE = 60.0
-QUIET = 0.1  # seconds for what must not happen
+# Seconds for what must not happen.
+QUIET = 0.1
 POLL = 0.01
-MARK = "conformance"  # the property that tells a test's messages from others'
+# The property that tells a test's messages from others'.
+MARK = "conformance"
 QUICK = redelivery.RedeliveryPolicy(
     maximum_redeliveries=2, initial_redelivery_delay=0.05, redelivery_delay=0.05
 )

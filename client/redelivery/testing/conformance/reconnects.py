@@ -18,7 +18,8 @@ __all__ = ["Reconnects"]
 
 SLOW = redelivery.RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_delay=0.3, redelivery_delay=0.3)
 PREFETCHED = 100
-MAXIMUM = 2  # cuts are MAXIMUM + 5: fewer than the 10 after which Artemis gives a message up by itself
+# Cuts are MAXIMUM + 5: fewer than the 10 after which Artemis gives a message up by itself.
+MAXIMUM = 2
 
 
 def cut_while_running(bench: Bench) -> tuple[Connection, Consumer, Message]:
@@ -211,7 +212,8 @@ class Reconnects(Suite):
         message = bench.pull(consumer)
         bench.broker.stall("to_client")
         assert message.poison("no") is True
-        bench.perhaps(bench.letters)  # some protocols need an answer on the way
+        # Some protocols need an answer on the way.
+        bench.perhaps(bench.letters)
         bench.cut(connection)
         bench.eventually(bench.letters, "the dead letter is there")
         bench.nothing(consumer)

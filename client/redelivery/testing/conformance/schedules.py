@@ -54,7 +54,8 @@ JITTER = RedeliveryPolicy(
     use_collision_avoidance=True,
     collision_avoidance_factor=0.5,
 )
-ROUNDING = 1e-6  # seconds: clocks are read as floats
+# Seconds: clocks are read as floats.
+ROUNDING = 1e-6
 
 
 def waits(bench: Bench, policy: Policy) -> list[float]:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["Sending"]
 
 DELAY = 0.3
-BROKERS_OWN = 1.5  # seconds: schedulers of brokers look from time to time
+# Seconds: schedulers of brokers look from time to time.
+BROKERS_OWN = 1.5
 HEADERS = {"colon": "a:b", "lines": "one\ntwo", "unicode": "Grüße", "number": 3, "flag": True}
 
 
