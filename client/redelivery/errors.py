@@ -8,7 +8,7 @@ RedeliveryError
 ├── LedgerError          the ledger's: attempts cannot be counted safely, so nothing is dispatched
 ├── HandlerTimeout       yours: a handler did not end within its timeout
 ├── AlreadySettled       yours: a message was settled a second time
-└── Poison, Discard, Defer   raised by a handler to steer; see `redelivery.steer`
+└── Poison, Discard, Defer   raised by a handler to steer; see `redelivery.handler_exceptions`
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import pytest
 from redelivery_memory import CAPABILITIES
 from redelivery_memory.messages import MemoryDelivery
 
-INSTALLED = importlib.util.find_spec("pyarrow") is not None
+INSTALLED = all(importlib.util.find_spec(name) is not None for name in ("pyarrow", "pyspark"))
 if INSTALLED:
     from tests.spark.query import Query
 

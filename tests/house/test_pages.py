@@ -1,0 +1,32 @@
+"""Pages name files that exist."""
+
+from __future__ import annotations
+
+import re
+
+from tests.house.source import ROOT, text
+
+FOLDERS = ("client", "adapters", "tests", "integration", "benchmarks", "examples")
+
+
+def missing(page: str, files: set[str]) -> list[str]:
+    """Return the Python files that a page names in backquotes, of which no file of the project ends so."""
+    named = re.findall(r"`([\w/]+\.py)`", page)
+    return [name for name in named if not any(f"/{each}".endswith(f"/{name}") for each in files)]
+
+
+def test_pages_name_files_that_exist() -> None:
+    """Each `file.py` of a page is a file of the project."""
+    files = {
+        path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")
+    }
+    pages = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "benchmarks" / "README.md"]
+    assert {page.name: found for page in pages if (found := missing(text(page), files))} == {}
+
+
+def test_a_file_that_is_gone_is_found() -> None:
+    """A name is matched from the right, whole parts only."""
+    assert missing("`keeper.py` `core/engine.py` `ngine.py`", {"client/core/engine.py"}) == [
+        "keeper.py",
+        "ngine.py",
+    ]
