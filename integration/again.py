@@ -2,7 +2,8 @@
 
 One link in 300 or so that is cut while messages are unacknowledged costs one of them, until the broker is restarted:
 docs/measured-stomp.md, n. Nothing else is a reason: management must count a message as being delivered that no consumer
-has, and what was found is printed. See `integration/stranded.py`.
+has. Each such run is listed at the end of the whole run, which fails if there are more than `MOST_IN_ALL`: a fault of
+the library's could strand messages too. See `integration/stranded.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,26 @@ from integration.stranded import stranded
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+    from _pytest.terminal import TerminalReporter
+
     from integration.brokers import Broker
 
-__all__ = ["QUEUES", "pytest_runtest_call", "pytest_runtest_protocol"]
+__all__ = [
+    "QUEUES",
+    "pytest_runtest_call",
+    "pytest_runtest_logreport",
+    "pytest_runtest_protocol",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+]
 
 QUEUES = pytest.StashKey[list[str]]()
 """The names of the queues that a test has been given."""
 _SPOILT = pytest.StashKey[int]()
 MOST = 2  # times that a test is run again
+MOST_IN_ALL = 3  # times that tests of one run are run again
+_AGAIN = "stranded by Artemis, and run again"
+_spoilt: list[str] = []  # in the process that reports
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,9 +63,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         count = item.stash[_SPOILT]
         if last or not count:
             break
-        print(
-            f"\nArtemis has stranded {count} of {item.nodeid}, which is run again (docs/measured-stomp.md, n)"
-        )
+        item.user_properties.append((_AGAIN, count))
         broker = _artemis(item)
         assert broker is not None, "it has just been asked"
         broker.restart()
@@ -61,6 +72,29 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         hook.pytest_runtest_logreport(report=report)
     hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count the tests that were run again, also those of the other processes of the run."""
+    if report.when == "teardown":
+        found = [count for name, count in report.user_properties if name == _AGAIN]
+        _spoilt.extend(f"{report.nodeid}: {count} stranded" for count in found)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run in which too many tests were run again."""
+    if len(_spoilt) > MOST_IN_ALL and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """List the tests that were run again."""
+    if _spoilt:
+        terminalreporter.section("run again, because Artemis had stranded messages of theirs")
+        terminalreporter.line("\n".join(_spoilt))
+    if len(_spoilt) > MOST_IN_ALL:
+        terminalreporter.line(f"{len(_spoilt)} times; more than {MOST_IN_ALL} is a failure")
 
 
 def _artemis(item: pytest.Item) -> Broker | None:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from integration.again import QUEUES, pytest_runtest_call, pytest_runtest_protocol
+from integration.again import (
+    QUEUES,
+    pytest_runtest_call,
+    pytest_runtest_logreport,
+    pytest_runtest_protocol,
+    pytest_sessionfinish,
+    pytest_terminal_summary,
+)
 from integration.brokers import (
     BROKERS,
     LIGHT_JVM,
@@ -20,6 +27,12 @@ from integration.brokers import (
     containers_wanted,
     required,
 )
+from integration.groups import (
+    pytest_collection_modifyitems,
+    pytest_configure_node,
+    pytest_runtest_setup,
+    pytest_xdist_make_scheduler,
+)
 from integration.java_client import JavaClient
 from integration.peers import PEERS
 from integration.proxy import LinkProxy
@@ -29,7 +42,20 @@ from integration.stomp_client import StompClient
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["pytest_runtest_call", "pytest_runtest_protocol"]  # hooks, of integration/again.py
+    from pyspark.sql import SparkSession
+
+# Hooks, of integration/again.py and integration/groups.py.
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_configure_node",
+    "pytest_runtest_call",
+    "pytest_runtest_logreport",
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_xdist_make_scheduler",
+]
 
 Client = JavaClient | StompClient
 
@@ -201,6 +227,15 @@ def client_for(session: Session) -> Callable[[Broker, str], Client]:
 def java(session: Session, broker: Broker) -> Client:
     """The Java client of `broker`'s own kind; on RabbitMQ, where it has none over STOMP, what stands for it."""
     return session.client(broker, "stomp")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One session of Spark for all tests that do not kill it."""
+    from integration.spark_session import local_session  # noqa: PLC0415 -- Spark may be missing
+
+    with local_session() as session:
+        yield session
 
 
 @pytest.fixture

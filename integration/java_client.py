@@ -110,6 +110,11 @@ class JavaClient(Running):
         """Why this kind of client cannot run on this machine, or None."""
         return missing(_KINDS[kind][0])
 
+    @staticmethod
+    def prepare(kind: str) -> None:
+        """Fetch and compile this kind of client, so that it starts at once."""
+        classes(_KINDS[kind][0], "JmsTool")
+
     def send(
         self,
         queue: str | None,

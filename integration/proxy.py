@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from integration.brokers.base import HOST, free_ports
+from integration.brokers.ports import HOST, free_ports
 from integration.links import Cut, Link, Pump, Rule, Way
 from integration.running import Running
 

@@ -1,4 +1,4 @@
-"""A Spark session for a test module, and addresses that go to executors: without credentials, which a file has."""
+"""A Spark session for tests, and addresses that go to executors: without credentials, which a file has."""
 
 from __future__ import annotations
 

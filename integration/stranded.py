@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["eventually_given_back", "give_back", "stranded"]
 
-STANDSTILL = (
-    30.0  # seconds: Artemis stands still for ten after a cut link, now and then (l), also twice in a row
-)
+# Seconds: Artemis stands still for ten after a cut link, now and then (l), also twice in a row.
+STANDSTILL = 30.0
 QUIET = 2.0  # seconds without a change
 
 

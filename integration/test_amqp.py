@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
-from integration.eventually import eventually
+from integration.eventually import SLACK, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ def test_wrong_password(any_broker: Broker) -> None:
     started = time.monotonic()
     with pytest.raises(redelivery.AdapterError, match="refused the log-in") as caught:
         redelivery.connect(uri).__enter__()
-    assert time.monotonic() - started < 8
+    assert time.monotonic() - started < 3 + SLACK, "it would be tried for 60 s"
     assert "wr0ng" not in str(caught.value)
     assert "tester" not in str(caught.value), "brokers repeat the name"
 
@@ -191,12 +191,12 @@ def test_a_frozen_broker_is_noticed(any_broker: Broker) -> None:
             any_broker.resume()
         took = time.monotonic() - started
         print(f"{any_broker.name}: noticed after {took:.1f} s")
-        assert took < 6
+        assert took < 6 + SLACK, "not by what TCP or the broker gives up after"
         eventually(lambda: connection.connected, 60, message="connected again")
 
 
 def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queue: str) -> None:
-    """5 s of work with heart-beats of 1 s: the connection stands, and another redelivery is on time."""
+    """5 s of work with heart-beats of 1 s: the connection stands, and another message is redelivered meanwhile."""
     over = threading.Event()
     times: list[float] = []
     policy = redelivery.RedeliveryPolicy(
@@ -208,11 +208,13 @@ def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queu
 
         def handle(message: redelivery.Message) -> None:
             if message.text == "long":
-                over.wait(5.0)
+                threading.Event().wait(5.0)
+                assert over.wait(60), "the redeliveries have waited for this handler"
                 return
             times.append(time.monotonic())
             if len(times) < 6:
                 raise ValueError("again")
+            over.set()
 
         connection.listen(unique_queue, handle, workers=2)
         connection.send(unique_queue, "long")
@@ -222,4 +224,4 @@ def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queu
         report = connection.report()
     assert (report.stale, report.deduplicated, report.redelivered) == (0, 0, 5)
     gaps = [b - a for a, b in itertools.pairwise(times)]
-    assert all(0.5 <= gap < 1.0 for gap in gaps), gaps
+    assert min(gaps) >= 0.5, gaps

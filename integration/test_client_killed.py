@@ -114,9 +114,8 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_dead_letter(
     kills = Kills(uri, java, unique_queue, dead_letters)
     began = time.monotonic()
     rounds = [kills.round(number, tmp_path / f"{number}.log") for number in range(ROUNDS)]
-    kills.finish(
-        1.0, rounds[-1]
-    )  # originals of dead letters, which the broker may have been slow to give back
+    # Originals of dead letters, which the broker may have been slow to give back.
+    kills.finish(1.0, rounds[-1])
     by_point = Counter[str]()
     for one in rounds:
         by_point[one.point] += one.duplicates

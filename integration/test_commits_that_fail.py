@@ -10,6 +10,7 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually
+from integration.matrix import named, pairwise
 from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
 from redelivery_stomp.connection import StompConnection
@@ -27,15 +28,19 @@ POLICIES = redelivery.RedeliveryPolicyMap(
 )
 
 
-@pytest.fixture(params=PAIRS, ids="-".join)
+@pytest.fixture
 def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
     """Each broker and protocol that has transactions."""
     name, protocol = request.param
     return session.broker(name), protocol
 
 
-@pytest.mark.parametrize("end", ["answered late", "connection lost"])
-@pytest.mark.parametrize("at", ["its begin", "its end"])
+@pytest.mark.parametrize(
+    ("pair", "at", "end"),
+    pairwise(PAIRS, ["its begin", "its end"], ["answered late", "connection lost"]),
+    ids=named,
+    indirect=["pair"],
+)
 def test_a_broker_frozen_in_a_commit(
     pair: tuple[Broker, str], at: str, end: str, new_queue: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

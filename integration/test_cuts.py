@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
+from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
+from integration.matrix import cover
 from integration.stranded import eventually_given_back
 from integration.work import POLICY, Running, Work
 
@@ -156,7 +158,9 @@ def arm_cut(way: Direction, number: int, how: str) -> Callable[[LinkProxy], None
     return lambda proxy: proxy.cut_after_frames(way, number, reset=how == "rst")
 
 
-@pytest.mark.parametrize("how", ["fin", "rst", "half"])
+@pytest.mark.parametrize(
+    ("broker", "how"), cover(sorted(STOMP_BROKERS), ["fin", "rst", "half"]), indirect=["broker"]
+)
 def test_a_cut_at_any_frame_loses_nothing(
     broker: Broker, java: JavaClient, proxy: LinkProxy, new_queue: Callable[[], str], how: str
 ) -> None:

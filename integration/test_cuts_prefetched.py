@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
+from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
+from integration.matrix import cover
 from integration.work import POLICY, Running
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ def cut_when_held(proxy: LinkProxy) -> None:
     eventually(lambda: proxy.to_client.log.count("MESSAGE") > held, message="messages again")
 
 
-@pytest.mark.parametrize("cuts", [8, 11])
+@pytest.mark.parametrize(("broker", "cuts"), cover(sorted(STOMP_BROKERS), [8, 11]), indirect=["broker"])
 def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     broker: Broker, java: JavaClient, proxy: LinkProxy, unique_queue: str, cuts: int
 ) -> None:
@@ -92,7 +94,7 @@ def test_artemis_dead_letters_what_nobody_saw(
     make_proxy: Callable[[int], LinkProxy],
     unique_queue: str,
 ) -> None:
-    """After 10 lost links it gives up the first message that it had sent; the others are counted after that one."""
+    """After 10 lost links it gives up the first message of the queue, and after the 11th at most one more."""
     java, proxy, run = java_client(artemis, None), make_proxy(artemis.stomp_port), uuid.uuid4().hex
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
     with redelivery.connect(quick(artemis, proxy)) as connection:
@@ -112,5 +114,6 @@ def test_artemis_dead_letters_what_nobody_saw(
         eventually(all_found, message="each is seen, or dead-lettered by the broker")
     print(f"\nartemis: {len(seen)} seen, dead-lettered unseen: {[m.properties['number'] for m in dead]}")
     assert sorted([*seen, *(m.properties["number"] for m in dead)]) == list(range(PREFETCHED))
-    assert [m.properties["number"] for m in dead] == [0]
-    assert dead[0].properties["_AMQ_ORIG_ADDRESS"] == unique_queue
+    # The count of the second is raised by each lost link, or by none: it differs from run to run.
+    assert [m.properties["number"] for m in dead] in ([0], [0, 1])
+    assert {m.properties["_AMQ_ORIG_ADDRESS"] for m in dead} == {unique_queue}

@@ -32,6 +32,10 @@ KILLS = [("artemis", "amqp"), ("activemq", "stomp"), ("artemis", "stomp"), ("rab
 TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]
 ATOMIC = [("artemis", "amqp"), ("activemq", "stomp")]
 
+# An acceptance and the next copy are on two AMQP sessions, between which RabbitMQ keeps no order: when the link ends it
+# may have taken the copy, and not the acceptance before it.
+IN_FLIGHT = {("rabbitmq", "amqp"): 2}
+
 
 def started(uri: str, queue: str, *arguments: str) -> subprocess.Popen[bytes]:
     """The command line in a process of its own."""
@@ -54,7 +58,7 @@ def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> int:
 
 @pytest.mark.parametrize("peer", KILLS, ids="-".join, indirect=True)
 def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """None is missing at its origin, at most one is there twice, with the same first id; the others have stayed."""
+    """None is missing at its origin, one or two are there twice, with the same first id; the others have stayed."""
     broker, protocol = peer
     browses = (broker.name, protocol) not in TAKES
     uri, dead = broker.uri(protocol=protocol), f"wide.{unique_queue}.dead"
@@ -93,8 +97,8 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
     # Classic cannot tell that its page was raised, so the tools say that more may be left.
     assert status == (3 if broker.name == "activemq" and COUNT > 400 else 0)
     assert set(found) == expected
-    most = 0 if (broker.name, protocol) in ATOMIC else 1
-    assert found.total() - len(expected) <= most, "at most one for one kill, none where it is one transaction"
+    most = 0 if (broker.name, protocol) in ATOMIC else IN_FLIGHT.get((broker.name, protocol), 1)
+    assert found.total() - len(expected) <= most, "few for one kill, none where it is one transaction"
     with redelivery.dead_letters(uri, dead, take=not browses, idle=3.0) as tools:
         left = Counter({group.cause: group.count for group in tools.summary()})
     assert left == Counter({cause: count for cause, count in groups.items() if cause != CHOSEN})

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import redelivery
 from integration.peers import PAIRS, fill
-from redelivery.dlq.dlq_connection import DeadLetterConnection
+from redelivery.driver.port import ConnectionPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,16 +37,19 @@ def test_copies_are_marked_as_the_profile_says(
     broker = session.broker(pair[0])
     fill(broker, pair[1], unique_queue, [b"%d" % number for number in range(HELD)])
     proxy = make_proxy(broker.ports[pair[1]])
-    with DeadLetterConnection(broker.uri(protocol=pair[1], port=proxy.port)) as first:
-        with first.consumer(unique_queue, credit=HELD) as consumer:
-            held = [consumer.receive(timeout=10) for _ in range(HELD)]
-            assert None not in held
-            proxy.refuse()
-            assert proxy.cut(reset=reset) == 1
-        marks = first.capabilities.marks
+    with ConnectionPort(broker.uri(protocol=pair[1])) as port:
+        marks = port.capabilities.marks
+    with (
+        redelivery.connect(broker.uri(protocol=pair[1], port=proxy.port)) as first,
+        first.consumer(unique_queue, credit=HELD) as consumer,
+    ):
+        held = [consumer.receive(timeout=10) for _ in range(HELD)]
+        assert None not in held
+        proxy.refuse()
+        assert proxy.cut(reset=reset) == 1
     found: dict[bytes, bool] = {}
     with (
-        DeadLetterConnection(broker.uri(protocol=pair[1])) as second,
+        redelivery.connect(broker.uri(protocol=pair[1])) as second,
         second.consumer(unique_queue, credit=HELD) as consumer,
     ):
         while len(found) < HELD:

@@ -12,6 +12,7 @@ from integration.need import need_spark
 
 need_spark()
 
+from integration.eventually import SLACK
 from integration.peers import fill
 from integration.spark_crash import POINTS
 from integration.spark_run import SIZE, SparkRun
@@ -29,8 +30,8 @@ PAIRS = (
     else [("artemis", "stomp"), ("rabbitmq", "amqp")]
 )
 MAX_WAIT = 0.5  # seconds
-# Seconds: what Spark does between two batches is in neither's duration; more where this runs beside other tests.
-SLACK = 0.5 if ALL else 10.0
+# Seconds: what Spark does between two batches is in neither's duration; more where other processes of the run are busy.
+BETWEEN = 2 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 0.5
 MESSAGES = 20_000 if ALL else 3_000
 DELAY = 0.5  # seconds
 POLICY: dict[str, Any] = {
@@ -85,7 +86,7 @@ def test_each_message_ends_where_it_belongs(
     assert len(waited) >= 20
     assert min(waited) >= DELAY
     assert late
-    assert most[0] <= most[1] + MAX_WAIT + SLACK
+    assert most[0] <= most[1] + MAX_WAIT + BETWEEN
     letters = session.client(broker, peer[1]).drain(dead)
     found = Counter(
         (

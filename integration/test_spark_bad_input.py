@@ -15,11 +15,9 @@ from pyspark.errors import PySparkException
 
 import redelivery_spark
 from integration.peers import fill
-from integration.spark_session import local_session
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
     from integration.conftest import Session
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One session for all."""
-    with local_session() as session:
-        yield session
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ import redelivery
 import redelivery_spark
 from integration.dead_letter_fill import CAUSES, fill
 from integration.peers import PAIRS, take
-from integration.spark_session import address, credentials, explained, local_session
+from integration.spark_session import address, credentials, explained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,13 +38,6 @@ TRIAGE = [("artemis", "amqp"), ("activemq", "stomp"), ("brokerj", "amqp")]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "spark_triage.py"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 pairs = pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One session for all of this file."""
-    with local_session() as session:
-        yield session
 
 
 @pytest.fixture

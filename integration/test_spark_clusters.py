@@ -15,6 +15,7 @@ from integration.need import need_spark
 need_spark()
 
 from integration.eventually import eventually
+from integration.matrix import some
 from integration.peers import fill
 from integration.spark_cluster import Cluster, executors_of
 from integration.spark_run import LONGEST, SparkRun
@@ -32,7 +33,7 @@ POLICY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
+@pytest.mark.parametrize("kind", some(["local-cluster", "standalone"], ["standalone"]))
 def test_an_executor_is_killed(session: Session, unique_queue: str, tmp_path: Path, kind: str) -> None:
     """All good messages are in the output once, the bad one is a dead letter with its count, and nothing is left."""
     broker = session.broker("artemis")

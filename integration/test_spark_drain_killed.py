@@ -18,6 +18,7 @@ from integration.need import need_spark
 need_spark()
 
 from integration.killed_drain import drained
+from integration.matrix import cover, named
 from integration.peers import PAIRS, fill
 from integration.spark_session import address, credentials
 
@@ -28,8 +29,7 @@ ROOT = Path(__file__).parent.parent
 MESSAGES = 5000  # three segments where the broker hands out as many at once
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+@pytest.mark.parametrize(("pair", "when"), cover(PAIRS, ["before", "after"]), ids=named)
 def test_a_killed_drain_is_gone_on_with(
     session: Session, pair: tuple[str, str], unique_queue: str, tmp_path: Path, when: str
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
-from integration.eventually import eventually, never, settled
+from integration.eventually import SLACK, eventually, never, settled
 from integration.work import POLICY, Running, Work
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
 
+TTL = 2.0  # seconds: longer than a busy machine takes to look at a queue
 HEADERS = {
     "colon": "a:b",
     "lines": "one\ntwo\r\nthree",
@@ -228,10 +229,12 @@ def test_expired_messages_are_never_dispatched(
 def test_ttl_of_a_message_that_nobody_takes(broker: Broker, java: JavaClient, unique_queue: str) -> None:
     """The broker itself keeps it from whoever comes later."""
     with redelivery.connect(broker.uri()) as connection:
-        connection.send(unique_queue, "late", ttl=0.2)
+        before = time.time()
+        connection.send(unique_queue, "late", ttl=TTL)
+        after = time.time()
         (seen,) = java.browse(unique_queue)
-        assert 0 <= seen.expiration - time.time() * 1000 + 500 < 1000
-        never(lambda: False, 0.4)
+        assert before - 0.5 <= seen.expiration / 1000 - TTL <= after + 0.5
+        eventually(lambda: time.time() > seen.expiration / 1000 + 0.2)
         assert connection.consumer(unique_queue).receive(timeout=0.3) is None
 
 
@@ -247,7 +250,7 @@ def test_delay(broker: Broker, unique_queue: str) -> None:
         connection.send(unique_queue, "now")
         assert pull(consumer).text == "now"
         assert pull(consumer).text == "later"
-        assert 0.8 <= time.monotonic() - began < 3.0
+        assert 0.8 <= time.monotonic() - began < 0.8 + SLACK
 
 
 def test_priority(artemis: Broker, unique_queue: str) -> None:

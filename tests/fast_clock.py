@@ -57,12 +57,11 @@ class FastClock:
 def fast(monkeypatch: pytest.MonkeyPatch) -> FastClock:
     """Let connections and brokers that name no clock run on a fast one."""
     clock = FastClock()
-    monkeypatch.setattr("redelivery.driver.connection.connection_base.SystemClock", lambda: clock)
+    monkeypatch.setattr("redelivery.driver.connection.connection_parts.SystemClock", lambda: clock)
     monkeypatch.setattr("redelivery_memory.broker.SystemClock", lambda: clock)
     monkeypatch.setattr(
         "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=clock.monotonic)
     )
-    monkeypatch.setattr(
-        "redelivery_memory.broker._hubs", {}
-    )  # no broker of an earlier test, none for a later one
+    # No broker of an earlier test, none for a later one.
+    monkeypatch.setattr("redelivery_memory.broker._hubs", {})
     return clock

@@ -181,9 +181,8 @@ class AmqpAdapter:
         sender = link.links.sender(message.destination)
 
         def outcome(delivery: Outcome) -> None:
-            error = judged(
-                delivery, sender.where, link.wire.masked
-            )  # now: what proton knows of it is gone later
+            # Now: proton drops the outcome later.
+            error = judged(delivery, sender.where, link.wire.masked)
             link.later(lambda: sink(Sent(token, error)))
 
         sender.send(encoded(message, link.profile, link.wall_clock()), outcome)

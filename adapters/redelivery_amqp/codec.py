@@ -37,14 +37,8 @@ DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
 BODIES = frozenset({DATA, SEQUENCE, VALUE})
 _DESCRIBED = 0x00
 _SMALL_ULONG = 0x53
-_FIXED = {
-    0x4: 0,
-    0x5: 1,
-    0x6: 2,
-    0x7: 4,
-    0x8: 8,
-    0x9: 16,
-}  # by the first half of a type's code: bytes that follow
+# Bytes that follow a type's code, by its first half.
+_FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 class Unknown(ValueError):

@@ -135,9 +135,8 @@ class AmqpConnection:
                 self.links.end()
                 self._stream.flush()
         if not self.over:
-            self.links.detaches.wait(
-                timeout
-            )  # RabbitMQ closes at once, and gives back what it was told to later
+            # RabbitMQ closes at once, and releases messages later.
+            self.links.detaches.wait(timeout)
         with self.wire.lock:
             self.over = True
             self.wire.connection.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import BodyKind, Delivery
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     import proton
 
+    from redelivery_amqp.profiles import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
-    from redelivery_amqp.receiver import ReceiverLink
 
-__all__ = ["AmqpDelivery"]
+__all__ = ["AmqpDelivery", "DeliverySource"]
 
 _TEXTS = (0xA1, 0xB1)
 _BINARIES = (0xA0, 0xB0)
@@ -32,12 +32,31 @@ DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
 ) = range(13)  # fmt: skip
 
 
+class DeliverySource(Protocol):
+    """The link that a delivery came over: `ReceiverLink` implements it."""
+
+    consumer: int
+    epoch: int
+    profile: AmqpProfile
+    destination: str
+    kind: str
+    many: bool
+    ended: bool
+    session: Any
+    unsettled: set[AmqpDelivery]
+
+    def describe(self, source: proton.Terminus) -> None:
+        """Say where the messages are to come from."""
+
+
 class AmqpDelivery(Delivery):
     """One message that came over one link."""
 
     __slots__ = ("_fields", "_properties", "arrived", "handle", "number", "places", "raw", "source")
 
-    def __init__(self, source: ReceiverLink, raw: bytes, handle: Handle, number: int, arrived: float) -> None:
+    def __init__(
+        self, source: DeliverySource, raw: bytes, handle: Handle, number: int, arrived: float
+    ) -> None:
         # Written out, because it runs once a message: a call of super().__init__ costs as much as the rest.
         self.consumer = source.consumer
         self.epoch = source.epoch

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["AmqpDisconnectCause", "End", "end_of"]
 
 End = Literal["cut", "refused", "garbled"]
-AT_ONCE = (
-    1.0  # seconds after a message came, or was settled, within which a closing is taken for its consequence
-)
+# Seconds. A connection that closes within them after a message arrived or was settled closes because of it.
+AT_ONCE = 1.0
 # An administrator, a broker that stops, another one to go to; heart-beats or memory that are missing.
 _OWN_REASONS = frozenset({
     "amqp:connection:forced", "amqp:connection:redirect", "amqp:link:detach-forced", "amqp:link:redirect",

@@ -97,9 +97,10 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
         },
         **dict(_own_properties(command, profile)),
     }
+    # From three bytes before a section: they say which one it is.
     body = b"".join(
         delivery.raw[begin - 3 : end] for code, begin, end in delivery.places if code in codec.BODIES
-    )  # three bytes say which section it is
+    )
     return bytes(out.encode()) + body
 
 
@@ -108,7 +109,7 @@ def _delay(message: Outgoing, profile: AmqpProfile, now: float) -> dict[Any, Any
     if message.delay is None or profile.delay is None:
         return {}
     milliseconds = ceil(message.delay * 1000)
-    if profile.delay.endswith("-time"):
+    if profile.delay_is_time:
         milliseconds += ceil(now * 1000)
     # A plain integer (an AMQP long): Classic, Artemis and Broker-J ignore one that is typed as a time.
     return {proton.symbol(profile.delay): milliseconds}

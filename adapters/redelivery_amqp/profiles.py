@@ -36,7 +36,9 @@ class AmqpProfile(ABC):
     sessions_in_turn: ClassVar[bool] = False
     """Whether a session must be over before another begins: the broker still answers on its channel."""
     delay: ClassVar[str | None] = None
-    """The annotation that delays a message: milliseconds from now, or, if its name ends so, a time."""
+    """The annotation that delays a message, in milliseconds."""
+    delay_is_time: ClassVar[bool] = False
+    """True if its value is a time of day; else it counts from now."""
 
     delay_prolongs: ClassVar[bool] = False
     """Whether the broker adds the delay of a message to its life."""
@@ -160,6 +162,7 @@ class AmqpBrokerJ(AmqpProfile):
         reschedule_needs="holdOnPublishEnabled on its queues, and a clock that agrees with this machine's",
     )
     delay = "x-opt-delivery-time"
+    delay_is_time = True
 
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.receiver import ReceiverLink
+    from redelivery_amqp.delivery import DeliverySource
 
     Answer = Callable[[RedeliveryError | None], None]
 
@@ -24,7 +24,7 @@ __all__ = ["RoundTrip"]
 class RoundTrip:
     """One question and its answer."""
 
-    def __init__(self, receiver: ReceiverLink, name: str, answer: Answer) -> None:
+    def __init__(self, receiver: DeliverySource, name: str, answer: Answer) -> None:
         self._answer: Answer | None = answer
         self.session = receiver.session
         self._receiver = receiver.session.receiver(name)

@@ -103,9 +103,8 @@ class Transfer:
 
     def _committed(self, outcome: Outcome) -> None:
         error = judged(outcome, "the transaction coordinator", self._wire.masked)
-        if isinstance(
-            outcome, AdapterError
-        ):  # the coordinator has ended, and has not said what becomes of it
+        # The coordinator has ended without an answer.
+        if isinstance(outcome, AdapterError):
             error = TransportError(f"{outcome}, before it had answered")
             if self._deliveries:
                 self._broken(error)  # whose loss is the answer

@@ -1,12 +1,12 @@
-"""The broker itself: one lock over queues, subscriptions and connections.
+"""The memory broker: one lock over queues, subscriptions and connections.
 
-Everything changes with the lock held, and events are put into the outbox of their connection there, so that
-they have one order. They are handed over after the lock is free, by the thread that caused them.
+Everything changes with the lock held. There, events are put into the outbox of their connection, in one order. The
+thread that caused them passes them on after it has released the lock.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import Browsed, Sent, Subscribed
 from redelivery.core.commands import (
@@ -41,12 +41,12 @@ __all__ = ["MemoryServer"]
 
 
 class MemoryServer(MemoryState):
-    """What `memory://name` stands for. Its public face is `MemoryBroker`."""
+    """The broker of `memory://name`. `MemoryBroker` is its public class."""
 
     # Connections.
 
     def connect(self, epoch: int, sink: Sink, client_id: str | None) -> MemoryConnection:
-        """Open a connection. Raises what `Faults.connections` says."""
+        """Open a connection. Raises the error of `Faults.connections`, if it is set."""
         with self.lock:
             if self.faults.connections is not None:
                 raise self.faults.connections()
@@ -59,7 +59,7 @@ class MemoryServer(MemoryState):
         links: Sequence[MemoryConnection],
         lost: Callable[[MemoryConnection], ConnectionLost] | None = None,
     ) -> None:
-        """End connections; what they have unsettled goes back, counted. `lost`: the event if they are cut."""
+        """End connections; their unsettled messages go back, counted. `lost`: the event of a cut."""
         with self.lock:
             for link in links:
                 if not link.open:
@@ -78,7 +78,7 @@ class MemoryServer(MemoryState):
     # Commands.
 
     def execute(self, link: MemoryConnection, commands: Sequence[AdapterCommand]) -> None:
-        """Carry out what a connection asks for, and hand over what follows from it."""
+        """Carry out the commands of a connection, and pass on the events that follow."""
         with self.lock:
             for command in () if outdated(commands, link.epoch) else commands:
                 if not link.open:
@@ -88,7 +88,7 @@ class MemoryServer(MemoryState):
         drain(ringing)
 
     def send(self, message: Outgoing) -> str:
-        """Take in a message that comes from no connection; return its id. Raises as `Routes.to` does."""
+        """Store a message that was sent without a connection; return its id. Raises as `Routes.to` does."""
         with self.lock:
             stored = self._take(message)
             ringing = self._pump()
@@ -105,7 +105,7 @@ class MemoryServer(MemoryState):
                 if consumer is not None and consumer.browses:
                     self._show(consumer, command.messages)
                 elif consumer is not None:
-                    # Withdrawing may come too late for what is on its way: that was credit well spent.
+                    # Credit may be withdrawn too late: the messages have been sent already.
                     consumer.credit = max(0, consumer.credit + command.messages)
                     for queue in consumer.queues:
                         queue.hungry(consumer)
@@ -116,15 +116,18 @@ class MemoryServer(MemoryState):
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
-            case _:
+            case Hold() | Release() | Subscribe() | Unsubscribe() | Commit() | ForwardAll():
                 self._do_more(link, command)
+            case _:
+                assert_never(command)
 
     def _do_more(
         self, link: MemoryConnection, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
     ) -> None:
         match command:
             case Hold():
-                pass  # credit is in messages here
+                # Credit is in messages here: what is parked fills no window.
+                pass
             case Release():
                 for delivery in command.deliveries:
                     found = self._settled(link, delivery)
@@ -141,9 +144,11 @@ class MemoryServer(MemoryState):
                 self._forward_all(link, command)
             case Commit():
                 self._post(link, Sent(command.token, self._commit(link, command)), confirms=True)
+            case _:
+                assert_never(command)
 
     def _commit(self, link: MemoryConnection, command: Commit) -> RedeliveryError | None:
-        """Do all of it, or say why nothing of it is done."""
+        """Carry out the whole transaction, or return why nothing of it was carried out."""
         if any(self._unsettled(link, delivery) is None for delivery in command.deliveries):
             return TransactionRolledBack(
                 "the transaction was rolled back: the connection of one of its messages is gone"
@@ -179,7 +184,7 @@ class MemoryServer(MemoryState):
     def _poison(self, link: MemoryConnection, command: PoisonAck) -> None:
         found = self._unsettled(link, command.delivery)
         error = None
-        # Nothing is found when an answer was stalled and the client asks again: then it has been done.
+        # Not found if an answer was stalled and the client repeats the command: then it was carried out before.
         if found is not None:
             error = self.faults.for_settlement(found.stored)
             self._note("refused" if error else "poisoned", found.stored)
@@ -215,7 +220,8 @@ class MemoryServer(MemoryState):
 
     def _subscribe(self, link: MemoryConnection, command: Subscribe) -> None:
         if command.consumer in link.consumers:
-            return  # a second one would outlive its end
+            # A second one would outlive its end.
+            return
         consumer = MemoryConsumer(link, command.consumer, browses=command.browse)
         try:
             self.routes.join(consumer, command)
@@ -226,7 +232,7 @@ class MemoryServer(MemoryState):
         self._post(link, Subscribed(command.consumer))
 
     def _show(self, consumer: MemoryConsumer, messages: int) -> None:
-        """Show a consumer that browses so many messages more, and tell it when there are none."""
+        """Show a browser so many more messages, and report the end of the queue."""
         after = consumer.shown
         waiting = [(s.number, s, queue) for queue in consumer.queues for s in queue if s.number > after]
         found = sorted(waiting, key=lambda one: one[0])[:messages]
@@ -246,7 +252,7 @@ class MemoryServer(MemoryState):
         return None if consumer is None else consumer.unsettled.pop(delivery, None)
 
     def _end(self, consumer: MemoryConsumer) -> None:
-        """Let a consumer go: what it has unsettled goes back, one delivery older."""
+        """End a consumer; its unsettled messages go back, with one delivery more."""
         for delivery in consumer.unsettled:
             found = consumer.unsettled[delivery]
             found.stored.count += 1
@@ -257,7 +263,7 @@ class MemoryServer(MemoryState):
         self.routes.leave(consumer)
 
     def resume(self) -> None:
-        """Hand over the confirmations that were stalled."""
+        """Pass on the confirmations that were stalled."""
         with self.lock:
             stalled, self.faults.stalled = self.faults.stalled or [], None
             for link, event in stalled:

@@ -33,7 +33,7 @@ STEPS = 10_000  # remembered for tests: more than any of them looks at
 
 
 class MemoryState:
-    """The messages of one broker. Methods with an underscore need the lock."""
+    """The messages of one broker, which `MemoryServer` changes. Methods with an underscore need the lock."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name

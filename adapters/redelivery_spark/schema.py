@@ -33,9 +33,8 @@ HIDDEN: tuple[pa.Field, ...] = (
     pa.field("_typed", pa.string()),  # JSON: application properties that are no text, by name
     pa.field("_identity", pa.string()),  # the broker's id of the message, where `message_id` is another
     pa.field("_kept", pa.bool_()),  # whether the broker has the message until its row is done with
-    pa.field(
-        "_number", pa.int64()
-    ),  # of the batch that it came with first, and its row there; null: this one
+    # Number of the batch of its first arrival, and its row there; null: this batch.
+    pa.field("_number", pa.int64()),
     pa.field("_at", pa.int32()),
 )
 """What a dead letter must keep of its message, and what the log must know of a row; no column shows it."""

@@ -1,4 +1,4 @@
-"""`StompAdapter`: commands of the seam written as STOMP frames."""
+"""`StompAdapter`: writes the seam's commands as STOMP frames."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from redelivery.core.commands import (
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_stomp.connection import StompConnection
-from redelivery_stomp.delivery import StompDelivery
+from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
-from redelivery_stomp.subscribing import Subscribing, WindowWidening
 from redelivery_stomp.transactions import Transaction, to_all
 
 if TYPE_CHECKING:
@@ -44,13 +43,14 @@ __all__ = ["StompAdapter"]
 
 
 class StompAdapter:
-    """One connection at a time to ActiveMQ Classic, Artemis or RabbitMQ. Individual acknowledgement always."""
+    """One connection at a time to ActiveMQ Classic, Artemis or RabbitMQ. Acknowledgement is always individual."""
 
     def __init__(self) -> None:
         self._link: StompConnection | None = None
         self._sink: Sink
         self._transactions = itertools.count(1)
-        self._checked: set[str] = set()  # dead-letter destinations that take our messages
+        # Dead-letter destinations that accept our messages.
+        self._checked: set[str] = set()
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
         """Connect to one address; see `redelivery.adapter.Adapter.open`."""
@@ -65,13 +65,15 @@ class StompAdapter:
         return replace(link.profile.capabilities, version=version)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
-        """Write commands as frames, those of one call in one write where they need no answer."""
+        """Write commands as frames. Those of one call that need no answer are one write."""
         link = self._link
         if link is not None and not outdated(commands, link.epoch):
             with link.order:
                 self._execute(link, commands)
 
-    def _execute(self, link: StompConnection, commands: Sequence[AdapterCommand]) -> None:  # noqa: C901, PLR0912 - the table of commands
+    def _execute(  # noqa: C901, PLR0912 - the table of commands
+        self, link: StompConnection, commands: Sequence[AdapterCommand]
+    ) -> None:
         frames: list[bytes] = []
         for command in commands:
             match command:
@@ -96,14 +98,15 @@ class StompAdapter:
                 case Release():
                     self._release(link, command, frames)
                 case Credit():
-                    pass  # STOMP has none; the capabilities say so
+                    # STOMP has no credit; the capabilities say so.
+                    pass
                 case _:
                     assert_never(command)
         if frames:
             link.write(b"".join(frames))
 
     def close(self, timeout: float) -> None:
-        """Say goodbye and close; see `redelivery.adapter.Adapter.close`."""
+        """Disconnect and close; see `redelivery.adapter.Adapter.close`."""
         link, self._link = self._link, None
         if link is not None:
             link.close(timeout)
@@ -118,7 +121,7 @@ class StompAdapter:
         for delivery in own:
             if delivery.record is not None and delivery.source.window is not None:
                 delivery.source.window.settled(delivery)
-        # The hot path is written out here: `settlement` says the same for one delivery, and for STOMP 1.1.
+        # The hot path is written out here: `settlement` returns the same for one delivery, and for STOMP 1.1.
         if link.version == "1.2":
             handle = link.profile.handle
             skip = len(handle)
@@ -140,7 +143,7 @@ class StompAdapter:
             if subscription.unsettled is None:
                 frames.append(frame(b"UNSUBSCRIBE", [("id", identity)]))
             else:
-                give_back(link, subscription)
+                give_back(link, identity, subscription.unsettled, link.subscriptions.forget)
 
     def _poison(self, link: StompConnection, command: PoisonAck) -> None:
         delivery = _own(link, command.delivery)
@@ -176,7 +179,8 @@ class StompAdapter:
     def _confirmation(self, link: StompConnection, delivery: StompDelivery) -> Any:
         def answer(error: RedeliveryError | None) -> None:
             if isinstance(error, AdapterError):
-                link.disconnect_cause.accuse(delivery)  # a refusal, not a loss
+                # A refusal, not a loss.
+                link.disconnect_cause.accuse(delivery)
             self._sink(Confirmed(delivery, error))
 
         return answer
@@ -215,11 +219,13 @@ class StompAdapter:
 
     def _subscribe(self, link: StompConnection, command: Subscribe) -> None:
         if str(command.consumer) in link.subscriptions:
-            return  # a second one of the same id would outlive its end
+            # A second one of the same id would outlive its end.
+            return
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
             self._sink(Subscribed(command.consumer, AdapterError(wrong)))
         else:
-            link.turns.add(Subscribing(link, command, self._sink, self._checked))
+            subscription = Subscription(command, link.epoch, link.profile, link.version)
+            link.turns.begin(subscription, self._sink, self._checked)
 
     def _hold(self, link: StompConnection, command: Hold) -> None:
         delivery = _own(link, command.delivery)
@@ -227,21 +233,21 @@ class StompAdapter:
             return
         source = delivery.source
         if source.window is None or source.kind != "queue":
-            return  # a further subscription to a topic would get each message again
-        if source.window.hold(delivery):
-            identity = f"{source.identity}.{source.window.subscriptions}"
-            link.turns.add(WindowWidening(link, source, identity))
+            # A further subscription to a topic would receive each message a second time.
+            return
+        if source.window.hold(delivery, len(delivery.head) + len(delivery.body)):
+            link.turns.widen(source, f"{source.identity}.{source.window.subscriptions}")
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
-    """Return the delivery if it came on this connection and its consumer has not ended: then it can be settled."""
+    """Return the delivery if it arrived on this connection and its consumer has not ended: then it can be settled."""
     if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery):
         return None
     return None if delivery.source.ended else delivery
 
 
 def _settled(deliveries: Sequence[StompDelivery]) -> None:
-    """Let what is being settled go, where it is kept to be given back."""
+    """Stop keeping these for a release, on a broker where they are kept."""
     unsettled = deliveries[0].source.unsettled if deliveries else None
     if unsettled is not None:
         unsettled.settled(deliveries)

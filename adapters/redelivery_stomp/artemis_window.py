@@ -1,7 +1,7 @@
-"""Artemis counts a STOMP consumer's window in bytes, and what is parked here fills it.
+"""The window of an Artemis consumer, which is in bytes and filled by the messages that are parked here.
 
-Each further SUBSCRIBE to the same queue on the same connection has a window of its own (measured), so one is opened
-whenever the parked messages fill the windows there are: the others go on flowing. They stay until the consumer ends.
+Each further SUBSCRIBE to the same queue on the same connection has a window of its own (measured). One is written
+whenever the parked messages fill the windows: then the broker goes on sending. They stay until the consumer ends.
 """
 
 from __future__ import annotations
@@ -9,34 +9,36 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redelivery_stomp.delivery import StompDelivery
+    from redelivery.core.delivery import Delivery
 
 __all__ = ["ByteWindow"]
 
-OVERHEAD = 300  # bytes that Artemis counts for a small message besides header block and body (measured: 530 for 256 B)
+# Bytes that Artemis counts for a small message on top of header block and body (measured: 530 for 256 B).
+OVERHEAD = 300
 
 
 class ByteWindow:
-    """How much of one consumer's windows is taken by messages that wait for a redelivery."""
+    """How much of one consumer's windows its parked messages take."""
 
     def __init__(self, size: int) -> None:
+        """`size`: bytes of one window."""
         self._size = size
-        self._held: dict[StompDelivery, int] = {}
+        self._held: dict[Delivery, int] = {}
         self._bytes = 0
         self.subscriptions = 1
 
-    def hold(self, delivery: StompDelivery) -> bool:
-        """Note that a delivery is parked; return whether a further subscription is needed."""
+    def hold(self, delivery: Delivery, size: int) -> bool:
+        """Count a delivery of `size` bytes that is parked; return True if a further subscription is needed."""
         if delivery not in self._held:
-            taken = len(delivery.head) + len(delivery.body) + OVERHEAD
+            taken = size + OVERHEAD
             self._held[delivery] = taken
             self._bytes += taken
-        # Half a window is left for the flow.
+        # Half a window stays free for messages that are not parked.
         if self._bytes <= (self.subscriptions - 0.5) * self._size:
             return False
         self.subscriptions += 1
         return True
 
-    def settled(self, delivery: StompDelivery) -> None:
-        """Note that a delivery has left."""
+    def settled(self, delivery: Delivery) -> None:
+        """Stop counting a delivery: it is settled."""
         self._bytes -= self._held.pop(delivery, 0)

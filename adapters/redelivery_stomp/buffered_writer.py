@@ -1,8 +1,8 @@
-"""Writing that never waits for the broker: what its socket does not take at once is written behind the caller.
+"""Writing that never waits for the broker: a thread writes the bytes that the socket does not take at once.
 
-So no lock is held, and no thread of the application is kept, while a broker does not read. What waits is bounded by who
-asks for it: one settlement, and one copy at a time, for each delivery that the broker lets a consumer hold, and sends
-until `redelivery.drive.sends` takes no more. Heart-beats do not bound it: a broker out of memory reads none, and sends.
+No lock is held and no thread of the application waits while a broker does not read. The callers bound the bytes that
+wait: one settlement and one copy for each unsettled delivery, and the pending sends up to their own limit. Heart-beats
+are no bound: a broker without memory reads nothing, and still sends its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferedWriter", "Postbox"]
 
-AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)  # Windows has none: there a thread writes everything
+# Windows has no such flag: there a thread writes everything.
+AT_ONCE = getattr(socket, "MSG_DONTWAIT", None)
 
 
 class BufferedWriter:
-    """Writes to a blocking socket, in order, from any thread. `broken()` is called if that fails behind the caller."""
+    """Writes to a blocking socket, in order, from any thread. `broken()` is called if the writing thread fails."""
 
     def __init__(self, sock: socket.socket, broken: Callable[[], None]) -> None:
         self._socket = sock
@@ -29,10 +30,11 @@ class BufferedWriter:
         self._lock = threading.Lock()
         self._waiting: list[bytes] = []
         self._failure: OSError | None = None
-        self.behind = False  # a thread writes what the socket did not take
+        # True while the thread writes what the socket did not take.
+        self.behind = False
 
     def write(self, data: bytes) -> None:
-        """Write now what the socket takes now, unless older bytes wait. Raises OSError."""
+        """Write what the socket takes at once, behind older bytes; a thread writes the rest. Raises OSError."""
         with self._lock:
             if self._failure is not None:
                 raise OSError(*self._failure.args)
@@ -48,7 +50,8 @@ class BufferedWriter:
     def _begin(self) -> None:
         try:
             threading.Thread(target=self._catch_up, name="redelivery-stomp-writer", daemon=True).start()
-        except RuntimeError as error:  # no more threads: half a frame is written, and the rest never will be
+        except RuntimeError as error:
+            # The process may have no more threads. Half a frame is written, and the rest cannot follow.
             self._failure = OSError(f"no thread to write with: {error}")
             self._broken()
             raise self._failure from None
@@ -78,7 +81,7 @@ class BufferedWriter:
 
 
 class Postbox:
-    """What the reading thread is to write, with TLS, in the place of stomp.py's queue, whose `put` blocks at 278."""
+    """Frames for the reading thread to write, with TLS. It replaces stomp.py's queue, whose `put` blocks at 278."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,11 +90,11 @@ class Postbox:
         self._shut = False
 
     def fileno(self) -> int:
-        """Return what is readable while there are frames."""
+        """Return the descriptor that is readable while there are frames."""
         return self._bell.fileno()
 
     def put(self, item: bytes) -> None:
-        """Add a frame. Raises OSError once it is shut down."""
+        """Add a frame. Raises OSError after `shutdown`."""
         with self._lock:
             if self._shut:
                 raise OSError("the connection is closed")
@@ -108,11 +111,11 @@ class Postbox:
             return frame
 
     def qsize(self) -> int:
-        """Return how many frames wait."""
+        """Return the number of frames."""
         return len(self._frames)
 
     def shutdown(self) -> None:
-        """Take no more."""
+        """Drop the frames, and refuse further ones."""
         with self._lock:
             self._shut = True
             self._frames.clear()

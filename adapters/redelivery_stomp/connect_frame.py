@@ -1,4 +1,4 @@
-"""The CONNECT frame, and what it means when it is not answered with CONNECTED."""
+"""The CONNECT frame, and the errors of a log-in without CONNECTED."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["connect_frame", "not_logged_in"]
 
 
 def connect_frame(settings: Settings, heartbeats: tuple[int, int]) -> bytes:
-    """Return the CONNECT frame. It does not go through stomp.py, which would log the password at DEBUG."""
+    """Return the CONNECT frame. It is not built by stomp.py, which would log the password at DEBUG."""
     headers = {
         "accept-version": "1.1,1.2",
-        # The others take any name; to RabbitMQ it is the virtual host, whose own default this is.
+        # The virtual host on RabbitMQ, whose default is "/". The others accept any name.
         "host": settings.virtual_host or "/",
         "heart-beat": "{},{}".format(*heartbeats),
         "client-id": settings.client_id,
@@ -26,7 +26,7 @@ def connect_frame(settings: Settings, heartbeats: tuple[int, int]) -> bytes:
         "passcode": None if settings.password is None else settings.password.reveal(),
     }
     options = {"client-id": "jms.clientID", "login": "jms.userName", "passcode": "jms.password"}
-    # CONNECT is the one frame whose headers are not escaped (STOMP 1.2, for the sake of 1.0 brokers).
+    # CONNECT is the only frame whose headers are not escaped (STOMP 1.2: for brokers of 1.0).
     lines = [f"{n}:{_plain(options.get(n, n), v)}\n" for n, v in headers.items() if v is not None]
     return f"CONNECT\n{''.join(lines)}\n\0".encode()
 
@@ -42,7 +42,7 @@ def _plain(option: str, text: str) -> str:
 def not_logged_in(
     opening: Opening, error: AdapterError | None, *, garbled: bool, lost: bool
 ) -> RedeliveryError:
-    """Return what to raise for a connection that did not come to stand."""
+    """Return the error of a log-in that failed: refused, no STOMP, closed, or without an answer in time."""
     endpoint = opening.endpoint
     if error is not None:
         return AdapterError(f"{endpoint}: the broker refused the log-in: {error}")

@@ -1,7 +1,7 @@
-"""One STOMP connection: opened, logged in, listened to, and lost once.
+"""One STOMP connection of one epoch: opens, logs in, dispatches what it reads, and reports its end once.
 
-A link belongs to one epoch. Everything written for a delivery goes through the link that it came on, so that a late
-settlement can only reach a connection that is gone.
+A settlement is written to the connection on which its delivery arrived: a late one reaches a closed connection only.
+It implements the protocols of `ports`, by which its parts use it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from redelivery_stomp.subscriptions import Subscriptions
 from redelivery_stomp.transport import ScanningTransport
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from stomp.utils import Frame
 
     from redelivery.adapter import Opening, Sink
@@ -40,11 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StompConnection"]
 
-BROKEN = (OSError, StompException, AttributeError, ValueError)  # what a write meets when the link is gone
-ENDS = b"\nbrowser:end"  # the frame behind the last one of a browse
-RECENT = (
-    256  # batches of acknowledgements whose fate may still come: what a broker says of one comes with a delay
-)
+# Errors of a write to a connection that is gone.
+BROKEN = (OSError, StompException, AttributeError, ValueError)
+# In the frame behind the last message of a browse.
+ENDS = b"\nbrowser:end"
+# Batches of acknowledgements that an ERROR may be about: it arrives with a delay.
+RECENT = 256
 
 
 class StompConnection:
@@ -60,16 +59,19 @@ class StompConnection:
         self._lock = threading.Lock()
         # An ACK must not overtake, or be overtaken by, the end of its subscription.
         self.order = threading.RLock()
-        self.turns = SubscribeQueue(lambda: self.lost("the broker has not answered a consumer that begins"))
+        self.turns = SubscribeQueue(self, self.subscriptions)
         self._connected = threading.Event()
-        self._refused: AdapterError | None = None  # why there was no log-in
-        self._over = False  # nothing more is reported
+        # Why the log-in failed.
+        self._refused: AdapterError | None = None
+        # True when nothing more is reported.
+        self._over = False
         self._lost = False
         self._opened = False
         self._version = "1.2"
         self._server = ""
         self._last_arrived: StompDelivery | None = None
-        self._accepted: deque[list[StompDelivery]] = deque(maxlen=RECENT)  # nothing tells what became of them
+        # The last acknowledgements. The broker answers none of them.
+        self._accepted: deque[list[StompDelivery]] = deque(maxlen=RECENT)
         self.disconnect_cause = StompDisconnectCause()
         settings = opening.settings
         self.transport = ScanningTransport(
@@ -91,7 +93,8 @@ class StompConnection:
         try:
             self.transport.write(hello)
         except BROKEN as error:
-            if self.transport.garbled or self._lost:  # something was read that says why
+            # Something was read that says why.
+            if self.transport.garbled or self._lost:
                 self._raise_refusal()
             self.abandon()
             reason = str(error) or type(error).__name__
@@ -105,7 +108,8 @@ class StompConnection:
             raise
         with self._lock:
             self.profile = profile
-            self._opened = not self._lost  # from here on a loss is reported; before, it is raised
+            # From here on a loss is reported; before, it is raised.
+            self._opened = not self._lost
         if not self._opened:
             self._raise_refusal()
 
@@ -115,19 +119,20 @@ class StompConnection:
         raise not_logged_in(self._opening, self._refused, garbled=garbled, lost=self._lost)
 
     def abandon(self) -> None:
-        """Close without a word, and report nothing."""
+        """Close at once, and report nothing."""
         self._over = True
         self.turns.quiet()
         self.transport.set_connected(False)
         self.transport.disconnect_socket()
 
     def close(self, timeout: float) -> None:
-        """Say goodbye, wait for the broker's answer, and close; all of it for `timeout` seconds at most."""
+        """Write DISCONNECT, wait for its receipt, and close; all of it for `timeout` seconds at most."""
         if self._over:
             return
         deadline = time.monotonic() + timeout
         done = threading.Event()
-        self._over = True  # what comes now is no loss
+        # From here on the end is no loss.
+        self._over = True
         goodbye = frame(b"DISCONNECT", [self.receipt(lambda _: done.set(), REQUEST)])
         with suppress(*BROKEN):
             self.transport.write(goodbye)
@@ -137,38 +142,27 @@ class StompConnection:
     # Writing.
 
     def write(self, data: bytes) -> None:
-        """Write whole frames, never waiting for the broker. A failure is a lost connection, and reported."""
+        """Write whole frames. Never waits for the broker. A failure is reported as a lost connection."""
         try:
             self.transport.write(data)
         except BROKEN as error:
             self.lost(f"cannot write: {error or type(error).__name__}")
 
     def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
-        """Return a `receipt` header whose answer goes to `answer`; `address`: the request's destination."""
+        """Return a `receipt` header; see `Receipts.expect`. `address`: the request's `destination` header."""
         return self._receipts.expect(answer, kind, address)
 
     def doubt(self, refused: Answer, address: str) -> None:
-        """Have a refusal that comes after the answer given to `refused`; see `Receipts.doubt`."""
+        """Call `refused` for an ERROR that arrives after the RECEIPT; see `Receipts.doubt`."""
         self._receipts.doubt(refused, address)
 
     @property
     def over(self) -> bool:
-        """Whether nothing more can be written."""
+        """True if nothing more can be written."""
         return self._over
 
-    def request(
-        self,
-        command: bytes,
-        headers: Iterable[tuple[str, object]],
-        answer: Answer,
-    ) -> None:
-        """Write a frame without a body and have its receipt, or its error, given to `answer`."""
-        given = list(headers)
-        address = str(dict(given).get("destination", ""))
-        self.write(frame(command, [*given, self.receipt(answer, REQUEST, address)]))
-
     def accepted(self, deliveries: list[StompDelivery]) -> None:
-        """Note what is being acknowledged, in case the broker closes the connection over it."""
+        """Keep what is being acknowledged, in case the broker closes the connection over it."""
         if deliveries:
             self._accepted.append(deliveries)
 
@@ -179,10 +173,10 @@ class StompConnection:
 
     @property
     def server(self) -> str:
-        """The broker's own name for itself."""
+        """The broker's name and version, as it sends them."""
         return self._server
 
-    # Listening: on the reading thread.
+    # Reading: on the reading thread.
 
     def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
         only = self.subscriptions.only
@@ -208,32 +202,31 @@ class StompConnection:
             if unsettled is not None and not unsettled.take(deliveries):
                 continue
             self._last_arrived = deliveries[-1]
-            self._sink(
-                Arrived(deliveries[0].consumer, deliveries)
-            )  # its subscription may have ended meanwhile
+            # Not by subscription: that may have ended in between.
+            self._sink(Arrived(deliveries[0].consumer, deliveries))
         for consumer in ended:
             self._sink(Browsed(consumer))
 
     def on_connected(self, received: Frame) -> None:
-        """Logged in."""
+        """Take CONNECTED: the log-in has succeeded."""
         self._version = received.headers.get("version", "1.0")
         self._server = received.headers.get("server", "")
         self._connected.set()
 
     def on_message(self, received: Frame) -> None:
-        """Take a MESSAGE that was not cut out: with CRLF line ends, which STOMP 1.2 allows."""
+        """Take a MESSAGE that the frame scanner left: with CRLF line ends, which STOMP 1.2 allows."""
         head = frame(b"", received.headers.items()).removesuffix(b"\n\0").removesuffix(b"\n")
         self._messages([(head, received.body or b"")])
 
     def on_receipt(self, received: Frame) -> None:
-        """Give the answer to who waits for it."""
+        """Call the callback of the request."""
         self.turns.heard()
         answer = self._receipts.take(received.headers.get("receipt-id", ""))
         if answer is not None:
             answer(None)
 
     def on_error(self, received: Frame) -> None:
-        """Give a refusal to who asked; keep one that nobody asked for, as the reason of the loss that follows."""
+        """Call the callback of the refused request. Without one, keep the ERROR as the reason of the loss after it."""
         words = said(received.headers, received.body or b"")
         error = AdapterError(self._opening.settings.masked(words))
         self.disconnect_cause.hear(error)
@@ -241,21 +234,21 @@ class StompConnection:
             self._refused = error
         answer = self._receipts.take(received.headers.get("receipt-id", ""))
         if answer is None and self._opened:
-            answer = self._receipts.named(words, self.profile)
+            answer = self._receipts.named(words, self.profile.names)
         if not self._connected.is_set():
             self._connected.set()
         elif answer is not None:
             answer(error)
         else:
-            self.disconnect_cause.unclaimed(
-                [one for batch in list(self._accepted) for one in batch], self._last_arrived
-            )
+            no_refusal = self.profile.no_refusal if self._opened else None
+            acknowledged = [one for batch in list(self._accepted) for one in batch]
+            self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal)
         if self._opened and self.profile.closes:
-            # Before its end of stream is read, nobody may take the connection for one that still stands.
+            # At once: until its end of stream is read, the connection would count as open.
             self.lost("the broker closed the connection")
 
     def _accuse_last(self) -> None:
-        """Accuse the last message that came, handed over or not."""
+        """Suspect the last message that arrived, dispatched or not."""
         last, whole = self._last_arrived, self.transport.last_whole
         subscription = None if whole is None else self.subscriptions.of(whole[0])
         if whole is not None and subscription is not None:
@@ -281,15 +274,14 @@ class StompConnection:
             f"{self._opening.endpoint}: {reason}" + (f" ({because})" if because is not None else "")
         )
         if refusal is not None and (claim := self._receipts.first_request()) is not None:
-            # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused: it takes them
-            # in order. The receipt of a SEND before it may come later, when that is stored.
+            # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused. It handles
+            # them in order. The receipt of a SEND before it may arrive later, when that is stored.
             claim(refusal)
         if opened:
             self._sink(ConnectionLost(self.epoch, error, *self.disconnect_cause.suspect))
+        # After the loss is reported: a request that is tried again must not find this connection.
         for answer in self._receipts.all():
-            answer(
-                error
-            )  # after the loss is known: who hears it and tries again must not find a connection that stands
+            answer(error)
         self.turns.end(error)
         self.transport.set_connected(False)
         self.transport.disconnect_socket()

@@ -1,25 +1,48 @@
-"""A MESSAGE frame as a delivery: its header block stays bytes until somebody asks."""
+"""A MESSAGE frame as a delivery: its header block stays bytes until a header is read."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_stomp.artemis_window import ByteWindow
 from redelivery_stomp.frames import Headers, RawHeaders, number
-from redelivery_stomp.rabbitmq_requeue import UnsettledDeliveries
+from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from redelivery.core.commands import Subscribe
-    from redelivery_stomp.profile_base import StompProfile
 
-__all__ = ["StompDelivery", "Subscription"]
+__all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
-MOST_URGENT = 255  # of RabbitMQ; JMS ends at 9
-NEVER = 253402300800000  # milliseconds: the year 10000, which Python has no date for
+# Highest priority. RabbitMQ allows 255; JMS ends at 9.
+MOST_URGENT = 255
+# Milliseconds: the year 10000, for which Python has no date.
+NEVER = 253402300800000
+
+
+class DeliveryProfile(Protocol):
+    """What a delivery uses of its broker's profile: how to read a MESSAGE, and how to settle it.
+
+    `StompProfile` implements it, and describes each name.
+    """
+
+    handle: ClassVar[bytes]
+    group_header: ClassVar[str]
+    protocol_headers: ClassVar[frozenset[str]]
+    makes: ClassVar[type[StompDelivery] | None]
+    poison: ClassVar[bytes]
+    release: ClassVar[bytes]
+    gives_back: ClassVar[bool]
+
+    def qualified(self, address: str, kind: str) -> str: ...
+    def identity(self, message_id: str) -> str: ...
+    def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind: ...
+    def origin(self, headers: RawHeaders) -> str | None: ...
+    def died_of(self, headers: RawHeaders) -> str | None: ...
+    def window_bytes(self, command: Subscribe) -> int | None: ...
 
 
 class Subscription:
@@ -42,25 +65,24 @@ class Subscription:
         "window",
     )
 
-    def __init__(self, command: Subscribe, epoch: int, profile: StompProfile, version: str) -> None:
+    def __init__(self, command: Subscribe, epoch: int, profile: DeliveryProfile, version: str) -> None:
         self.command = command
         self.consumer = command.consumer
         self.destination = command.destination
         self.epoch = epoch
         self.profile = profile
         self.version = version
-        self.asked = False  # whether its SUBSCRIBE is written
+        # True if its SUBSCRIBE is written.
+        self.asked = False
         self.ended = False
         self.identity = str(command.consumer)
         self.kind = command.destination.partition("://")[0]
-        self.last: tuple[bytes, str] = (
-            b"",
-            "",
-        )  # the last destination that a message of it had, as on the wire and qualified
+        # Destination of its last message: as on the wire, and qualified.
+        self.last: tuple[bytes, str] = b"", ""
         size = profile.window_bytes(command)
         self.window = None if size is None else ByteWindow(size)
         self.make = profile.makes or StompDelivery
-        # A plain topic subscription's messages end with it.
+        # Messages of a plain topic subscription are gone when it ends.
         kept = not profile.gives_back and (self.kind != "topic" or command.subscription is not None)
         self.unsettled = UnsettledDeliveries() if kept else None
 
@@ -71,7 +93,7 @@ class StompDelivery(Delivery):
     __slots__ = ("_raw", "head", "source")
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
-        # Written out, because it runs once a message: a call of super().__init__ costs as much as the rest.
+        # Written out, because it runs for each message: a call of super().__init__ costs as much as the rest.
         self.consumer = source.consumer
         self.epoch = source.epoch
         self.body = body
@@ -92,13 +114,13 @@ class StompDelivery(Delivery):
         return raw
 
     def read_ahead(self) -> None:
-        """Read all headers: one by one, each is searched for."""
+        """Read all headers at once: read one by one, each is a search."""
         self.raw.read()
 
     def field(self, name: bytes) -> bytes:
-        """Return one header as it stands on the wire, without reading the others; empty if it is missing.
+        """Return one header as on the wire, without reading the others; empty if it is missing.
 
-        The first of that name is the broker's own: a producer's comes behind it.
+        The first header of a name is the broker's own: a producer's follows it.
         """
         head = self.head
         at = head.find(name)
@@ -121,7 +143,7 @@ class StompDelivery(Delivery):
         return self.settlement(b"NACK") + self.source.profile.poison
 
     def returned(self) -> bytes:
-        """Return the frame that gives this delivery back, where there is one."""
+        """Return the frame that releases this delivery, if the broker has one."""
         return b"%b%b\n\0" % (self.settlement(b"NACK"), self.source.profile.release)
 
     @property
@@ -130,7 +152,7 @@ class StompDelivery(Delivery):
         if b"\\" in head or b"\r" in head:
             identity = source.profile.identity(self.raw.get("message-id") or "")
             return (self.destination, identity, self.raw.get("timestamp")) if identity else None
-        # A ledger asks for it once a message: three headers are found faster than all are read.
+        # A ledger reads it for each message: three headers are found faster than all are read.
         identity = source.profile.identity(self.field(b"\nmessage-id:").decode("utf-8", "replace"))
         if not identity:
             return None
@@ -164,7 +186,8 @@ class StompDelivery(Delivery):
     def expires_at(self) -> float | None:
         head = self.head
         at = head.find(b"\nexpires:")
-        if at < 0 or head.startswith(b"0\n", at + 9):  # asked of each message: no call that can be spared
+        # Read for each message: no call that is not needed.
+        if at < 0 or head.startswith(b"0\n", at + 9):
             return None
         value = number(self.field(b"\nexpires:"))
         return value / 1000 if value else None

@@ -1,4 +1,7 @@
-"""What a broker complained of, and over which message, while that may explain the end of the connection."""
+"""Why a connection ended: the broker's last ERROR, and the message that it may be about.
+
+Both count for a second only: a connection may live for days, and an old ERROR explains no later loss.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StompDisconnectCause", "accused", "said"]
 
-AT_ONCE = 1.0  # seconds after a complaint within which a closing is taken for its consequence
-# Artemis missed our heart-beats, a broker knows nothing of what was acknowledged, RabbitMQ has waited too long for an
-# acknowledgement or shuts down: no request is refused, and no message is to blame that is not named.
-_NO_REFUSAL = re.compile(
-    "AMQ229014|Did not receive data|AMQ339018|AMQ339025|Unexpected N?ACK|[Ss]ubscription (not )?found|"
-    "unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED"
-)
+# Seconds. A connection that closes within them after an ERROR closes because of it.
+AT_ONCE = 1.0
 
 
 class StompDisconnectCause:
-    """The last ERROR and the last suspect. A connection may live on for days: neither explains a later loss."""
+    """The last ERROR and the last suspect of one connection."""
 
     def __init__(self) -> None:
         self._error: AdapterError | None = None
@@ -34,29 +32,40 @@ class StompDisconnectCause:
         self._accused = float("-inf")
 
     def hear(self, error: AdapterError) -> None:
-        """Note an ERROR."""
+        """Keep an ERROR."""
         self._error, self._refuses, self._heard = error, False, time.monotonic()
 
-    def unclaimed(self, acknowledged: Sequence[StompDelivery], arrived: StompDelivery | None) -> None:
-        """Judge an ERROR that names no request, by what was acknowledged lately, oldest first, and what came last.
+    def unclaimed(
+        self,
+        acknowledged: Sequence[StompDelivery],
+        arrived: StompDelivery | None,
+        no_refusal: re.Pattern[str] | None,
+    ) -> None:
+        """Find the suspect of the last ERROR, which names no request.
 
-        It is about any of them that it names. One that names no message may refuse any request, or be about the last.
+        It is the message that the ERROR names. An ERROR that names none may refuse any request, or be about the last
+        message; one with a text that `no_refusal` finds is about neither (`StompProfile.no_refusal`).
+
+        Args:
+            acknowledged: The last acknowledged messages, oldest first.
+            arrived: The last message that arrived.
+            no_refusal: The broker's texts about something else; None before the log-in.
         """
         text = str(self._error)
         culprit = accused(text, acknowledged)
-        if culprit is None and not _NO_REFUSAL.search(text):
+        if culprit is None and not (no_refusal is not None and no_refusal.search(text)):
             self._refuses = True
             culprit = acknowledged[-1] if acknowledged else arrived
         if culprit is not None:
             self.accuse(culprit)
 
     def accuse(self, delivery: StompDelivery | None) -> None:
-        """Note over which message the broker complains, in case it closes the connection for it."""
+        """Suspect a message, in case the broker closes the connection over it."""
         self._suspect, self._accused = delivery, time.monotonic()
 
     @property
     def error(self) -> AdapterError | None:
-        """The ERROR that came just now, or None."""
+        """The ERROR of the last second, or None."""
         return self._error if time.monotonic() - self._heard < AT_ONCE else None
 
     @property
@@ -66,7 +75,7 @@ class StompDisconnectCause:
 
     @property
     def suspect(self) -> tuple[Hashable, int] | tuple[None, None]:
-        """The message that was accused just now and the consumer that it came for, or neither."""
+        """Key and consumer of the message that was suspected in the last second, or neither."""
         suspect = self._suspect
         if suspect is None or time.monotonic() - self._accused >= AT_ONCE:
             return None, None
@@ -74,15 +83,15 @@ class StompDisconnectCause:
 
 
 def said(headers: Mapping[str, str], body: bytes) -> str:
-    """Return what an ERROR says, in one line: RabbitMQ's header only names the kind, and its body tells."""
+    """Return the text of an ERROR in one line. RabbitMQ's header has only the kind, and its body the reason."""
     detail = body.decode("utf-8", "replace").strip().partition("\n")[0]
     message = headers.get("message") or detail or "an error without a text"
-    # The others' bodies repeat the message, in a stack trace.
+    # Only RabbitMQ's has the header `version`. The bodies of the others repeat the message in a stack trace.
     return f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
 
 
 def accused(text: str, acknowledged: Sequence[StompDelivery]) -> StompDelivery | None:
-    """Return the message whose acknowledgement the broker complains of, if it names one."""
+    """Return the acknowledged message that the ERROR names, or None."""
     for delivery in acknowledged:
         if any((i := delivery.raw.get(name)) and _names(text, i) for name in ("ack", "message-id")):
             return delivery
@@ -90,6 +99,6 @@ def accused(text: str, acknowledged: Sequence[StompDelivery]) -> StompDelivery |
 
 
 def _names(text: str, identity: str) -> bool:
-    """Whether the text has this id as a whole, not as a part of a longer one."""
+    """True if the text has this id as a whole, not as a part of a longer one."""
     at = text.find(identity)
     return at >= 0 and re.search(rf"(?<![\w,:-]){re.escape(identity)}(?![,:-]?\w)", text) is not None

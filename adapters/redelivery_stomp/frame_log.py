@@ -1,4 +1,4 @@
-"""STOMP frames in the log of the wire."""
+"""STOMP frames in the wire log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 __all__ = ["show_answer", "show_messages", "show_written", "watched"]
 
-_UNTOLD = frozenset({"message"})  # of an ERROR: brokers repeat the user's name in it
+# Of an ERROR: brokers repeat the user's name in it.
+_HIDDEN = frozenset({"message"})
 
 
 def watched() -> bool:
-    """Whether frames are to be logged."""
+    """True if frames are logged."""
     return WIRE.isEnabledFor(logging.DEBUG)
 
 
@@ -31,19 +32,20 @@ def show_written(data: bytes) -> None:
 
 
 def show_messages(messages: Iterable[tuple[bytes, bytes]]) -> None:
-    """Log messages that came, as header block and body."""
+    """Log MESSAGE frames that arrived, each as header block and body."""
     for head, body in messages:
         _show("<-", head, _headers(head), body)
 
 
 def show_answer(command: str, headers: Mapping[str, str]) -> None:
-    """Log another frame that came. The text of an ERROR is not shown: the error that follows has it, masked."""
-    kept = {name: value for name, value in headers.items() if name not in _UNTOLD}
+    """Log another frame that arrived. The text of an ERROR is hidden: the error after it has it, masked."""
+    kept = {name: value for name, value in headers.items() if name not in _HIDDEN}
     _show("<-", command.encode(), kept, b"")
 
 
 def _headers(head: bytes) -> dict[str, str]:
-    return dict(reversed(read_headers(head).items()))  # in the order of the frame
+    # In the order of the frame.
+    return dict(reversed(read_headers(head).items()))
 
 
 def _show(direction: str, head: bytes, headers: Mapping[str, str], body: bytes) -> None:

@@ -1,7 +1,7 @@
 """STOMP frames as bytes: escaping, building, and reading a header block.
 
-stomp.py escapes values but not names, and always sets `content-length` for a body, which turns a JMS TextMessage into
-a BytesMessage; so frames are built here and written through its transport.
+stomp.py escapes values but not names, and always sets `content-length` for a body, which makes a JMS TextMessage a
+BytesMessage. For that reason frames are built here, and written through its transport.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 __all__ = ["MESSAGE", "Headers", "RawHeaders", "escape", "frame", "frame_end", "number", "read_headers"]
 
 MESSAGE: Final = b"MESSAGE\n"
-DIGITS: Final = 18  # of the longest number that is read: more than any of a broker's has
+# Longest number that is read. No broker writes one of so many digits.
+DIGITS: Final = 18
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}
 _UNESCAPES: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
 
 
 def escape(text: str) -> str:
-    """Escape a header name or value, so that it can end neither its line nor its name."""
+    """Escape a header name or value: it can end neither its line nor its name."""
     if text.isalnum():
         return text
     return "".join(_ESCAPES.get(c, c) for c in text).replace("\0", "")
 
 
 def _unescape(text: str) -> str:
-    if "\\\\" not in text:  # no backslash of its own: what looks like an escape is one
+    # Without an escaped backslash, every backslash begins an escape.
+    if "\\\\" not in text:
         return text.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")
     parts: list[str] = []
     i = 0
@@ -67,7 +69,7 @@ def read_headers(block: bytes) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if colon:
-            # Most lines have no escape: on Classic only the ids have, for their colons.
+            # Most lines have no escape: on Classic only those of the ids, for their colons.
             headers[_unescape(name) if "\\" in name else name] = _unescape(value) if "\\" in value else value
     return headers
 
@@ -78,7 +80,7 @@ def _line_start(name: str) -> bytes:
 
 
 class RawHeaders:
-    """All headers of one frame, read one by one until somebody wants them all."""
+    """All headers of one frame. They are read one by one until all are needed."""
 
     __slots__ = ("_head", "_read")
 
@@ -87,14 +89,14 @@ class RawHeaders:
         self._read: dict[str, str] | None = None
 
     def read(self) -> dict[str, str]:
-        """Return them all."""
+        """Return all headers."""
         read = self._read
         if read is None:
             read = self._read = read_headers(self._head)
         return read
 
     def get(self, name: str) -> str | None:
-        """Return one, or None."""
+        """Return one header, or None."""
         if self._read is not None:
             return self._read.get(name)
         head = self._head
@@ -116,7 +118,7 @@ class Headers(RawHeaders, Mapping[str, str]):
     __slots__ = ("_hidden", "_shown")
 
     def __init__(self, head: bytes, hidden: frozenset[str], raw: RawHeaders | None = None) -> None:
-        """`raw`: the same headers; what has been read of them need not be read again."""
+        """`hidden`: the protocol's own headers; `raw`: the same headers, which may have been read already."""
         self._head = head
         self._read = None if raw is None else raw._read
         self._hidden = hidden
@@ -133,7 +135,7 @@ class Headers(RawHeaders, Mapping[str, str]):
         return default if value is None else value
 
     def items(self) -> ItemsView[str, str]:
-        """Return all of them: the mixin's looks each one up."""
+        """Return all headers at once; the mixin's method looks up each one."""
         return self._all().items()
 
     def __iter__(self) -> Iterator[str]:
@@ -153,17 +155,18 @@ class Headers(RawHeaders, Mapping[str, str]):
 
 
 def number(value: str | bytes | None) -> int | None:
-    """Return what a header says if it is a plain number; anybody may have sent it, and nothing may come of that."""
+    """Return the number in a header, or None if it is no plain number: a producer may write anything."""
     return int(value) if value and len(value) <= DIGITS and value.isascii() and value.isdigit() else None
 
 
 def frame_end(data: bytes, start: int) -> int:
-    """Return where the frame at `start` ends (behind its NUL), or -1 if it is not all there."""
+    """Return where the frame at `start` ends (behind its NUL), or -1 if its end has not arrived."""
     lf, crlf = data.find(b"\n\n", start), data.find(b"\r\n\r\n", start)
     nul = data.find(b"\0", start)
     ends = [(at, width) for at, width in ((lf, 2), (crlf, 4)) if at >= 0]
     if not ends or (0 <= nul < min(ends)[0]):
-        return nul + 1 if nul >= 0 else -1  # no header block: a frame without body, or no frame at all
+        # No header block: a frame without a body, or no frame.
+        return nul + 1 if nul >= 0 else -1
     at, width = min(ends)
     length = _content_length(data[start:at])
     if length is None:

@@ -1,4 +1,4 @@
-"""Requests to the broker as header lines: what SUBSCRIBE and SEND say."""
+"""The headers of SUBSCRIBE and SEND, and what cannot be written in them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ if TYPE_CHECKING:
 
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.outgoing import Outgoing
-    from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.profile_base import StompProfile
 
 __all__ = ["cannot_send", "cannot_subscribe", "copy_of", "send_headers", "subscribe_headers"]
 
 
-def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tuple[str, object]]:
-    """Yield the headers of SUBSCRIBE; `identity` tells apart the subscriptions of one consumer."""
-    command, profile = subscription.command, subscription.profile
+def subscribe_headers(
+    profile: StompProfile, command: Subscribe, identity: str
+) -> Iterator[tuple[str, object]]:
+    """Yield the headers of SUBSCRIBE; `identity`: the id, one for each subscription of a consumer."""
     yield "id", identity
     address = profile.standing if command.existing else profile.pattern
     yield "destination", address(command.destination)
-    yield (
-        "ack",
-        "auto" if command.browse else "client-individual",
-    )  # of what is only shown nothing is acknowledged
+    # A browser acknowledges nothing.
+    yield "ack", "auto" if command.browse else "client-individual"
     yield "browser", "true" if command.browse else None
     yield "selector", command.selector
     yield from profile.subscribe_headers(command)
@@ -37,7 +35,7 @@ def subscribe_headers(subscription: Subscription, identity: str) -> Iterator[tup
 def send_headers(
     profile: StompProfile, message: Outgoing, *, dead_letter: bool = False
 ) -> Iterator[tuple[str, object]]:
-    """Yield the headers of SEND, but the receipt's and the transaction's; `dead_letter`: it is a copy."""
+    """Yield the headers of SEND, without receipt and transaction; `dead_letter`: the message is a dead letter."""
     yield "destination", profile.target(message)
     yield "persistent", True if message.persistent else profile.non_persistent
     yield "priority", None if message.priority == 4 else message.priority
@@ -55,14 +53,14 @@ def send_headers(
 
 
 def cannot_send(profile: StompProfile, message: Outgoing) -> str | None:
-    """Say what of a message cannot be said over STOMP, or None."""
+    """Return why a message cannot be sent over STOMP, or None."""
     for name in profile.protocol_headers.intersection(message.headers):
         return f"header {name!r} is STOMP's own and cannot be set"
     return profile.cannot_send(message)
 
 
 def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
-    """Say what this broker cannot do, or keep, of what a consumer asks for, or None."""
+    """Return why this broker cannot start a consumer, or may lose its dead letters; else None."""
     wrong = profile.problem(command.destination)
     if command.browse and not profile.capabilities.browse:
         return cannot_browse(profile.capabilities)
@@ -72,9 +70,9 @@ def cannot_subscribe(profile: StompProfile, command: Subscribe) -> str | None:
 
 
 def copy_of(profile: StompProfile, command: Forward) -> Outgoing:
-    """Return the copy to send: with what this broker's tools expect, without what it would act on."""
-    told = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
-    own = [(name, value) for name, value in told if value is not None]
+    """Return the copy to send: with headers that this broker's tools expect, without those that the broker acts on."""
+    given = profile.redrive_headers(command) if command.back else profile.copy_headers(command)
+    own = [(name, value) for name, value in given if value is not None]
     hidden = NEVER_COPIED.union(name for name, _ in own)
     kept = {
         name: value

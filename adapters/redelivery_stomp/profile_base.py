@@ -1,4 +1,4 @@
-"""What the adapter must know of a broker: the base of all profiles, and the protocol's own headers."""
+"""Interface of the profiles, one for each broker (`profiles`, `rabbitmq_profile`), and the protocol's own headers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
     from redelivery.core.capabilities import Capabilities
@@ -27,7 +28,7 @@ PROTOCOL = frozenset({
     "id", "message-id", "persistent", "priority", "receipt", "redelivered", "reply-to", "selector", "subscription",
     "timestamp", "transaction", "transformation", "type", "amq-msg-type",
 })  # fmt: skip
-# A copy with these would be scheduled, counted, typed or dropped by the broker as the original was.
+# The broker would schedule, count, type or drop a copy with these as it did the original.
 NEVER_COPIED = frozenset({
     "AMQ_SCHEDULED_CRON", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_TIME",
     "JMSDeliveryMode", "JMSDestination", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered",
@@ -48,30 +49,34 @@ class StompProfile(ABC):
     handle: ClassVar[bytes]
     """The MESSAGE header that ACK and NACK of STOMP 1.2 name."""
     group_header: ClassVar[str]
+    no_refusal: ClassVar[re.Pattern[str]]
+    """Texts of this broker's ERRORs without a `receipt-id` that refuse no request, and are about no other message than
+    one that they name. The broker gives nothing but the text."""
     closes: ClassVar[bool] = False
-    """Whether the broker closes the connection after every ERROR."""
+    """True if the broker closes the connection after every ERROR."""
     protocol_headers: ClassVar[frozenset[str]] = PROTOCOL
-    """Headers that are no application properties: hidden, never copied, and refused in a message to be sent."""
+    """Headers that are no application properties: hidden, never copied, and refused by `send`."""
     makes: ClassVar[type[StompDelivery] | None] = None
-    """The kind of delivery that a MESSAGE becomes; None: the common one."""
+    """Class of the broker's deliveries; None: `StompDelivery`."""
     non_persistent: ClassVar[bool | None] = False
-    """The `persistent` header of a message that is not; None: there must be none."""
+    """The `persistent` header of a non-persistent message; None: it must have none."""
     poison: ClassVar[bytes] = b""
     """Header lines that make a NACK the broker's poison acknowledgement."""
     release: ClassVar[bytes] = b""
-    """Header lines that make a NACK give the message back."""
+    """Header lines that make a NACK release the message."""
     in_turn: ClassVar[bool] = True
-    """Whether a SUBSCRIBE waits for the answer to the one before: behind a refused one Artemis strands messages, and of
+    """True if a SUBSCRIBE waits for the answer to the one before. Behind a refused one Artemis strands messages; of
     several RabbitMQ does not say which one it refuses."""
     share: ClassVar[int | None] = None
-    """The widest window of one subscription that takes dead letters; a wider one is shared among several."""
+    """Widest window of one subscription to dead letters; a wider one is divided among several."""
     gives_back: ClassVar[bool] = True
-    """Whether the end of a subscription gives back what is unsettled; else only the end of the connection does."""
+    """True if the broker takes unsettled messages back at the end of their subscription; else at the end of the
+    connection only."""
 
     delay_prolongs: ClassVar[bool] = False
-    """Whether the broker adds the delay of a message to its life."""
+    """True if the broker adds the delay of a message to its time to live."""
     declares: ClassVar[bool] = False
-    """Whether `redelivery.queueArguments` mean something: a queue is declared by who names it."""
+    """True if SUBSCRIBE and SEND declare their queue, with `redelivery.queueArguments`."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.client_id = None if settings is None else settings.client_id
@@ -90,20 +95,20 @@ class StompProfile(ABC):
                 )
 
     def problem(self, destination: str) -> str | None:
-        """Say why a destination cannot be sent to or consumed from over this broker, or None."""
+        """Return why a destination can be neither sent to nor consumed from on this broker, or None."""
         del destination
         return None
 
     def cannot_keep(self, destination: str) -> str | None:
-        """Say why a dead letter may be lost on the way to a destination though the broker confirms it, or None."""
+        """Return why a confirmed dead letter may be lost on its way to a destination, or None."""
         return self.problem(destination)
 
     def cannot_send(self, message: Outgoing) -> str | None:
-        """Say why a message cannot be sent, or None."""
+        """Return why a message cannot be sent, or None."""
         return self.problem(message.destination)
 
     def names(self, text: str, address: str) -> bool:
-        """Whether an ERROR without a `receipt-id` says that its request was for this `destination` header."""
+        """True if the text of an ERROR without a `receipt-id` names this `destination` header."""
         del text, address
         return False
 
@@ -116,7 +121,7 @@ class StompProfile(ABC):
         return self.address(message.destination)
 
     def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
-        """Yield the headers that have the broker hold a message back."""
+        """Yield the headers that delay a message at the broker."""
         yield "AMQ_SCHEDULED_DELAY", None if message.delay is None else ceil(message.delay * 1000)
 
     def pattern(self, destination: str) -> str:
@@ -124,27 +129,27 @@ class StompProfile(ABC):
         return self.address(destination)
 
     def standing(self, destination: str) -> str:
-        """Return the `destination` header of SUBSCRIBE for a queue that is not to be made, where there is one."""
+        """Return the `destination` header of SUBSCRIBE for a queue that the broker must not make, if it has one."""
         return self.pattern(destination)
 
     def reply_address(self, destination: str) -> str:
-        """Return the `reply-to` header for a qualified destination, so that a JMS client sees its kind."""
+        """Return the `reply-to` header for a qualified destination, in which a JMS client sees its kind."""
         return self.address(destination)
 
     @abstractmethod
     def qualified(self, address: str, kind: str) -> str:
-        """Return the qualified form of a `destination` header; `kind` where the address does not tell."""
+        """Return the qualified form of a `destination` header; `kind`: used if the address has none."""
 
     @abstractmethod
     def identity(self, message_id: str) -> str:
-        """Return the part of `message-id` that stays the same over deliveries."""
+        """Return the part of `message-id` that is the same in all deliveries; empty if there is none."""
 
     @abstractmethod
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
-        """Tell what the body is for a JMS client, and whether it arrived whole."""
+        """Return the body's type for a JMS client, and whether it arrived whole."""
 
     def window_bytes(self, command: Subscribe) -> int | None:
-        """Return the window of a subscription in bytes, or None where it is in messages."""
+        """Return the window of a subscription in bytes, or None if it is in messages."""
         del command
         return None
 
@@ -154,23 +159,23 @@ class StompProfile(ABC):
 
     @abstractmethod
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
-        """Yield the headers of SEND that are this broker's own; those of the body's type among them."""
+        """Yield the headers of SEND that are this broker's own, also those of the body's type."""
 
     @abstractmethod
     def copy_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         """Yield the headers that this broker's own tools expect on a dead letter."""
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
-        """Yield the headers of this broker's own on a dead letter that goes back."""
+        """Yield the headers that are this broker's own on a dead letter that is redriven."""
         del command
         yield from ()
 
     def origin(self, headers: RawHeaders) -> str | None:
-        """Return where a dead letter came from, qualified, if this broker has told."""
+        """Return the qualified origin of a dead letter, if this broker has written it."""
         del headers
         return None
 
     def died_of(self, headers: RawHeaders) -> str | None:
-        """Return why it is a dead letter, if this broker has told."""
+        """Return the cause of a dead letter, if this broker has written it."""
         del headers
         return None

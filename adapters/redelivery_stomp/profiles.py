@@ -1,7 +1,8 @@
-"""What each broker does with STOMP: one profile per broker, measured (docs/measured-stomp.md)."""
+"""Profiles of ActiveMQ Classic and Artemis over STOMP, and the choice of one; measured (docs/measured-stomp.md)."""
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 
-# Of one subscription that takes dead letters. At each COMMIT Classic compares all that a subscription was given and
-# has not acknowledged with all that it ever acknowledged in a transaction (`StompSubscription.onStompCommit`):
-# beside 43,000 held in one, 14 a second were redriven, and fewer each second.
+# Messages: window of one subscription to dead letters. At each COMMIT Classic compares the unacknowledged messages of a
+# subscription with all that were ever acknowledged in a transaction of it (`StompSubscription.onStompCommit`). With
+# 43,000 unacknowledged in one subscription, 14 a second were redriven, and fewer each second.
 SHARE = 500
-PROCESS = uuid.uuid4().hex  # tells this process's plain topic subscribers from others'
+# Distinguishes this process's plain topic subscribers from those of other processes.
+PROCESS = uuid.uuid4().hex
 
 
 class StompClassic(StompProfile):
@@ -34,19 +36,24 @@ class StompClassic(StompProfile):
 
     capabilities = Capabilities(
         broker="activemq",
-        groups=False,  # JMSXGroupID is never shown to a STOMP consumer
+        # A STOMP consumer never gets JMSXGroupID.
+        groups=False,
         poison_persistent=True,
         forward="atomic",
         transactions=True,
-        max_unacknowledged=200,  # maxPageSize: the queue stalls at so many unacknowledged messages
+        # maxPageSize: the queue stalls at so many unacknowledged messages.
+        max_unacknowledged=200,
         dead_letter_destination="queue://ActiveMQ.DLQ",
         browse=True,
-        browse_limit=400,  # maxBrowsePageSize
+        # maxBrowsePageSize.
+        browse_limit=400,
         individual_prefixes=("ActiveMQ.DLQ.Queue.", "ActiveMQ.DLQ.Topic."),
-        # Not in the transaction: it hands a delayed message to its scheduler after the commit has been written.
+        # Not in the transaction: a delayed message goes to its scheduler after the commit has been written.
         reschedule="confirmed",
         reschedule_needs="schedulerSupport=true in its configuration",
     )
+    # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
+    no_refusal = re.compile("Unexpected N?ACK")
     delay_prolongs = True
     in_turn = False
     share = SHARE
@@ -64,7 +71,8 @@ class StompClassic(StompProfile):
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
         if kind.startswith("temp-") and name.startswith("ID:"):
-            return f"/remote-{kind}/{name}"  # another connection's: `/temp-queue/` would make one of our own
+            # Of another connection: `/temp-queue/` would make one of our own.
+            return f"/remote-{kind}/{name}"
         return self._prefixes[kind] + name
 
     def qualified(self, address: str, kind: str) -> str:
@@ -82,7 +90,7 @@ class StompClassic(StompProfile):
             return "text"
         if declared == "bytes" or b"\ncontent-length:" in head:
             return "bytes"
-        # Empty and no content-length: an empty text, no body at all, or a Map, Object or Stream that did not come.
+        # Empty and no content-length: an empty text, no body, or a Map, Object or Stream that did not arrive.
         return "text" if body or headers.get("redeliveryId") else "unknown"
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
@@ -91,7 +99,7 @@ class StompClassic(StompProfile):
             yield "activemq.subscriptionName", command.subscription
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
-        # Without content-length a body ends at its first NUL; with it, it is a BytesMessage unless it says otherwise.
+        # Without content-length a body ends at its first NUL. With it, it is a BytesMessage, or of `amq-msg-type`.
         if message.body_kind != "text":
             yield "content-length", len(message.body)
         elif b"\0" in message.body:
@@ -109,23 +117,29 @@ class StompClassic(StompProfile):
 
     def died_of(self, headers: RawHeaders) -> str | None:
         cause = headers.get("dlqDeliveryFailureCause")
+        # ActiveMQ Classic 6.1.7 has no other sign of an expired message.
         return "expired" if cause and "Message Expired" in cause else cause
 
 
 class StompArtemis(StompProfile):
-    """ActiveMQ Artemis: NACK discards, and an ACK inside a transaction takes effect at once, so a copy goes first."""
+    """ActiveMQ Artemis: NACK discards, and an ACK in a transaction takes effect at once: a copy is confirmed first."""
 
     capabilities = Capabilities(
         broker="artemis",
         forward="confirmed",
         drops_second_copy=True,
         duplicate_property="_AMQ_DUPL_ID",
-        marks=False,  # of a link that ended by FIN, not by RST: 1 of 20
+        # After an end by FIN, not by RST, it marks 1 of 20.
+        marks=False,
         window_in_bytes=True,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
     )
-    handle = b"\nmessage-id:"  # its `ack` is the same, unless the producer has set a header of that name
+    # Artemis 2.40.0: it missed our heart-beats (AMQ229014); an acknowledged message that it does not have (AMQ339018),
+    # or no longer (AMQ339025) (docs/measured-stomp.md).
+    no_refusal = re.compile("AMQ229014|Did not receive data|AMQ339018|AMQ339025")
+    # Its `ack` is the same, unless the producer has set a header of that name.
+    handle = b"\nmessage-id:"
     group_header = "_AMQ_GROUP_ID"
     closes = True
     _types: ClassVar = {
@@ -155,18 +169,19 @@ class StompArtemis(StompProfile):
         return f"{kind}://{address}"
 
     def identity(self, message_id: str) -> str:
-        return message_id.rpartition(",")[2]  # `<consumer>,<message>`: only the message's number is stable
+        # `<consumer>,<message>`: only the message's number is the same in all deliveries.
+        return message_id.rpartition(",")[2]
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         length, identity = head.find(b"\ncontent-length:"), head.find(b"\nmessage-id:")
         if not body:
             if length >= 0:
                 return "bytes"
-            # Every JMS client's message has __AMQ_CID; its Object or Map arrives as nothing, just as an empty text.
+            # Every JMS client's message has __AMQ_CID. Its Object or Map arrives empty, like an empty text.
             return "unknown" if headers.get("__AMQ_CID") else "text"
         if 0 <= length < identity:
             return "bytes"
-        # A Map arrives in the broker's own encoding: behind the other headers, as a text, but with a leading NUL.
+        # A Map arrives as a text in the broker's own encoding, which begins with a NUL.
         return "partial" if body.startswith(b"\0") else "text"
 
     def window_bytes(self, command: Subscribe) -> int | None:
@@ -191,9 +206,9 @@ class StompArtemis(StompProfile):
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
         key = command.delivery.key
         if isinstance(key, tuple):
-            # A try that was confirmed but not acknowledged must not leave a second copy. Never an application's id:
-            # Artemis confirms the second message with an id that it knows, and drops it.
-            # A topic's message is poison for each of its subscribers by itself.
+            # A copy that was confirmed, and its message not acknowledged, must not be followed by a second one. It is
+            # never an application's id: Artemis confirms and drops a second message of the same id. Each subscriber
+            # of a topic has its own: a message is poison for each of them alone.
             yield "_AMQ_DUPL_ID", f"redelivery:{key[0]}:{key[1]}{_subscriber(command.delivery)}"
 
     def origin(self, headers: RawHeaders) -> str | None:
@@ -209,7 +224,7 @@ class StompArtemis(StompProfile):
 
 
 def _subscriber(delivery: Delivery) -> str:
-    """Return what tells the subscribers of a topic apart; nothing for a queue, whose message has one consumer."""
+    """Return the suffix of a topic's subscriber; empty for a queue, whose message has one consumer."""
     source: Subscription | None = getattr(delivery, "source", None)
     if source is None or source.kind == "queue":
         return ""
@@ -219,7 +234,7 @@ def _subscriber(delivery: Delivery) -> str:
 def profile_for(server: str, broker: BrokerName = "auto", settings: Settings | None = None) -> StompProfile:
     """Return the profile for the `server` header of CONNECTED, or for the `broker` that the user names.
 
-    Raises ConfigurationError for other brokers, and for settings that mean nothing to this one.
+    Raises ConfigurationError for other brokers, and for settings that this one does not have.
     """
     for begins, profile in _SERVERS:
         if server.startswith(begins) if broker == "auto" else profile.capabilities.broker == broker:

@@ -1,7 +1,7 @@
-"""What RabbitMQ does with STOMP, measured (docs/measured-stomp.md).
+"""Profile of RabbitMQ over STOMP; measured (docs/measured-stomp.md, section j).
 
-It names a message anew at each delivery, gives back what is unsettled only when the connection ends, and never says
-in an ERROR which request it refuses.
+A message has another id at each delivery. Unsettled messages go back only when the connection ends. No ERROR says which
+request it refuses.
 """
 
 from __future__ import annotations
@@ -30,30 +30,35 @@ if TYPE_CHECKING:
 
 __all__ = ["RabbitDelivery", "StompRabbitMQ"]
 
-# These would declare, type, expire or sign a message; or are what an AMQP 1.0 client's message arrives with.
+# Headers that declare, type, expire or sign a message, and those of a message from an AMQP 1.0 client.
 OWN = QUEUE_ARGUMENTS | {
     "amqp-message-id", "app-id", "auto-delete", "content-encoding", "durable", "exclusive", "expiration",
     "prefetch-count", "user-id", "x-amqp-1.0-app-properties", "x-amqp-1.0-delivery-annotations", "x-amqp-1.0-footer",
     "x-amqp-1.0-header", "x-amqp-1.0-message-annotations", "x-amqp-1.0-properties", "x-delivery-count", "x-queue-name",
 }  # fmt: skip
 FROM_AMQP = b"\nx-amqp-1.0-"
+# RabbitMQ 3.10.8: names in the text of an ERROR, which has no other sign of its request.
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
 _COPY = f"\n{COPY}:".encode()
-LONGEST_MS = 2**32 - 1  # of x-message-ttl
-IDLE_MS = 60_000  # after which a queue that was made for one message goes
-MAX_PREFETCH = 65535  # a larger one is refused
-MILLISECONDS = 10**11  # a timestamp from here on is in milliseconds: AMQP 1.0 clients' are
+# Highest x-message-ttl.
+LONGEST_MS = 2**32 - 1
+# RabbitMQ removes a queue that was made for one message after so long without use.
+IDLE_MS = 60_000
+# A larger one is refused.
+MAX_PREFETCH = 65535
+# A timestamp from here on is in milliseconds, as of AMQP 1.0 clients.
+MILLISECONDS = 10**11
 
 
 def delay_ms(seconds: float) -> int:
-    """Return the milliseconds that a message is held: two digits, rounded up, so that there are few delay queues."""
+    """Return the delay in milliseconds, rounded up to two digits: that keeps the number of delay queues small."""
     wanted = min(max(1, ceil(seconds * 1000 - 1e-6)), LONGEST_MS)
     unit = int(f"1{'0' * (len(str(wanted)) - 2)}")
     return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
 class RabbitDelivery(StompDelivery):
-    """One MESSAGE of RabbitMQ. The application's headers come before those that the broker makes of properties."""
+    """One MESSAGE of RabbitMQ. The application's headers stand before those that the broker makes of properties."""
 
     __slots__ = ("arrived",)
 
@@ -62,14 +67,14 @@ class RabbitDelivery(StompDelivery):
         self.arrived = time.time()
 
     def _property(self, name: bytes) -> bytes:
-        """Return a message property: the last of its name, for a header of that name comes before it."""
+        """Return a message property: the last header of its name, because the application's stands before it."""
         head = self.head
         at = head.rfind(name)
         return head[at + len(name) :].partition(b"\n")[0] if at >= 0 else b""
 
     @property
     def message_id(self) -> str | None:
-        # Never the header `message-id`: it is the handle of this one delivery.
+        # Not the header `message-id`: it is the handle of this one delivery.
         return self.raw.get("amqp-message-id") or self.raw.get("redeliveryId")
 
     @property
@@ -85,7 +90,8 @@ class RabbitDelivery(StompDelivery):
     def destination(self) -> str:
         source = self.source
         if source.kind == "queue":
-            return source.destination  # the header tells the exchange that it went through
+            # The header has the exchange.
+            return source.destination
         return source.profile.qualified(self.raw.get("destination") or "", source.kind)
 
     @property
@@ -100,10 +106,10 @@ class RabbitDelivery(StompDelivery):
     def expires_at(self) -> float | None:
         lives = number(self._property(b"\nexpiration:"))
         if lives is None and _COPY not in self.head:
-            # A header `expires` alone is the application's own; but a delay queue takes the property away.
+            # Without the property, a header `expires` is the application's own; but a delay queue drops the property.
             return None
         at = super().expires_at
-        # This library tells it, to the millisecond. Of others' it is not known how long they have waited in the queue.
+        # This library writes it, in milliseconds. Of other producers' messages the time in the queue is unknown.
         return self.arrived + lives / 1000 if at is None and lives is not None else at
 
     @property
@@ -120,29 +126,37 @@ class RabbitDelivery(StompDelivery):
 
 
 class StompRabbitMQ(StompProfile):
-    """RabbitMQ 3 with its STOMP plugin: its transaction may not be whole, so a copy is confirmed first."""
+    """RabbitMQ 3 with its STOMP plugin: a transaction may be carried out in part: a copy is confirmed first."""
 
     capabilities = Capabilities(
         broker="rabbitmq",
-        poison_on_request=True,  # NACK goes to the dead-letter exchange; without one the message is dropped
+        # NACK goes to the dead-letter exchange; without one the message is dropped.
+        poison_on_request=True,
         forward="confirmed",
         release=True,
-        selectors=False,  # ignored: everything comes
+        # Ignored: every message arrives.
+        selectors=False,
         queue_wildcards=False,
-        max_hold=CONSUMER_TIMEOUT,  # consumer_timeout: then the connection ends, and the messages go back
+        # consumer_timeout: after it the connection ends, and the messages go back.
+        max_hold=CONSUMER_TIMEOUT,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
         reschedule_needs="the right to declare queues named redelivery.delay.*",
         longest_delay=LONGEST_MS / 1000,
     )
     handle = b"\nack:"
+    # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer; an acknowledgement that it has
+    # waited too long for; a shut-down (docs/measured-stomp.md).
+    no_refusal = re.compile(
+        "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED"
+    )
     group_header = "JMSXGroupID"
-    closes = True  # after most ERRORs; after the others we do, for nothing says which request was refused
+    # RabbitMQ closes after most ERRORs. After the others we do: no ERROR says which request was refused.
+    closes = True
     protocol_headers = PROTOCOL | OWN
     makes = RabbitDelivery
-    non_persistent = (
-        None  # with `persistent:false` a queue may be declared to live as long as this connection only
-    )
+    # With `persistent:false` a queue may be declared that RabbitMQ removes with this connection.
+    non_persistent = None
     poison = b"requeue:false\n"
     release = b"requeue:true\n"
     gives_back = False
@@ -163,12 +177,12 @@ class StompRabbitMQ(StompProfile):
         return f"/queue/redelivery.delay.{delay_ms(message.delay)}.{address.removeprefix('/queue/')}"
 
     def delay_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
-        # A queue for each delay: one message's own expiration would wait behind the longer ones before it.
+        # A queue for each delay: in one queue, a message would expire only after the longer ones before it.
         if message.delay is not None:
             yield "x-message-ttl", delay_ms(message.delay)
             yield "x-dead-letter-exchange", ""
             yield "x-dead-letter-routing-key", message.destination.partition("://")[2]
-            # Never of a queue with messages that count: it goes with what is in it.
+            # Never for a queue of the application's messages: RabbitMQ removes it with its messages.
             yield "x-expires", IDLE_MS if message.private else None
 
     def pattern(self, destination: str) -> str:
@@ -188,12 +202,14 @@ class StompRabbitMQ(StompProfile):
 
     def identity(self, message_id: str) -> str:
         del message_id
-        return ""  # the header is new at each delivery
+        # Another id at each delivery.
+        return ""
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         del body
         if FROM_AMQP in head:
-            return "partial"  # its properties, and most bodies, arrive in AMQP's encoding
+            # Its properties, and most bodies, arrive in AMQP's encoding.
+            return "partial"
         return "text" if headers.get("amq-msg-type") == "text" else "bytes"
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
@@ -220,7 +236,8 @@ class StompRabbitMQ(StompProfile):
         yield "amqp-message-id", command.delivery.message_id
 
     def redrive_headers(self, command: Forward) -> Iterator[tuple[str, object]]:
-        if command.delayed:  # another message, which must not be taken for the one that it was made of
+        # A delayed copy has another id than its message.
+        if command.delayed:
             yield "amqp-message-id", command.copy.headers.get(COPY)
         else:
             yield from self.copy_headers(command)
@@ -231,7 +248,8 @@ class StompRabbitMQ(StompProfile):
 
     def died_of(self, headers: RawHeaders) -> str | None:
         reason = headers.get("x-first-death-reason")
-        return None if reason == "rejected" else reason  # why it was rejected nobody has told
+        # "rejected" is no cause: the reason was the consumer's.
+        return None if reason == "rejected" else reason
 
     def problem(self, destination: str) -> str | None:
         if destination.startswith("temp-"):
@@ -257,6 +275,6 @@ class StompRabbitMQ(StompProfile):
         kind, _, name = address.removeprefix("/amq").lstrip("/").partition("/")
         parts = [unquote(part) for part in name.split("/")]
         known = {address, f"/{name}", unquote(name), *parts[:1], *(["amq.topic"] if kind == "topic" else [])}
-        # Besides these an ERROR quotes the virtual host and the user, who may be called as a queue is.
+        # An ERROR also quotes the virtual host and the user, who may have the name of a queue.
         quoted = _RESOURCE.findall(text) or _QUOTED.findall(text)
         return not known.isdisjoint(quoted)

@@ -1,4 +1,4 @@
-"""Who waits for which answer of the broker."""
+"""Pending receipts: maps a `receipt-id` to the callback of its request."""
 
 from __future__ import annotations
 
@@ -9,66 +9,70 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.errors import RedeliveryError
-    from redelivery_stomp.profile_base import StompProfile
 
 __all__ = ["REQUEST", "Answer", "Receipts"]
 
-REQUEST = "q"  # begins the receipt ids of frames other than SEND
+# Kind of SUBSCRIBE and DISCONNECT. A kind is the first letter of its receipt ids.
+REQUEST = "q"
 if TYPE_CHECKING:
     Answer = Callable[[RedeliveryError | None], None]
 
 
-class Waiting(NamedTuple):
-    """One who waits, and the `destination` header of the request, if it has one."""
+class PendingReceipt(NamedTuple):
+    """One request without an answer. `address`: its `destination` header, or empty."""
 
     answer: Answer
+    kind: str
     address: str
 
 
 class Receipts:
-    """Receipts that have not come yet, in the order of their requests."""
+    """Requests without an answer, in the order in which they were made."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, Waiting] = {}
-        self._doubtful: dict[
-            str, Answer
-        ] = {}  # answered, but a refusal may still come; by destination, the last
+        self._waiting: dict[str, PendingReceipt] = {}
+        # Answered, but the broker may still refuse them; by `destination` header, the last one of each.
+        self._doubtful: dict[str, Answer] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._waiting
 
     def expect(self, answer: Answer, kind: str, address: str) -> tuple[str, str]:
-        """Return a `receipt` header whose answer goes to `answer`."""
+        """Return a `receipt` header. Its RECEIPT or ERROR goes to `answer`."""
         name = f"{kind}{self._epoch}-{next(self._numbers)}"
-        self._waiting[name] = Waiting(answer, address)
+        self._waiting[name] = PendingReceipt(answer, kind, address)
         return "receipt", name
 
     def doubt(self, refused: Answer, address: str) -> None:
-        """Have a refusal that names this `destination`, and nobody who waits, given to `refused`: who asked last."""
+        """Call `refused` for an ERROR that is about this `destination` header and about no pending request."""
         self._doubtful[address] = refused
 
     def take(self, name: str) -> Answer | None:
-        """Return who waits for this receipt, once."""
+        """Return the callback of this receipt id, and remove it."""
         found = self._waiting.pop(name, None)
         return None if found is None else found.answer
 
-    def named(self, text: str, profile: StompProfile) -> Answer | None:
-        """Return whose request an ERROR without a `receipt-id` refuses, if it names the destination."""
-        for name, (_, address) in list(self._waiting.items()):
-            if address and profile.names(text, address):
+    def named(self, text: str, names: Callable[[str, str], bool]) -> Answer | None:
+        """Return the callback of the request that an ERROR without a `receipt-id` refuses, and remove it.
+
+        `names`: `StompProfile.names`, which finds a destination in the text.
+        """
+        for name, pending in list(self._waiting.items()):
+            if pending.address and names(text, pending.address):
                 return self.take(name)
         for address in list(self._doubtful):
-            if profile.names(text, address):
+            if names(text, address):
                 return self._doubtful.pop(address)
         return None
 
     def first_request(self) -> Answer | None:
-        """Return who has waited longest for the answer to another frame than SEND."""
-        return next((self.take(name) for name in list(self._waiting) if name.startswith(REQUEST)), None)
+        """Return the callback of the oldest pending request of the kind `REQUEST`, and remove it."""
+        requests = (name for name, pending in list(self._waiting.items()) if pending.kind == REQUEST)
+        return next((self.take(name) for name in requests), None)
 
     def all(self) -> list[Answer]:
-        """Return all who wait; nobody does afterwards."""
+        """Return the callbacks of all pending requests, oldest first, and remove them."""
         waiting, self._waiting = self._waiting, {}
         return [each.answer for each in waiting.values()]

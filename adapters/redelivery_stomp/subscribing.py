@@ -1,8 +1,8 @@
-"""How a consumer begins: its dead letters are asked about, then it is subscribed; one consumer after the other.
+"""Starts consumers, one after the other: checks the dead-letter destination of each, then subscribes it.
 
-Artemis handles what it has read behind a frame that it refuses, although it ends the connection over that one: a
-SUBSCRIBE there makes a consumer that outlives the connection, and holds what it is given until the broker is restarted
-(measured: docs/measured-stomp.md). So nothing is written behind a question of a beginning before that is answered.
+Artemis carries out the frames behind one that it refuses, although it closes the connection over that one. A SUBSCRIBE
+behind it makes a consumer that outlives the connection, and keeps its messages until the broker is restarted (measured:
+docs/measured-stomp.md). For that reason, nothing is written behind a question of a starting consumer before the answer.
 """
 
 from __future__ import annotations
@@ -15,43 +15,57 @@ from redelivery.adapter import Subscribed
 from redelivery.adapter_support.response_timeout import SILENT, ResponseTimeout
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
-from redelivery_stomp.delivery import Subscription
+from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import subscribe_headers
+from redelivery_stomp.receipts import REQUEST
 from redelivery_stomp.transactions import aborted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from redelivery.adapter import Sink
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
-    from redelivery_stomp.connection import StompConnection
+    from redelivery_stomp.delivery import Subscription
+    from redelivery_stomp.ports import SubscribeIo
+    from redelivery_stomp.receipts import Answer
+    from redelivery_stomp.subscriptions import Subscriptions
 
 __all__ = ["SubscribeQueue", "Subscribing", "WindowWidening"]
 
 
 class SubscribeQueue:
-    """Consumers of one connection that have not begun. Only used with the link's `order`, and when it is over.
+    """Consumers of one connection that have not started. Used with the connection's `order` held, or after its end.
 
-    `over` is called when one of them has had no answer for so long that the others would wait for ever.
+    The connection is lost if the broker answers none of them for so long that the others would wait for ever.
     """
 
-    def __init__(self, over: Callable[[], None]) -> None:
+    def __init__(self, io: SubscribeIo, subscriptions: Subscriptions) -> None:
+        self._io = io
+        self._subscriptions = subscriptions
         self._waiting: deque[Subscribing | WindowWidening] = deque()
         self._busy = False
-        self._patience = ResponseTimeout(over, silent=SILENT)
-        self.doubted: dict[
-            str, list[Subscribing]
-        ] = {}  # consumers whose check proves nothing, by destination
+        self._patience = ResponseTimeout(
+            lambda: io.lost("the broker has not answered a consumer that begins"), silent=SILENT
+        )
+        # Consumers whose check proves nothing, by dead-letter destination.
+        self.doubted: dict[str, list[Subscribing]] = {}
 
-    def add(self, beginning: Subscribing | WindowWidening) -> None:
-        """Let it begin, now or when the others have been answered."""
+    def begin(self, subscription: Subscription, sink: Sink, checked: set[str]) -> None:
+        """Start a consumer, now or after those before it. `sink` gets `Subscribed`; `checked`: see `Subscribing`."""
+        # Its messages may arrive before its receipt.
+        self._subscriptions.begin(subscription.identity, subscription)
+        self._add(Subscribing(self._io, self, subscription, sink, checked))
+
+    def widen(self, source: Subscription, identity: str) -> None:
+        """Write one more SUBSCRIBE of a consumer that has started, under this id."""
+        self._add(WindowWidening(self._io, self, self._subscriptions, source, identity))
+
+    def _add(self, beginning: Subscribing | WindowWidening) -> None:
         self._waiting.append(beginning)
         if not self._busy:
             self.next()
 
     def next(self) -> None:
-        """Let the next one begin: the one before has been answered."""
+        """Start the next consumer: the one before has its answer."""
         self._busy = False
         while self._waiting and not self._busy:
             self._busy = self._waiting.popleft().ask()
@@ -60,82 +74,100 @@ class SubscribeQueue:
         else:
             self._patience.answered()
 
+    def go_on(self, error: RedeliveryError | None) -> None:
+        """Start the next consumer after this answer, unless the broker ends the connection over what it refused."""
+        io = self._io
+        if not (io.over or (io.profile.closes and isinstance(error, AdapterError))):
+            with io.order:
+                self.next()
+
     def heard(self) -> None:
-        """The broker has answered something: it reads."""
+        """Restart the time-out: the broker has answered something."""
         self._patience.heard()
 
     def quiet(self) -> None:
-        """Nobody waits any longer: the connection is being closed."""
+        """Stop the time-out: the connection is being closed."""
         self._patience.answered()
 
     def end(self, error: RedeliveryError) -> None:
-        """The connection is over: tell those of which the broker has not heard."""
+        """Report the loss of the connection to the consumers that have written nothing."""
         self._patience.answered()
-        waiting = list(self._waiting)  # at once: another thread may be adding one
+        # Copied: another thread may add one.
+        waiting = list(self._waiting)
         self._waiting.clear()
         for each in waiting:
             each.answer(error)
 
 
 class Subscribing:
-    """One consumer's. The answers come on the reading thread, which writes what follows: that never waits."""
+    """The start of one consumer. The answers arrive on the reading thread, which writes the next frames: no waiting."""
 
-    def __init__(self, link: StompConnection, command: Subscribe, sink: Sink, checked: set[str]) -> None:
-        """`checked`: destinations that have been found to take our messages; it is added to."""
-        self._link, self._command, self._sink, self._checked = link, command, sink, checked
+    def __init__(
+        self,
+        io: SubscribeIo,
+        turns: SubscribeQueue,
+        subscription: Subscription,
+        sink: Sink,
+        checked: set[str],
+    ) -> None:
+        """`checked`: dead-letter destinations that accept our messages; this consumer's is added when it is checked."""
+        self._io, self._turns, self._subscription = io, turns, subscription
+        self._command: Subscribe = subscription.command
+        self._sink, self._checked = sink, checked
         self._refused = False
-        self._answered = False  # whether the check is
-        self._doubtful = False  # whether its answer proves nothing
-        self._subscription = Subscription(command, link.epoch, link.profile, link.version)
-        link.subscriptions.begin(self._subscription.identity, self._subscription)
+        # True if the check has its answer.
+        self._answered = False
+        # True if that answer proves nothing.
+        self._doubtful = False
 
     def ask(self) -> bool:
-        """Write the first frames. Return False if the consumer has ended before."""
+        """Write the first frames; return True if the next consumer must wait for an answer."""
         if self._subscription.ended:
             return False
         destination = self._command.dead_letter
         if destination is None or destination in self._checked:
             self._subscribe()
-        elif destination in self._link.turns.doubted:
-            self._doubt(destination)  # it has been asked about on this connection
+        elif destination in self._turns.doubted:
+            # Another consumer has checked it on this connection.
+            self._doubt(destination)
             self._subscribe()
         else:
             self._check(destination)
             return True
-        return self._link.profile.in_turn
+        return self._io.profile.in_turn
 
     def _subscribe(self) -> None:
         subscription = self._subscription
         subscription.asked = True
-        headers = subscribe_headers(subscription, subscription.identity)
-        self._link.request(b"SUBSCRIBE", headers, self.answer)
+        _write_subscribe(self._io, subscription, subscription.identity, self.answer)
 
     def answer(self, error: RedeliveryError | None) -> None:
-        """Take the answer to the SUBSCRIBE."""
+        """Handle the answer to the SUBSCRIBE."""
         if isinstance(error, AdapterError):
-            self._subscription.ended = True  # there is none to unsubscribe
+            # The broker has no subscription, which means that none is to be ended.
+            self._subscription.ended = True
             self._refuse(self._reason(error))
         elif not self._refused:
             self._sink(Subscribed(self._command.consumer, error))
             if error is None:
                 self._share()
-        if self._link.profile.in_turn:
-            self._next(error)
+        if self._io.profile.in_turn:
+            self._turns.go_on(error)
 
     def _share(self) -> None:
-        """Begin the other subscriptions of a window that is too wide for one."""
-        link, subscription, share = self._link, self._subscription, self._link.profile.share
+        """Start the other subscriptions of a consumer whose window is too wide for one."""
+        subscription, share = self._subscription, self._io.profile.share
         if share is None or not self._command.existing or self._command.browse:
             return
-        with link.order:
+        with self._io.order:
             for number in range(1, ceil(self._command.window / share)):
-                link.turns.add(WindowWidening(link, subscription, f"{subscription.identity}.{number}"))
+                self._turns.widen(subscription, f"{subscription.identity}.{number}")
 
     def _reason(self, error: AdapterError) -> str:
-        command, profile = self._command, self._link.profile
+        command, profile = self._command, self._io.profile
         refused = f"the broker refused a consumer of {command.destination}"
         if self._doubtful and not profile.names(str(error), profile.pattern(command.destination)):
-            # On a channel that is dead over the check, RabbitMQ's first word may be "Processing error".
+            # If the check has ended RabbitMQ's channel, its first ERROR may only say "Processing error".
             refused += f", or its dead-letter destination {command.dead_letter}"
         return f"{refused}: {error}"
 
@@ -144,23 +176,20 @@ class Subscribing:
             self._refused = True
             self._sink(Subscribed(self._command.consumer, AdapterError(reason)))
 
-    def _next(self, error: RedeliveryError | None) -> None:
-        _let_next(self._link, error)
-
-    # The check of its dead letters.
+    # The check of its dead-letter destination.
 
     def _check(self, destination: str) -> None:
-        """Find out whether messages may be sent there, without sending one: in a transaction that is aborted.
+        """Ask whether messages may be sent there, without sending one: in a transaction that is aborted.
 
-        The brokers check the permission, and make the queue where they may, when they see the SEND. RabbitMQ gives a
-        SEND in a transaction no receipt before its COMMIT, and checks the right to declare the queue only.
+        The brokers check the permission, and make the queue if they may, at the SEND. RabbitMQ answers a SEND in a
+        transaction only after its COMMIT, and checks only the right to declare the queue.
         """
-        # Receipts come in the order of the requests; an error on the SEND answers for both.
-        link = self._link
-        own = None if link.profile.declares else link.receipt(self._sent)
-        receipt = link.receipt(self._checked_by, address=link.profile.address(destination))
-        name = f"check{link.epoch}-{self._command.consumer}"
-        link.write(aborted(link.profile, name, Outgoing(destination, b""), own, receipt))
+        # Receipts arrive in the order of the requests; an ERROR on the SEND answers both.
+        io, profile = self._io, self._io.profile
+        own = None if profile.declares else io.receipt(self._sent)
+        receipt = io.receipt(self._checked_by, address=profile.address(destination))
+        name = f"check{self._subscription.epoch}-{self._command.consumer}"
+        io.write(aborted(profile, name, Outgoing(destination, b""), own, receipt))
 
     def _sent(self, error: RedeliveryError | None) -> None:
         if error is not None:
@@ -170,78 +199,86 @@ class Subscribing:
         if self._answered:
             return
         self._answered = True
-        link, destination = self._link, self._command.dead_letter
+        destination = self._command.dead_letter
         assert destination is not None
         if isinstance(error, AdapterError):
             self.bad_dead_letters(error)
-            self._next(error)
+            self._turns.go_on(error)
         elif error is not None:
             self.answer(error)
         else:
-            if link.profile.declares:
-                # RabbitMQ's declaration runs beside its answers: the ERROR may still come, or be lost with the
-                # connection, so the next one asks again. Meanwhile its channel brings no message.
+            if self._io.profile.declares:
+                # RabbitMQ declares the queue beside its answers: the ERROR may arrive later, or be lost with the
+                # connection, and each connection checks again. Until then its channel delivers no message.
                 self._doubt(destination)
             else:
                 self._checked.add(destination)
             self._go_on()
 
     def _doubt(self, destination: str) -> None:
-        """Have a refusal that still comes stop this consumer, and all others whose dead letters go there."""
-        link, self._doubtful = self._link, True
-        doubted = link.turns.doubted.get(destination, [])
-        doubted = link.turns.doubted[destination] = [one for one in doubted if not one.ended]
-        doubted.append(self)
+        """Stop this consumer, and all others with the same dead-letter destination, if a refusal arrives later."""
+        self._doubtful = True
+        turns = self._turns
+        doubted = [one for one in turns.doubted.get(destination, []) if not one.ended]
+        turns.doubted[destination] = [*doubted, self]
 
         def refused(error: RedeliveryError | None) -> None:
-            for one in link.turns.doubted.pop(destination, []):
+            for one in turns.doubted.pop(destination, []):
                 one.bad_dead_letters(error)
 
-        link.doubt(refused, link.profile.address(destination))
+        self._io.doubt(refused, self._io.profile.address(destination))
 
     @property
     def ended(self) -> bool:
-        """Whether the consumer has ended."""
+        """True if the consumer has ended."""
         return self._subscription.ended
 
     def _go_on(self) -> None:
-        with self._link.order:  # the consumer's end does not come between
+        # With the lock, the consumer does not end between the check and the SUBSCRIBE.
+        with self._io.order:
             ended = self._subscription.ended
             if not ended:
                 self._subscribe()
-            if ended or not self._link.profile.in_turn:
-                self._link.turns.next()
+            if ended or not self._io.profile.in_turn:
+                self._turns.next()
 
     def bad_dead_letters(self, error: RedeliveryError | None) -> None:
-        """Refuse the consumer over its dead letters."""
+        """Refuse the consumer over its dead-letter destination."""
         if not self._subscription.asked:
             self._subscription.ended = True
         self._refuse(f"the dead-letter destination {self._command.dead_letter} cannot be used: {error}")
 
 
 class WindowWidening:
-    """A further subscription of a consumer that has begun: a SUBSCRIBE too, so it waits for its turn as well."""
+    """A further subscription of a consumer that has started. Its SUBSCRIBE waits like any other."""
 
-    def __init__(self, link: StompConnection, source: Subscription, identity: str) -> None:
-        self._link, self._source, self._identity = link, source, identity
+    def __init__(
+        self,
+        io: SubscribeIo,
+        turns: SubscribeQueue,
+        subscriptions: Subscriptions,
+        source: Subscription,
+        identity: str,
+    ) -> None:
+        self._io, self._turns, self._subscriptions = io, turns, subscriptions
+        self._source, self._identity = source, identity
 
     def ask(self) -> bool:
-        """Write it. Return False if the consumer has ended before."""
+        """Write the SUBSCRIBE; return True if the next consumer must wait for its answer."""
         if self._source.ended:
             return False
-        link, identity = self._link, self._identity
-        link.subscriptions.begin(identity, self._source)  # not before: there would be none to unsubscribe
-        link.request(b"SUBSCRIBE", subscribe_headers(self._source, identity), self.answer)
-        return link.profile.in_turn
+        # Not earlier: until now the broker has no subscription of this id to end.
+        self._subscriptions.begin(self._identity, self._source)
+        _write_subscribe(self._io, self._source, self._identity, self.answer)
+        return self._io.profile.in_turn
 
     def answer(self, error: RedeliveryError | None) -> None:
-        """Take the answer: refused, there is less room, and no more to be done about it."""
-        if self._link.profile.in_turn:
-            _let_next(self._link, error)
+        """Handle the answer. After a refusal the consumer has a smaller window, and goes on."""
+        if self._io.profile.in_turn:
+            self._turns.go_on(error)
 
 
-def _let_next(link: StompConnection, error: RedeliveryError | None) -> None:
-    """Let the next one begin; not on a connection that its broker ends over what it has refused."""
-    if not (link.over or (link.profile.closes and isinstance(error, AdapterError))):
-        with link.order:
-            link.turns.next()
+def _write_subscribe(io: SubscribeIo, subscription: Subscription, identity: str, answer: Answer) -> None:
+    headers = list(subscribe_headers(io.profile, subscription.command, identity))
+    receipt = io.receipt(answer, REQUEST, str(dict(headers)["destination"]))
+    io.write(frame(b"SUBSCRIBE", [*headers, receipt]))

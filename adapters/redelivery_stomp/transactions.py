@@ -1,9 +1,9 @@
-"""Transactions: "send these, acknowledge those", all of it or none; and one that is aborted, to ask a question.
+"""Transactions: "send these, acknowledge those", all of it or none; and an aborted one that checks a destination.
 
-Nothing is committed before the broker has answered every frame of it. Classic, asked for everything in one write,
-refuses the COMMIT over a refused SEND, but has forgotten the messages whose ACK was in it: a later ACK is "unexpected",
-the next transaction is committed without it, and the message would come back although its copy is a dead letter
-(measured). Aborted instead, they can be acknowledged in the next one.
+The COMMIT is written after the broker has answered every other frame. If all frames are in one write, Classic refuses
+the COMMIT over a refused SEND, but drops its record of the messages whose ACK was in it: a later ACK is "unexpected",
+the next transaction is committed without it, and the message is redelivered although its copy is a dead letter
+(measured). After an ABORT they can be acknowledged in the next transaction.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from redelivery.core.outgoing import Outgoing
-    from redelivery_stomp.connection import StompConnection
     from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.ports import StompIo
     from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
 
@@ -29,7 +29,7 @@ Header = tuple[str, str]
 
 
 def to_all(receipts: Sequence[Answer]) -> Answer:
-    """Return what gives the one answer to all of them."""
+    """Return a callback that passes the one answer to all of these."""
 
     def answer(error: RedeliveryError | None) -> None:
         for each in receipts:
@@ -39,15 +39,17 @@ def to_all(receipts: Sequence[Answer]) -> Answer:
 
 
 class Transaction:
-    """One transaction. It goes on when an answer comes, on the reading thread; writing never waits."""
+    """One transaction. Each answer continues it, on the reading thread; writing never waits."""
 
-    def __init__(self, link: StompConnection, name: str, answer: Answer) -> None:
-        self._link = link
+    def __init__(self, io: StompIo, name: str, answer: Answer) -> None:
+        """`answer` gets the result: None, the first refusal, or the loss of the connection."""
+        self._io = io
         self._within = [("transaction", name)]
         self._answer = answer
         self._deliveries: Sequence[StompDelivery] = ()
         self._unanswered = 0
-        self._error: RedeliveryError | None = None  # the first
+        # The first one.
+        self._error: RedeliveryError | None = None
 
     def begin(
         self,
@@ -56,41 +58,45 @@ class Transaction:
         *,
         dead_letter: bool = False,
     ) -> None:
-        """Write all but its end; `dead_letter`: the messages are copies."""
+        """Write everything but the COMMIT; `dead_letter`: the messages are dead letters."""
         self._deliveries = deliveries
-        link, within = self._link, self._within
+        io, within = self._io, self._within
         frames = [frame(b"BEGIN", within)]
         self._unanswered = len(messages) + len(deliveries)
         for message in messages:
-            headers = send_headers(link.profile, message, dead_letter=dead_letter)
-            frames.append(frame(b"SEND", [*headers, *within, link.receipt(self._part)], message.body))
+            headers = send_headers(io.profile, message, dead_letter=dead_letter)
+            frames.append(frame(b"SEND", [*headers, *within, io.receipt(self._part)], message.body))
         for delivery in deliveries:
-            lines = "".join(f"{name}:{value}\n" for name, value in [*within, link.receipt(self._part)])
+            lines = "".join(f"{name}:{value}\n" for name, value in [*within, io.receipt(self._part)])
             frames.append(b"%b%b\n\0" % (delivery.settlement(b"ACK"), lines.encode()))
-        link.write(b"".join(frames))
+        io.write(b"".join(frames))
 
     def _part(self, error: RedeliveryError | None) -> None:
+        """Count the answer to one SEND or ACK; after the last one write COMMIT or ABORT."""
         self._error = self._error or error
         self._unanswered -= 1
         if self._unanswered:
             return
-        link = self._link
+        io = self._io
         if self._error is None:
-            with link.order:  # the end of a subscription does not come between
+            # With the lock, no subscription ends between the check and the COMMIT.
+            with io.order:
                 if not any(each.source.ended for each in self._deliveries):
-                    link.write(frame(b"COMMIT", [*self._within, link.receipt(self._ended)]))
+                    io.write(frame(b"COMMIT", [*self._within, io.receipt(self._ended)]))
                     return
-            self._error = AdapterError("the consumer has ended")  # its messages are others' already
+            # The broker may have sent the messages to another consumer.
+            self._error = AdapterError("the consumer has ended")
         refused = self._error
         if isinstance(refused, AdapterError):
-            link.write(frame(b"ABORT", [*self._within, link.receipt(lambda _: self._answer(refused))]))
+            io.write(frame(b"ABORT", [*self._within, io.receipt(lambda _: self._answer(refused))]))
         else:
-            self._answer(refused)  # the connection is lost, and the transaction with it
+            # The connection is lost, and the broker drops the transaction.
+            self._answer(refused)
 
     def _ended(self, error: RedeliveryError | None) -> None:
         self._answer(error)
         if isinstance(error, AdapterError):
-            self._link.lost(
+            self._io.lost(
                 f"the broker refused a commit, and will not take its acknowledgements again ({error})"
             )
 
@@ -100,5 +106,7 @@ def aborted(
 ) -> bytes:
     """Return a transaction that sends a message and is aborted; `sent`: the SEND's own receipt."""
     within = [("transaction", name)]
-    headers = [*send_headers(profile, message, dead_letter=True), *within, *([] if sent is None else [sent])]
+    headers = [*send_headers(profile, message, dead_letter=True), *within]
+    if sent is not None:
+        headers.append(sent)
     return b"".join([frame(b"BEGIN", within), frame(b"SEND", headers), frame(b"ABORT", [*within, receipt])])

@@ -1,7 +1,7 @@
-"""stomp.py's transport, with messages cut out on the way in, and errors that say what went wrong.
+"""stomp.py's transport, with our own frame scanner and writer, and with errors that give the reason.
 
-The documented hook is `receive()`. Threads, heart-beats, receipts of other frames and the TLS write queue stay
-stomp.py's own.
+The documented hook is `receive()`. Threads, heart-beats, the parser of other frames and the TLS write loop are
+stomp.py's.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ScanningTransport"]
 
-READ = 262144  # bytes per read: a broker writes in small pieces, and each read costs a turn of the interpreter lock
+# Bytes for each read. A broker writes in small pieces, and each read costs a turn of the interpreter lock.
+READ = 262144
 HEARTBEAT = b"\n"
-MOMENT = 0.001  # seconds
+# Seconds.
+MOMENT = 0.001
 
 
 class ScanningTransport(Transport):
@@ -46,23 +48,26 @@ class ScanningTransport(Transport):
         messages: Callable[[list[tuple[bytes, bytes]]], None],
     ) -> None:
         super().__init__([(endpoint.host, endpoint.port)], auto_decode=False)
-        self.heartbeats: Any = (
-            None  # stomp.py's heart-beat listener, which sees no message that is cut out here
-        )
-        self.garbled = False  # what came was no STOMP
-        self.last_whole: tuple[bytes, bytes] | None = None  # the message right before that, if it came along
+        # stomp.py's heart-beat listener. It does not see the messages that are read here.
+        self.heartbeats: Any = None
+        # True if something arrived that is no STOMP.
+        self.garbled = False
+        # The message before it, if both were in one read.
+        self.last_whole: tuple[bytes, bytes] | None = None
         self._endpoint = endpoint
         self._tls = tls
         self._connect_timeout = timeout
-        self._deadline = 0.0  # of connecting
+        # Of connecting.
+        self._deadline = 0.0
         self._messages = messages
         self._scanner = FrameScanner()
-        self._writer: BufferedWriter | None = None  # without TLS
+        # Without TLS only.
+        self._writer: BufferedWriter | None = None
 
-    # Connecting: stomp.py logs why it failed and raises an exception that does not say.
+    # Connecting: stomp.py logs why it failed, and raises an exception without the reason.
 
     def left(self) -> float:
-        """Return the seconds that connecting may still take; never 0, which would mean something else to a socket."""
+        """Return the seconds that are left for connecting; never 0, which makes a socket non-blocking."""
         return max(MOMENT, self._deadline - time.monotonic())
 
     def attempt_connection(self) -> None:
@@ -77,16 +82,17 @@ class ScanningTransport(Transport):
         self.current_host_and_port = (self._endpoint.host, self._endpoint.port)
 
     def _write_from_the_reading_thread(self, encrypted: socket.socket) -> None:
-        """Set up stomp.py's way with TLS: an OpenSSL connection must not be read and written at the same time."""
+        """Set up stomp.py's TLS loop: an OpenSSL connection must not be read and written at the same time."""
         self.send_queue = Postbox()
         self.sel = selectors.DefaultSelector()
         self.sel.register(self.send_queue, selectors.EVENT_READ)
         self.sel.register(encrypted, selectors.EVENT_READ)
         self.blocking = False
-        encrypted.settimeout(0.0)  # non-blocking
+        # Non-blocking.
+        encrypted.settimeout(0.0)
 
     def shutdown_queue(self) -> None:
-        """Take the way with TLS down; stomp.py forgets its selector, which has a descriptor of its own."""
+        """Take the TLS loop down; stomp.py does not close its selector, which has a descriptor of its own."""
         selector = self.sel
         try:
             super().shutdown_queue()
@@ -97,22 +103,23 @@ class ScanningTransport(Transport):
     # Reading.
 
     def receive(self) -> bytes:
-        """Return bytes that are no messages; cut the messages out and hand them over."""
+        """Pass on the messages that were read; return the bytes of other frames."""
         while self.running and self.socket is not None and not self.garbled:
             try:
                 chunk = self.socket.recv(READ)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise  # stomp.py waits for more
+                # stomp.py waits for more.
+                raise
             except OSError:
                 chunk = b""
             if not chunk:
-                # Over TLS stomp.py takes an end of stream for "nothing yet" and reads on, burning a whole core.
+                # Over TLS stomp.py takes an end of stream for "nothing yet", and would read on without a pause.
                 self.running = self.running and self.blocking
                 return b""
             self._heard()
             messages, other = self._scanner.feed(chunk)
             if self._scanner.garbled:
-                # The last message before it may be its beginning: what came with it is not handed over.
+                # The last message before it may be its beginning: the messages of this read are not passed on.
                 self.garbled = True
                 self.last_whole = messages[-1] if messages else None
                 if other:
@@ -125,13 +132,13 @@ class ScanningTransport(Transport):
             if other:
                 return other
             if isinstance(self.socket, ssl.SSLSocket) and not self.socket.pending():
-                # This thread writes too: while more and more comes, what is to be sent would wait for its end.
+                # This thread also writes: without a pause in the reading, nothing would be written.
                 raise ssl.SSLWantReadError
         self.running = self.running and not self.garbled
         return b""
 
     def process_frame(self, f: Frame, frame_str: bytes) -> None:
-        """Hand on a frame; an ERROR without stomp.py's log line, because brokers repeat the user's name in it."""
+        """Pass on a frame; an ERROR without stomp.py's log line, because brokers repeat the user's name in it."""
         if f.cmd not in ("heartbeat", None) and watched():
             show_answer(f.cmd, f.headers)
         if f.cmd == "ERROR":
@@ -142,20 +149,22 @@ class ScanningTransport(Transport):
     def _heard(self) -> None:
         beats = self.heartbeats
         if beats is not None and beats.received_heartbeat is not None:
-            # Not below a grace that stomp.py has put into the future.
+            # stomp.py may have set a time in the future, as a grace period.
             beats.received_heartbeat = max(beats.received_heartbeat, time.monotonic())
 
     def disconnect_socket(self) -> None:
         """End the connection from any thread; the reading thread notices, and cleans up."""
         self.running = False
-        open_socket = self.socket  # once: the reading thread may forget it at any moment
+        # Read once: the reading thread may clear it at any moment.
+        open_socket = self.socket
         if open_socket is not None:
-            with suppress(OSError):  # closed already
-                # Not the TLS one's: that would have a read in another thread take what is encrypted for what is not.
+            # It may be closed already.
+            with suppress(OSError):
+                # Not `SSLSocket.shutdown`: after it a read in another thread would return encrypted bytes as plain.
                 socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
     def cleanup(self) -> None:
-        """Close the socket; a write behind the callers ends with it, which a close alone does not do."""
+        """Shut the socket down and close it; a close alone does not end a write of another thread."""
         self.disconnect_socket()
         super().cleanup()
 
@@ -174,12 +183,12 @@ class ScanningTransport(Transport):
             raise NotConnectedException
 
     def send(self, encoded_frame: bytes) -> None:
-        """Write what stomp.py has to write: heart-beats, of which none is worth to wait behind other bytes."""
+        """Write stomp.py's own frames. A heart-beat is dropped while other bytes wait."""
         if not (encoded_frame == HEARTBEAT and self._writer is not None and self._writer.behind):
             self.write(encoded_frame)
 
     @property
     def behind(self) -> bool:
-        """Whether bytes wait that the broker has not taken."""
+        """True if bytes wait that the broker has not taken."""
         queue, writer = self.send_queue, self._writer
         return (queue is not None and queue.qsize() > 0) or (writer is not None and writer.behind)

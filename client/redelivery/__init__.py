@@ -8,7 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from redelivery.core.policy import file_reader as _file_reader
+
 if TYPE_CHECKING:
+    from os import PathLike
+
     from redelivery.async_connection import AsyncConnection, connect_async
     from redelivery.async_consumer import AsyncConsumer
     from redelivery.async_session import AsyncSession
@@ -113,6 +117,16 @@ __all__ = [
     "dead_letters",
     "parse_uri",
 ]
+
+
+def _policies_of(path: str | PathLike[str], kind: Any) -> RedeliveryPolicyMap:
+    """Read a policy file for the core, which cannot import the importers; they are loaded here, at first use."""
+    from redelivery.importers import policies_of  # noqa: PLC0415
+
+    return policies_of(path, kind)
+
+
+_file_reader.policies_of = _policies_of
 
 
 def __getattr__(name: str) -> Any:

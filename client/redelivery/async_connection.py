@@ -8,34 +8,31 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
 from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, in_own_thread
-from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
+from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 from redelivery.driver.consumer.async_worker import work
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.session.session_base import SessionPort
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from concurrent.futures import Executor
     from types import TracebackType
 
     from redelivery.core.report import Report
+    from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
-    from redelivery.message import Message
-
-    Handler = Callable[[Message], Awaitable[object] | object]
-    from redelivery.driver.connection.connection_base import HandlerRegistration
 
     _Listener = HandlerRegistration[asyncio.Task[None]]
 
@@ -102,9 +99,8 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                 task.cancel()
             try:
                 if tasks:
-                    await asyncio.wait(
-                        tasks, timeout=timeout
-                    )  # what they give back is written before the end
+                    # What they release is written before the end.
+                    await asyncio.wait(tasks, timeout=timeout)
             finally:  # also of a close that is cancelled: nobody could close the connection again
                 if self._pool is not None:
                     self._pool.shutdown(wait=False)
@@ -149,39 +145,11 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         except BaseException as error:  # also a cancelled one: no trace of it is left
             self._driver.unsubscribe(dispatcher, 0.0)  # on the loop: it must not wait
             if isinstance(error, TimeoutError):
-                raise not_subscribed(dispatcher) from None
+                raise not_subscribed(dispatcher.subscribe.destination) from None
             raise
         waiter = AsyncioWait(self._loop, self._clock)
         dispatcher.on_ready = waiter.wake
         return dispatcher, waiter
-
-    @overload
-    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
-    @overload
-    def listen(
-        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
-    ) -> Callable[[Handler], Handler]: ...
-    def listen(
-        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
-    ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, `workers` at a time, from `run` or `start` on.
-
-        `async def` handlers run on the loop, plain ones in a pool of threads. Also a decorator.
-
-        Args:
-            destination: as for `consumer`.
-            handler: called with each `Message`, and awaited if it is `async def`.
-            workers, selector, subscription, credit, ordering, errors: as for `Connection.listen`.
-            timeout: as there; `async def` handlers are cancelled.
-        """
-        if handler is None:
-
-            def decorate(function: Handler) -> Handler:
-                return self.listen(destination, function, **options)
-
-            return decorate
-        self._listening(destination, handler, options)
-        return handler
 
     async def start(self) -> None:
         """Start the listeners' tasks and return; `run` does it too."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
+
 __all__ = ["AsyncConsumer"]
 
 

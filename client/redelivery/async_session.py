@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.core.option_values import seconds
@@ -14,12 +14,11 @@ from redelivery.driver.session.session_state import COMMIT_TIMEOUT
 from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.async_connection import Handler
-    from redelivery.driver.arguments import ConsumerOptions, ListenOptions
+    from redelivery.driver.arguments import ConsumerOptions
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.message import Message
 
@@ -39,26 +38,6 @@ class AsyncSession(SessionBase):
         dispatcher.pulled = True
         self._consuming(dispatcher)
         return AsyncConsumer(dispatcher, waiter, self._port.driver.unsubscribe)
-
-    @overload
-    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
-    @overload
-    def listen(
-        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
-    ) -> Callable[[Handler], Handler]: ...
-    def listen(
-        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
-    ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, one at a time, as `Session.listen` does."""
-        self._check_listener(options)
-        if handler is None:
-
-            def decorate(function: Handler) -> Handler:
-                return self.listen(destination, function, **options)
-
-            return decorate
-        self._listening(destination, handler, options)
-        return handler
 
     async def acknowledge(self) -> None:
         """Accept all that the session has given out so far; in the mode `client` only. Raises ConfigurationError."""

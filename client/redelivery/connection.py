@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.consumer import Consumer
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, ListenOptions, shows
-from redelivery.driver.connection.connection_base import SUBSCRIBE_TIMEOUT, ConnectionBase, not_subscribed
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
+from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
-from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed
 from redelivery.driver.connection.signals import Signals, Stopping
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.consumer.worker import Worker
 from redelivery.driver.session.session_base import SessionPort
-from redelivery.driver.thread_wait import answer_by
+from redelivery.driver.thread_wait import answer_by, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from redelivery.core.report import Report
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
-    from redelivery.message import Message
 
-    Handler = Callable[[Message], object]
 
 __all__ = ["Connection", "connect"]
 
@@ -140,52 +137,8 @@ class Connection(ConnectionBase[Worker]):
     ) -> Dispatcher:
         """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
         dispatcher = self._dispatcher(destination, options, session_state)
-        self._await_subscription(dispatcher)
+        await_subscription(self._driver, dispatcher, self._clock)
         return dispatcher
-
-    def _await_subscription(self, dispatcher: Dispatcher) -> None:
-        """Start a consumer and wait for the broker, as above."""
-        deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
-        try:
-            answer_by(deadline, self._driver.subscribe(dispatcher), self._clock)
-        except BaseException as error:
-            self._driver.unsubscribe(dispatcher)
-            if isinstance(error, TimeoutError):
-                raise not_subscribed(dispatcher) from None
-            raise
-
-    @overload
-    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
-    @overload
-    def listen(
-        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
-    ) -> Callable[[Handler], Handler]: ...
-    def listen(
-        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
-    ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, on `workers` threads, from `run` or `start` on.
-
-        A return accepts; an exception goes to the policy. Also a decorator.
-
-        Args:
-            destination: as for `consumer`.
-            handler: called with each `Message`.
-            workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering, errors: as for `consumer`.
-            timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
-                comes to; after twice as long `run` ends with HandlerTimeout, for a thread cannot be stopped.
-
-        Raises:
-            ConfigurationError: the arguments cannot be honoured, or the handler is `async def`.
-        """
-        if handler is None:
-
-            def decorate(function: Handler) -> Handler:
-                return self.listen(destination, function, **options)
-
-            return decorate
-        self._listening(destination, handler, options)
-        return handler
 
     def start(self) -> None:
         """Start the listeners' threads and return; `run` does it too."""
@@ -287,12 +240,7 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options), self._clock.monotonic()
-        if not self._driver.up:
-            limit = self._patience(timeout)
-            try:
-                answer_by(began + limit, self._driver.standing(), self._clock)
-            except TimeoutError:
-                raise unsent(message.destination, limit) from None
+        await_connected(self._driver, message.destination, self._patience(timeout), self._clock)
         try:
             answer_by(began + timeout, self._driver.send(message), self._clock)
         except TimeoutError:

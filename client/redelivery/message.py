@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Poisoned, Released, Succeeded
@@ -16,13 +16,47 @@ if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
 
+    from redelivery.classifier import Classifier
     from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.events import Event
-    from redelivery.driver.consumer.dispatcher import Dispatcher
 
 __all__ = ["Message", "log_failure", "message_for", "pulled"]
 
 logger = logging.getLogger("redelivery")
+
+
+class Settler(Protocol):
+    """What a message is settled by; the dispatcher of its consumer implements it."""
+
+    errors: Classifier
+
+    def settle(self, delivery: Delivery, event: Event) -> Outcome:
+        """Feed the result of a dispatch, and return what became of it. Raises AlreadySettled."""
+        ...
+
+    def wall_time(self, at: float) -> datetime:
+        """Return a time of the connection's clock as a date, in UTC."""
+        ...
+
+
+class GivingSession(Protocol):
+    """A session that gives out messages; `SessionState` implements it."""
+
+    def message(self, delivery: Delivery, dispatcher: Any, *, handled: bool) -> Message:
+        """Return the message of a delivery. `handled`: a handler gets it."""
+        ...
+
+    def pulled(self, message: Any) -> None:
+        """Take note that a `receive` is about to return a message."""
+
+
+class MessageSource(Settler, Protocol):
+    """Where deliveries come from, and are settled; the dispatcher of a consumer implements it."""
+
+    @property
+    def session_state(self) -> GivingSession | None:
+        """The session of the consumer."""
+        ...
 
 
 class Message:
@@ -32,16 +66,16 @@ class Message:
     `release`. A message that is never settled stays in flight.
     """
 
-    __slots__ = ("_delivery", "_dispatcher", "_outcome", "body", "redelivery_count")
+    __slots__ = ("_delivery", "_outcome", "_settler", "body", "redelivery_count")
 
     body: bytes
     """The body, always as bytes."""
     redelivery_count: int
     """Redeliveries charged so far: 0 on the first delivery."""
 
-    def __init__(self, delivery: Delivery, dispatcher: Dispatcher) -> None:
+    def __init__(self, delivery: Delivery, settler: Settler) -> None:
         self._delivery = delivery
-        self._dispatcher = dispatcher
+        self._settler = settler
         self._outcome: Outcome | None = None
         self.body = delivery.body
         record = delivery.record
@@ -128,7 +162,7 @@ class Message:
         """When its first failure was charged here, aware, in UTC, or None before that."""
         record = self._delivery.record
         at = None if record is None else record.first_failure
-        return None if at is None else self._dispatcher.wall_time(at)
+        return None if at is None else self._settler.wall_time(at)
 
     @property
     def delivery_count(self) -> int:
@@ -182,7 +216,7 @@ class Message:
             raise AlreadySettled(
                 f"this message has been {self._outcome} already; each is settled at most once"
             )
-        self._outcome = self._dispatcher.settle(self._delivery, event)
+        self._outcome = self._settler.settle(self._delivery, event)
         return self._outcome != "stale"
 
     def result(self, error: BaseException | None) -> Event | None:
@@ -214,7 +248,7 @@ class Message:
             return Succeeded(self._delivery)
         if not isinstance(error, Exception):
             return Released(self._delivery)
-        return self._dispatcher.errors.event_for(self._delivery, error)
+        return self._settler.errors.event_for(self._delivery, error)
 
     def __enter__(self) -> Self:
         return self
@@ -233,7 +267,7 @@ class Message:
         return self.settle_for(error) and error is not None
 
 
-def message_for(delivery: Delivery, dispatcher: Dispatcher, *, handled: bool = True) -> Message:
+def message_for(delivery: Delivery, dispatcher: MessageSource, *, handled: bool = True) -> Message:
     """Return the message for a delivery, for a handler that begins now: its session may have it settled with others."""
     session_state = dispatcher.session_state
     return (
@@ -243,7 +277,7 @@ def message_for(delivery: Delivery, dispatcher: Dispatcher, *, handled: bool = T
     )
 
 
-def pulled(delivery: Delivery, dispatcher: Dispatcher) -> Message:
+def pulled(delivery: Delivery, dispatcher: MessageSource) -> Message:
     """Return the message that a `receive` returns: some sessions acknowledge it before that, as the reference does."""
     message = message_for(delivery, dispatcher, handled=False)
     if dispatcher.session_state is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.consumer import Consumer
 from redelivery.core.option_values import seconds
@@ -14,12 +14,11 @@ from redelivery.driver.thread_wait import answer_by
 from redelivery.errors import RedeliveryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.connection import Handler
-    from redelivery.driver.arguments import ConsumerOptions, ListenOptions
+    from redelivery.driver.arguments import ConsumerOptions
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
@@ -42,30 +41,6 @@ class Session(SessionBase):
         dispatcher.pulled = True
         self._consuming(dispatcher)
         return Consumer(dispatcher, self._port.driver.unsubscribe)
-
-    @overload
-    def listen(self, destination: str, handler: Handler, **options: Unpack[ListenOptions]) -> Handler: ...
-    @overload
-    def listen(
-        self, destination: str, handler: None = None, **options: Unpack[ListenOptions]
-    ) -> Callable[[Handler], Handler]: ...
-    def listen(
-        self, destination: str, handler: Handler | None = None, **options: Unpack[ListenOptions]
-    ) -> Handler | Callable[[Handler], Handler]:
-        """Have `handler(message)` called for each message, one at a time. Arguments as for `Connection.listen`.
-
-        In the modes `client` and `transacted` the handler itself acknowledges, or commits; an exception is logged, the
-        message stays with the session, and the next one is delivered, as with the reference.
-        """
-        self._check_listener(options)
-        if handler is None:
-
-            def decorate(function: Handler) -> Handler:
-                return self.listen(destination, function, **options)
-
-            return decorate
-        self._listening(destination, handler, options)
-        return handler
 
     # Settling.
 

@@ -190,6 +190,6 @@ class Settings:
     @property
     def java(self) -> bool:
         """Whether this is a Java client's URI, which can be explained but not connected with."""
-        from redelivery.uri.syntax import JAVA_PORTS  # noqa: PLC0415 - it is the parser that knows them
+        from redelivery.uri.option_table import JAVA_PORTS  # noqa: PLC0415 - it is the parser that knows them
 
         return self.scheme in JAVA_PORTS

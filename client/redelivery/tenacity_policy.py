@@ -13,7 +13,7 @@ from redelivery.errors import ConfigurationError, RedeliveryError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.core.policy.redelivery_policy import RandomSource
+    from redelivery.core.policy.random_source import RandomSource
 
 __all__ = ["TenacityPolicy"]
 
@@ -45,8 +45,8 @@ class _Attempt:
 class TenacityPolicy:
     """Delays asked of tenacity's `wait`, and a maximum found by asking its `stop`.
 
-    The strategies are asked beforehand, so they see a stand-in for the exception: `wait_exception` gets a
-    plain `RedeliveryError`. tenacity's own random waits draw from the `random` passed to the policy; without
+    The strategies are asked beforehand, so they see a stand-in for the exception: `wait_exception` (tenacity 9.1.3)
+    gets a plain `RedeliveryError`. tenacity's own random waits draw from the `random` passed to the policy; without
     one they give the middle of their range.
     """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from integration.brokers.activemq import ActiveMQ
 from integration.brokers.artemis import Artemis
-from integration.brokers.base import Broker, free_ports
+from integration.brokers.base import Broker
 from integration.brokers.brokerj import BrokerJ
 from integration.brokers.choice import containers_wanted, required
+from integration.brokers.ports import free_ports
 from integration.brokers.rabbitmq import RabbitMQ
 from integration.brokers.toolchain import LIGHT_JVM, BrokerError, Progress
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from integration.brokers import tls
-from integration.brokers.base import HOST, Broker
+from integration.brokers.base import Broker
+from integration.brokers.ports import HOST
 from integration.brokers.toolchain import Distribution, compiled, missing
 
 if TYPE_CHECKING:

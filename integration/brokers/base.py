@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import socket
 import tempfile
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlencode
 
 from integration.brokers import choice, containers, tls
+from integration.brokers.ports import HOST, free_ports
 from integration.brokers.process import ServerProcess
 from integration.brokers.toolchain import BrokerError, fetch, missing, missing_java, progress
 from integration.eventually import eventually
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from integration.brokers.process import Server
     from integration.brokers.toolchain import Distribution
-
-HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,21 +270,3 @@ def _accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex((HOST, port)) == 0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below the range that the kernel hands to outgoing connections.
-
-    From that range a client's own socket could take the port of a broker that is down for a restart.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found

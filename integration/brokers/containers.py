@@ -146,9 +146,8 @@ class ServerContainer:
     def execute(self, argv: list[str]) -> str:
         """Run a tool in it, with its variables, and return what it printed; BrokerError when it fails."""
         done = self._container.exec_run(argv, user="0")
-        printed = cast("bytes", done.output).decode(
-            errors="replace"
-        )  # an iterator only where a stream is asked for
+        # An iterator only where a stream is asked for.
+        printed = cast("bytes", done.output).decode(errors="replace")
         if done.exit_code:
             raise BrokerError(f"{argv[0]} failed ({done.exit_code}):\n{printed}")
         return printed

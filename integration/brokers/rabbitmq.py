@@ -13,9 +13,8 @@ from integration.brokers.base import Broker, Place
 from integration.brokers.toolchain import missing_java
 from integration.raw_amqp import RawAmqp
 
-_DEBIAN = (
-    "/usr/lib/rabbitmq/bin"  # those in /usr/sbin change the user, and then own nothing of a node of ours
-)
+# Those in /usr/sbin change the user, and then own nothing of a node of ours.
+_DEBIAN = "/usr/lib/rabbitmq/bin"
 
 _NODE = "redelivery@localhost"
 
@@ -174,9 +173,9 @@ class RabbitMQ(Broker):
         """
         self.control("eval", "mnesia:sync_log().")
 
-    def control(self, *arguments: str) -> None:
-        """Run rabbitmqctl on the node."""
-        self.server.execute(["rabbitmqctl", "--node", _NODE, *arguments])
+    def control(self, *arguments: str) -> str:
+        """Run rabbitmqctl on the node, and return what it printed."""
+        return self.server.execute(["rabbitmqctl", "--node", _NODE, *arguments])
 
     def _definitions(self) -> dict[str, Any]:
         allowed = r"^(?!denied\.).*"

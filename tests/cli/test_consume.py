@@ -222,16 +222,18 @@ def test_reader_goes_away(cli: Any, shop: MemoryBroker, uri: str, monkeypatch: p
 def test_broker_ends_the_consumer(cli: Any, shop: MemoryBroker, uri: str) -> None:
     """A connection that cannot be had back is exit code 69, with the report of what was done."""
     pulled = f"failover:({uri.replace('?', ')?')}&maxReconnectAttempts=1"
+    over = threading.Event()
 
     def cut() -> None:
-        while sum(step.action == "accepted" for step in shop.history()) < 3:
-            threading.Event().wait(0.002)
+        while sum(step.action == "accepted" for step in shop.history()) < 3 and not over.wait(0.002):
+            pass
         shop.refuse_connections()
         shop.cut()
 
     thread = threading.Thread(target=cut)
     thread.start()
     ended = cli("consume", pulled, "orders")
+    over.set()
     thread.join()
     assert ended.code == 69
     assert "report: accepted 3" in ended.err

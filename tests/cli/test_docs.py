@@ -29,6 +29,10 @@ def commands() -> Iterator[str]:
 @pytest.mark.parametrize("command", list(commands()))
 def test_command(cli: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with exit code 0, on a broker in the process."""
+    if "--plot" in command:
+        pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+    if ".parquet" in command:
+        pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
     for kind, text in BLOCKS.findall(PAGE.read_text()):
         assert kind in ("bash", "python", "text")
         if kind == "python":

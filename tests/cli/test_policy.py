@@ -102,6 +102,7 @@ def test_jsonl(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["policy.png", "policy.svg"])
 def test_plot(cli: Any, tmp_path: Path, name: str) -> None:
     """The picture is written in the format of its suffix; a destination is no formula."""
+    pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
     ended = cli("policy", "explain", JITTER, "--destination", "a.$x_{", "--plot", name)
     assert ended.code == 0
     start = (tmp_path / name).read_bytes()[:200]

@@ -1,22 +1,34 @@
-"""What holds for the counts of several processes with one ledger, whatever kills them, in any order."""
+"""What holds for the counts of several processes with one ledger, whatever kills them, in any order.
+
+How often a message starts (N: its policy's maximum of redeliveries). A start ends in one of four ways:
+
+- its handler fails, or its process dies while it alone was running: charged, and nothing begins once N + 1 starts are;
+- its process dies while others were running, too: not charged, for it may have been company only;
+- its handler succeeds: the last start.
+
+So a message starts N + 1 times at most, and once more for each death that it was company in. These are bounded, too:
+after one the message is a suspect, which runs alone, and a death alone is charged; it is no suspect any more only once
+its handler has ended. So between two such deaths a handler ends: a message that kills its process at each start has one
+of them at most (N + 2 starts), and one that fails has one at most before each of its failures (2 (N + 1) starts).
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from tests.core.model import Arrival, Letter
+from tests.core.model import Arrival
+from tests.core.process import Mail, Process
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Bury, Clear, Dispatch, LookUp, Mark, PoisonAck
+from redelivery.core.commands import Accept, Bury, Clear, Dispatch, Forward, LookUp, Mark, PoisonAck
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Alone, Arrived, Confirmed, Connected, Failed, Known, Succeeded, Wanted
-from redelivery.core.exclusive_run import ExclusiveRuns
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import AttemptMark, Entry, after_death, counted, fingerprint
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -28,35 +40,9 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Command
 
 ABLE = Capabilities("model", poison_persistent=True, poison_non_persistent=True)
+COPIES = Capabilities("model", forward="confirmed", drops_second_copy=True)  # as Artemis over STOMP
 CAUSE = Cause("ValueError: no")
 WORKERS = 3
-
-
-@dataclass(eq=False)
-class Mail(Letter):
-    """A message of a kind: it kills its process, fails always, or is good."""
-
-    kind: str = "good"
-    starts: int = 0
-    operator: int = 0  # kills by somebody else while it alone was running
-
-
-@dataclass(eq=False)
-class Process:
-    """One process: its engine, its marks, and who runs beside whom."""
-
-    engine: LedgerEngine
-    exclusive_runs: ExclusiveRuns = field(default_factory=ExclusiveRuns)
-    marks: dict[Arrival, AttemptMark] = field(default_factory=dict[Arrival, AttemptMark])
-    unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
-    failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten
-    held: list[Arrival] = field(default_factory=list[Arrival])
-    alone: Arrival | None = None
-    dead: bool = False
-
-    def open(self) -> list[AttemptMark]:
-        """Return what is in its file."""
-        return [*self.marks.values(), *self.failed]
 
 
 class Processes(RuleBasedStateMachine):
@@ -65,8 +51,10 @@ class Processes(RuleBasedStateMachine):
     @initialize(
         maximum=st.integers(0, 2),
         kinds=st.lists(st.sampled_from(["good", "good", "bad", "killer"]), min_size=1, max_size=8),
+        copies=st.booleans(),
     )
-    def begin(self, maximum: int, kinds: list[str]) -> None:
+    def begin(self, maximum: int, kinds: list[str], *, copies: bool = False) -> None:
+        self.able = COPIES if copies else ABLE
         self.maximum = maximum
         self.now = 0.0
         self.mails = [Mail(number, kind=kind) for number, kind in enumerate(kinds)]
@@ -82,7 +70,7 @@ class Processes(RuleBasedStateMachine):
         engine = LedgerEngine(
             1, policies=RedeliveryPolicyMap({}, default=policy), dead_letters=DeadLetterRouting(), credit=10
         )
-        engine.feed(Connected(1, ABLE), self.now)
+        engine.feed(Connected(1, self.able), self.now)
         return Process(engine)
 
     # What happens.
@@ -128,7 +116,14 @@ class Processes(RuleBasedStateMachine):
         process.failed.clear()
 
     @rule(which=st.integers(0, 1))
-    @precondition(lambda self: any(process.marks for process in self.processes))
+    def acknowledge(self, which: int) -> None:
+        """Let the broker read what a process has acknowledged; after a while it forgets the verdicts."""
+        process = self.processes[which]
+        process.unwritten |= {key: None for key in process.in_doubt.values() if key is not None}
+        process.in_doubt.clear()
+
+    @rule(which=st.integers(0, 1))
+    @precondition(lambda self: any(process.marks or process.in_doubt for process in self.processes))
     def kill(self, which: int) -> None:
         """Somebody kills a process at any time."""
         marks = self.processes[which].marks
@@ -143,8 +138,15 @@ class Processes(RuleBasedStateMachine):
     def die(self, which: int) -> None:
         process = self.processes[which]
         process.dead = True
+        for arrival in process.marks:
+            assert isinstance(arrival.letter, Mail)
+            if len(process.marks) == 1:
+                arrival.letter.crashes += 1
+            else:
+                arrival.letter.company += 1
         self.graves.append(process)
-        back = [arrival.letter for arrival in process.held if arrival.state != "settled"]
+        lost = process.in_doubt  # with what was to acknowledge them
+        back = [each.letter for each in process.held if each.state != "settled" or each in lost]
         self.queue.extendleft(letter for letter in reversed(back) if isinstance(letter, Mail))
         self.processes[which] = self.born()
 
@@ -195,7 +197,7 @@ class Processes(RuleBasedStateMachine):
                     process.marks[command.delivery] = attempt
                 case Clear():
                     self.clear(process, command)
-                case PoisonAck():
+                case PoisonAck() | Forward():
                     self.bury(process, command)
                 case _:
                     pass
@@ -204,12 +206,14 @@ class Processes(RuleBasedStateMachine):
     def check_mark(self, mark: Mark) -> None:
         mail = mark.delivery.letter  # type: ignore[attr-defined]  # an Arrival
         assert isinstance(mail, Mail)
-        mail.starts += 1
         assert not mail.processed
-        assert mark.count >= mail.failures, "a count has been lost"
+        assert mark.count == mail.failures + mail.crashes, "a count has been lost, or charged twice"
         if mail.kind != "killer":
             assert mark.count <= mail.failures + mail.operator, "an innocent has been charged"
         assert mark.count <= self.maximum, "begun beyond the limit"
+        assert mail.starts == mark.count + mail.company, "begun while it was running"
+        assert mail.company <= mail.failures + 1, "company again, and no handler has ended in between"
+        mail.starts += 1
 
     def clear(self, process: Process, clear: Clear) -> None:
         assert isinstance(clear.delivery, Arrival)
@@ -224,30 +228,66 @@ class Processes(RuleBasedStateMachine):
         else:
             process.exclusive_runs.leave()
 
-    def bury(self, process: Process, poison: PoisonAck) -> None:
-        mail = poison.delivery.letter  # type: ignore[attr-defined]  # an Arrival
+    def bury(self, process: Process, poison: PoisonAck | Forward) -> None:
+        assert isinstance(poison.delivery, Arrival)
+        mail = poison.delivery.letter
         assert isinstance(mail, Mail)
         assert mail.kind != "good" or mail.operator > self.maximum, "an innocent has been poisoned"
-        mail.dead += 1
+        mail.dead = 1 if self.able is COPIES else mail.dead + 1
         for command in process.engine.feed(Confirmed(poison.delivery), self.now):
-            if isinstance(command, Bury):
+            if isinstance(command, Accept):
+                process.in_doubt[poison.delivery] = None
+            elif isinstance(command, Bury) and command.early:
+                process.in_doubt[poison.delivery] = command.key
+            elif isinstance(command, Bury):
                 process.unwritten[command.key] = None
 
     def teardown(self) -> None:
-        """Once nobody but the messages kills, each comes to its end: a killer after its limit, and one start more."""
+        """Once nobody but the messages kills, each comes to its end, after the starts that are derived above."""
         if not hasattr(self, "mails"):
             return
-        before = {mail.number: mail.starts for mail in self.mails}
         for turn in range(60 * (len(self.mails) + 1)):
             self.deliver(turn % 2, 1)
             self.want(turn % 2, WORKERS)
             self.end(turn % 2, turn)
             self.write(turn % 2)
+            self.acknowledge(turn % 2)
         for mail in self.mails:
             assert mail.processed if not mail.dead else mail.dead == 1, f"{mail} has not ended"
             assert mail.dead or mail.kind != "killer"
-            assert mail.starts - before[mail.number] <= self.maximum + 2, "started too often"
+            charged = mail.failures + mail.crashes
+            assert charged == self.maximum + 1 if mail.dead else charged <= self.maximum
+            assert mail.starts == charged + mail.company + mail.processed
+            most = 1 if mail.kind != "bad" else min(mail.failures + 1, self.maximum + 1)
+            assert mail.company <= most, "started too often"
 
 
 TestProcesses = Processes.TestCase
 TestProcesses.settings = settings(stateful_step_count=30, suppress_health_check=list(HealthCheck))
+
+
+def test_a_message_that_fails_starts_once_more_for_each_death_that_it_was_company_in() -> None:
+    """With two redeliveries, one that two killers took with them starts five times, and each of them four times."""
+    machine = Processes()
+    machine.begin(maximum=2, kinds=["good", "good", "bad", "killer", "killer", "good", "good"])
+    machine.deliver(0, 1)
+    machine.deliver(0, 2)
+    machine.deliver(0, 2)
+    machine.deliver(1, 2)
+    machine.teardown()
+    assert [mail.starts for mail in machine.mails] == [1, 2, 5, 4, 4, 1, 1]
+    assert [mail.company for mail in machine.mails] == [0, 1, 2, 1, 1, 0, 0]
+
+
+def test_a_verdict_outlives_a_process_that_dies_between_copy_and_acknowledgement() -> None:
+    """The message comes again to another process, which copies it again and does not handle it."""
+    machine = Processes()
+    machine.begin(maximum=0, kinds=["bad"], copies=True)
+    machine.deliver(0, 1)
+    machine.want(0, 1)
+    machine.end(0, 0)
+    machine.write(0)
+    machine.kill(0)
+    assert list(machine.queue) == machine.mails
+    machine.teardown()
+    assert [mail.starts for mail in machine.mails] == [1]

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from redelivery.core.schedule import Ordering
 
 PATIENCE = 30.0  # seconds for which a broker may read nothing
+LONGEST = 1e6  # seconds of one delay: after hundreds of them the year must still have four digits, as any header needs
 
 policies = st.builds(
     RedeliveryPolicy,
     maximum_redeliveries=st.sampled_from([0, 1, 3, -1]),
     initial_redelivery_delay=st.sampled_from([0.0, 1.0, 60.0]),
     redelivery_delay=st.sampled_from([0.0, 2.0]),
+    maximum_redelivery_delay=st.just(LONGEST),
     use_exponential_back_off=st.booleans(),
     back_off_multiplier=st.sampled_from([1.0, 2.0, 3.5]),
     use_collision_avoidance=st.booleans(),
@@ -267,3 +269,23 @@ TestEngine.settings = settings(
     stateful_step_count=40,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def test_delays_that_grow_for_ever_stay_within_the_calendar() -> None:
+    """Found at random: 44 delays, each 3.5 times the one before, led to the year 25655, which no header can tell."""
+    machine = EngineMachine()
+    policy = RedeliveryPolicy(
+        maximum_redeliveries=-1,
+        initial_redelivery_delay=0.0,
+        redelivery_delay=2.0,
+        maximum_redelivery_delay=LONGEST,
+        use_exponential_back_off=True,
+        back_off_multiplier=3.5,
+    )
+    able = Capabilities("model", forward="atomic")
+    machine.begin(policy, able, "blocking", 1, 4, seed=0, in_order=False, drain_after=3, by_broker=True)
+    machine.send(groups=[None, None], persistent=False, ttl=None)
+    for _ in range(11):
+        machine.go_round(outcomes=["fail", "fail"])
+    machine.teardown()
+    assert all(letter.ended for letter in machine.letters)

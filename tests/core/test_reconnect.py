@@ -201,9 +201,9 @@ def test_arrivals_and_answers_of_an_old_connection_are_nothing() -> None:
 
 def lost(bench: Bench, suspects: ProtocolPoison) -> list[Command]:
     """Lose the connection over a message, as the driver tells of it."""
-    event = ConnectionLost(bench.epoch, TransportError("frame too large"), "ID:7")
-    event.stop = suspects.accuse(event.suspect, event.error, bench.now)
-    return bench.feed(event)
+    error = TransportError("frame too large")
+    stop = suspects.accuse("ID:7", error, bench.now)
+    return bench.feed(ConnectionLost(bench.epoch, error, "ID:7", stop=stop))
 
 
 def test_three_closings_over_one_message_stop_the_consumer() -> None:

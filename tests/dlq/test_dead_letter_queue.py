@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 from datetime import UTC, datetime
@@ -157,7 +156,7 @@ def test_exports(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> Non
 
 def test_parquet(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     """By pyarrow, where it is installed."""
-    parquet = importlib.import_module("pyarrow.parquet")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
     bury(b"\xff", cause="ValueError: 1", nr=7)
     out = io.BytesIO()
     assert tools.export(out, "parquet") == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from redelivery import DeadLetterQueue
 
-parquet: Any = importlib.import_module("pyarrow.parquet")
+parquet: Any = pytest.importorskip("pyarrow.parquet", reason="the extra `parquet` is not installed")
 
 
 def test_parquet_of_many(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -14,6 +14,7 @@ from redelivery.core.events import Confirmed
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.dlq_consumer import DeadLetterConsumer
 from redelivery.dlq.results import Redriven
+from redelivery.driver.consumer.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from redelivery import DeadLetterQueue
@@ -225,23 +226,19 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
     """So many copies, and no more, are unconfirmed at once; one by default; refused where there are transactions."""
     held: list[Any] = []
     unconfirmed: list[int] = []
-    send, feed, wait_below = (
-        DeadLetterConsumer.send_on,
-        DeadLetterConsumer.feed,
-        DeadLetterConsumer.wait_below,
-    )
+    send, feed, wait_below = DeadLetterConsumer.send_on, Dispatcher.feed, DeadLetterConsumer.wait_below
 
     def counted(taker: DeadLetterConsumer, deliveries: Any, *, together: bool) -> Any:
         assert not together
-        unconfirmed.append(taker.engine.unconfirmed + len(deliveries))
+        unconfirmed.append(taker.unconfirmed + len(deliveries))
         return send(taker, deliveries, together=together)
 
-    def slow(taker: DeadLetterConsumer, event: Any) -> None:
-        held.append(event) if isinstance(event, Confirmed) else feed(taker, event)
+    def slow(dispatcher: Dispatcher, event: Any) -> None:
+        held.append(event) if isinstance(event, Confirmed) else feed(dispatcher, event)
 
     def waited(taker: DeadLetterConsumer, pending: int) -> None:
-        while held and taker.engine.unconfirmed >= pending:
-            feed(taker, held.pop(0))
+        while held and taker.unconfirmed >= pending:
+            feed(cast("Dispatcher", taker.port), held.pop(0))
         wait_below(taker, pending)
 
     with redelivery.dead_letters(broker.uri) as tools:
@@ -252,7 +249,7 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
     able = replace(redelivery_memory.CAPABILITIES, forward="confirmed")
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     monkeypatch.setattr(DeadLetterConsumer, "send_on", counted)
-    monkeypatch.setattr(DeadLetterConsumer, "feed", slow)
+    monkeypatch.setattr(Dispatcher, "feed", slow)
     monkeypatch.setattr(DeadLetterConsumer, "wait_below", waited)
     for given, most in ((None, 1), (4, 4)):
         for _ in range(30):

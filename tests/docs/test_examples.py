@@ -100,11 +100,8 @@ def test_program_takes_a_url(
 def test_every_example_is_told_of() -> None:
     """The folder's README has a paragraph on each file, and no file is left out here."""
     files = {path.name for path in FOLDER.glob("*.py")}
-    assert files == {
-        *PROGRAMS,
-        "test_orders.py",
-        "spark_triage.py",
-    }  # the last needs Spark: integration/ runs it
+    # The last needs Spark: integration/ runs it.
+    assert files == {*PROGRAMS, "test_orders.py", "spark_triage.py"}
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert {name for name in files if f"**[{name}]({name})**" in text} == files
 

@@ -10,6 +10,8 @@ from redelivery.driver.connection.connection_ledger import ConnectionLedger
 class NoLedger:
     """Counts nothing."""
 
+    error = None
+
     def open(self, failed: object) -> None:
         """Nothing can fail."""
 

@@ -127,6 +127,6 @@ def test_handler_must_take_the_message(connect: Callable[[str], redelivery.Conne
     connection = connect("memory://any")
     for handler in (nothing, lambda message, other: None, lambda *, message: None):
         with pytest.raises(redelivery.ConfigurationError, match="must accept one argument, the message"):
-            connection.listen("orders", handler)  # type: ignore[arg-type]
+            connection.listen("orders", handler)  # type: ignore[type-var]
     connection.listen("orders", lambda *arguments, other=1: None)
     connection.listen("orders", print)

@@ -13,6 +13,8 @@ from redelivery import HandlerTimeout, RedeliveryPolicy, RedeliveryPolicyMap, Sq
 from redelivery.ledger.marks import OtherMarks
 from redelivery.testing import MemoryBroker
 
+from .twins import threads_left
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -115,3 +117,7 @@ def test_a_thread_that_does_not_end_ends_the_run(
     finally:
         gate.set()
     assert real.depth("orders") == 1
+    assert threads_left() == []
+    assert (
+        ledger.in_use == asynchronous
+    )  # nobody tells an event loop that is closed that the handler has ended

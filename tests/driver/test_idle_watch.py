@@ -102,9 +102,8 @@ def test_the_command_line_knows_of_outages(monkeypatch: pytest.MonkeyPatch) -> N
     tally.stop = lambda: seen.append(time.now)
     monkeypatch.setattr(tally._ended, "wait", wait)
     tally._watch(1.0)
-    assert [round(at - 1000, 1) for at in seen] == [
-        2.4
-    ]  # 1 s and more after the last look without a connection
+    # 1 s and more after the last look without a connection.
+    assert [round(at - 1000, 1) for at in seen] == [2.4]
 
 
 def idle_run(twin: Twin, prepare: Any, options: str = "") -> Any:

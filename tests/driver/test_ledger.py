@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.driver.twins import body_of
 
+import redelivery_memory
 from redelivery import LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
 from redelivery.core.ledger_entry import CRASH, AttemptMark, Entry, after_death, fingerprint
+from redelivery.driver.connection.connection_ledger import VERDICT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,3 +200,37 @@ def test_both_ledgers_contradict_each_other(twin: Twin, ledger: SqliteLedger) ->
     """One in the URI, another as an argument."""
     with pytest.raises(ValueError, match=r"ledger= and redelivery.ledger in the URI: give one of them"):
         twin.make("?redelivery.ledger=sqlite:///x.db", ledger=ledger)
+
+
+@pytest.mark.parametrize("ends", ["time", "close"])
+def test_a_verdict_stays_until_the_original_is_acknowledged(
+    twin: Twin, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    """Where a copy is confirmed first, a process that dies then must not have the message handled again."""
+    able = replace(
+        redelivery_memory.CAPABILITIES,
+        poison_persistent=False,
+        poison_non_persistent=False,
+        forward="confirmed",
+    )
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    twin.broker.send("orders", "x")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    message = twin.receive(twin.call(connection.consumer("orders")), 10)
+    assert message is not None
+    key = fingerprint(message._delivery)
+    message.poison("no good")
+    twin.advance(0.5)
+    assert len(twin.broker.dead_letters()) == 1
+    found = ledger.look_up(key, fresh=True)
+    assert found is not None
+    assert found.poisoned
+    if ends == "time":
+        twin.advance(VERDICT)
+        assert ledger.look_up(key, fresh=True) is None
+        twin.leave(connection)
+    else:
+        twin.leave(connection)
+        ledger.open(print)
+        assert ledger.look_up(key, fresh=True) is None
+        ledger.close(print)

@@ -109,4 +109,4 @@ def test_a_loss_that_is_reported_twice_counts_once(twin: Twin, monkeypatch: pyte
     lost = ConnectionLost(driver._epoch, redelivery.TransportError("gone"), "ID:1")
     for _ in range(3):
         driver._sink(lost)
-    assert driver.suspects.convicted == {}
+    assert driver.protocol_poison.convicted == {}

@@ -39,7 +39,7 @@ def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twi
             worker.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await worker
-            assert session_state.activity.wait_quiet(0.0, None) == "a handler still runs"
+            assert session_state.activity.wait_quiet(0.0, None) == "handler"
             go_on.set()
 
     asyncio.run(cancelled())

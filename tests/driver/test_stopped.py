@@ -160,7 +160,7 @@ def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
     delivery = twin.receive(consumer)._delivery
     twin.call(connection.drain(0))
     verdict = Stop(redelivery.AdapterError("three times"))
-    connection._driver.suspects._closings[delivery.key] = [twin.clock.monotonic()]
-    connection._driver.suspects.convicted = {delivery.key: verdict}
+    connection._driver.protocol_poison._closings[delivery.key] = [twin.clock.monotonic()]
+    connection._driver.protocol_poison.convicted = {delivery.key: verdict}
     consumer._dispatcher.feed(Arrived(delivery.consumer, [delivery]))
     assert twin.receive(consumer) is None

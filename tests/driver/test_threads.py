@@ -106,9 +106,8 @@ class Chaos:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_chaos(seed: int, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With four workers under random faults each message ends once, within its limit, and all threads end."""
-    monkeypatch.setattr(
-        "redelivery.core.pending_confirms.FIRST_RETRY", 0.002
-    )  # the test need not wait for a second
+    # The test need not wait for a second.
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST_RETRY", 0.002)
     with MemoryBroker() as broker:
         chaos = Chaos(broker, seed)
         for number in range(FUZZED):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
-from tests.spark.query import Query
 
 from redelivery_memory import CAPABILITIES
 from redelivery_memory.messages import MemoryDelivery
+
+INSTALLED = importlib.util.find_spec("pyarrow") is not None
+if INSTALLED:
+    from tests.spark.query import Query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +26,12 @@ if TYPE_CHECKING:
 AT_ONCE = "jms.redeliveryPolicy.maximumRedeliveries=0"
 HOURS = "jms.redeliveryPolicy.redeliveryDelay=36000000&jms.redeliveryPolicy.initialRedeliveryDelay=36000000"
 FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redeliveryDelay=2000"
+
+
+def pytest_pycollect_makemodule() -> None:
+    """Skip all modules here where they cannot be imported."""
+    if not INSTALLED:
+        pytest.skip("the extra `spark` is not installed")
 
 
 @pytest.fixture

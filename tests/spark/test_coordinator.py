@@ -120,9 +120,8 @@ def test_a_message_that_kills_the_query(
     (dead,) = redelivery_broker.dead_letters()
     assert (dead.body, dead.headers["redeliveryCount"]) == (b"killer-42", "3")
     assert {body for body, count in deliveries.items() if count > 1} == {"killer-42"}
-    assert (
-        query.starts <= 2 * (1 + 3 + 3 + 3) + 1
-    )  # a batch, its groups, three spared failures, three charged ones
+    # A batch, its groups, three spared failures, three charged ones.
+    assert query.starts <= 2 * (1 + 3 + 3 + 3) + 1
 
 
 def test_a_broken_sink_poisons_nobody(

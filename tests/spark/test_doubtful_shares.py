@@ -68,9 +68,8 @@ def test_a_share_whose_connection_came_back_is_not_accepted_for_certain(
 
     def cut_meanwhile(self: TaskParts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
         done = publish(self, name, rows, undecodable)
-        stack.enter_context(redelivery.connect(broker.uri)).consumer(
-            "orders", credit=2
-        )  # it goes to another one
+        # It goes to another one.
+        stack.enter_context(redelivery.connect(broker.uri)).consumer("orders", credit=2)
         (intake,) = intakes
         epoch = intake.epoch
         broker.cut("one")

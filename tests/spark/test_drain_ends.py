@@ -49,12 +49,12 @@ def goes_on(
     def begin(pause: float) -> None:
         take, numbers = DeadLetterConsumer.take, itertools.count()
 
-        def taking(self: DeadLetterConsumer, errors: Any, timeout: float | None = None) -> Any:
-            delivery = take(self, errors, 0.0)
-            if delivery is None and timeout is not None and timeout >= pause:
+        def taking(self: DeadLetterConsumer, timeout: float) -> Any:
+            delivery = take(self, 0.0)
+            if delivery is None and timeout >= pause:
                 redelivery_clock.advance(pause)
                 redelivery_broker.send("orders", f"later-{next(numbers)}")
-                delivery = take(self, errors, 0.0)
+                delivery = take(self, 0.0)
             return delivery
 
         monkeypatch.setattr(DeadLetterConsumer, "take", taking)
@@ -99,11 +99,11 @@ def test_a_slow_broker_is_no_slow_producer(
     sent = fill(redelivery_broker, 500)
     take = DeadLetterConsumer.take
 
-    def taking(self: DeadLetterConsumer, errors: Any, timeout: float | None = None) -> Any:
+    def taking(self: DeadLetterConsumer, timeout: float) -> Any:
         if timeout == 0.0:
             return None  # no company
         redelivery_clock.advance(0.4)
-        return take(self, errors, timeout)
+        return take(self, timeout)
 
     monkeypatch.setattr(DeadLetterConsumer, "take", taking)
     assert bodies(read(redelivery_broker, **given)) == sent

@@ -188,3 +188,23 @@ def waits_once(row: Row) -> None:
     """Refuse the first delivery of the first messages."""
     if row["body"].startswith(b"first") and row["delivery_count"] < 2:
         raise ValueError
+
+
+@pytest.mark.parametrize("batches", [1, 5])
+def test_what_waits_is_known_over_the_next_connection(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], batches: int
+) -> None:
+    """However many batches there were since, a message that waits and comes again is not taken for a new one."""
+    query = make_query(ack="commit", uri=HOURS)
+    redelivery_broker.send("orders", "bad-1")
+    query.step(fails_bad)
+    for number in range(batches):
+        redelivery_broker.send("orders", f"good-{number}")
+        query.step(fails_bad)
+    redelivery_broker.cut()
+    for _ in range(3):
+        assert query.step(fails_bad) is None
+    told = query.start().report()
+    assert told is not None
+    assert (told["parked"], told["redelivered"]) == (1, 1)
+    assert redelivery_broker.depth("orders") == 1

@@ -162,7 +162,7 @@ def test_confirmations_are_in_flight(
     original = sending_connection.SendingConnection._await_first
 
     def counting(self: sending_connection.SendingConnection) -> None:
-        flying.append((len(self._flying), self._bytes))
+        flying.append((len(self._pending), self._bytes))
         original(self)
 
     monkeypatch.setattr(sending_connection.SendingConnection, "_await_first", counting)

@@ -15,10 +15,11 @@ from redelivery.core.events import ConnectionLost
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.disconnect_cause import AT_ONCE
-from redelivery_stomp.profiles import StompClassic
+from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
 
 if TYPE_CHECKING:
     from redelivery.adapter import AdapterEvent
+    from redelivery_stomp.profile_base import StompProfile
 
 DENIED = "User app is not authorized"
 
@@ -148,23 +149,42 @@ def test_a_loss_out_of_the_blue_names_nobody(opened: Opened) -> None:
 
 
 ABOUT_NOTHING = [
-    "AMQ339025 failed to ack because no message with id 9,1",
-    "AMQ339018 Error acknowledging message 10,12",
-    "Unexpected ACK received for message-id [null]",
-    "AMQ229014: Did not receive data from /127.0.0.1:1 within the 4000ms connection TTL.",
+    (StompArtemis, "AMQ339025 failed to ack because no message with id 9,1"),
+    (StompArtemis, "AMQ339018 Error acknowledging message 10,12"),
+    (StompArtemis, "AMQ229014: Did not receive data from /127.0.0.1:1 within the 4000ms connection TTL."),
+    (StompClassic, "Unexpected ACK received for message-id [null]"),
+    (StompClassic, "Unexpected NACK received for message-id [null]"),
+    (StompRabbitMQ, "Subscription not found"),
+    (StompRabbitMQ, "No subscription found"),
+    (StompRabbitMQ, "precondition_failed: PRECONDITION_FAILED - unknown delivery tag 1"),
+    (StompRabbitMQ, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'"),
 ]
 
 
-@pytest.mark.parametrize("said", ABOUT_NOTHING)
-def test_an_error_about_something_else_hits_nobody(opened: Opened, said: str) -> None:
+@pytest.mark.parametrize(("broker", "said"), ABOUT_NOTHING)
+def test_an_error_about_something_else_hits_nobody(
+    opened: Opened, broker: type[StompProfile], said: str
+) -> None:
     """One about an earlier ACK, or about heart-beats, refuses no SUBSCRIBE and accuses no other message."""
+    opened.link.profile = broker()
     receipts: list[Any] = []
     opened.link.accepted([arrival(1, "10,1")])
     opened.link.receipt(receipts.append, "q")
     opened.link.on_error(Frame("ERROR", {"message": said}, b""))
-    lost = opened.lose()
+    lost = opened.events[0] if opened.link.profile.closes else opened.lose()
+    assert isinstance(lost, ConnectionLost)
     assert (lost.consumer, lost.suspect) == (None, None)
     assert [type(answer) for answer in receipts] == [TransportError]
+
+
+@pytest.mark.parametrize("said", [said for broker, said in ABOUT_NOTHING if broker is not StompClassic])
+def test_the_words_of_another_broker_mean_nothing(opened: Opened, said: str) -> None:
+    """Each broker has texts of its own: on Classic these refuse a request, like any other text."""
+    receipts: list[Any] = []
+    opened.link.receipt(receipts.append, "q")
+    opened.link.on_error(Frame("ERROR", {"message": said}, b""))
+    opened.lose()
+    assert [type(answer) for answer in receipts] == [AdapterError]
 
 
 def test_an_error_about_an_acknowledgement_names_its_message(opened: Opened) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Subscribe
 from redelivery.core.outgoing import Outgoing
@@ -13,24 +13,29 @@ from redelivery_stomp.profiles import StompClassic
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
+    from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
 
 
-class FakeLink:
-    """Keeps what is written, and who waits for a receipt."""
+class FakeIo:
+    """A `StompIo` that keeps what is written, and the callbacks of the receipts."""
 
     def __init__(self) -> None:
-        self.profile = StompClassic(None)
+        self.profile: StompProfile = StompClassic(None)
         self.order = threading.Lock()
         self.written: list[bytes] = []
         self.waiting: list[Answer] = []
+        self.losses: list[str] = []
 
     def write(self, data: bytes) -> None:
         self.written += [each.split(b"\n")[0] for each in data.split(b"\0") if each.strip()]
 
-    def receipt(self, answer: Answer) -> tuple[str, str]:
+    def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
         self.waiting.append(answer)
         return "receipt", str(len(self.waiting))
+
+    def lost(self, reason: str) -> None:
+        self.losses.append(reason)
 
     def answer_all(self) -> None:
         waiting, self.waiting = self.waiting, []
@@ -41,33 +46,34 @@ class FakeLink:
 def test_nothing_is_committed_for_a_consumer_that_has_ended() -> None:
     """Its messages are others' already: a COMMIT behind the UNSUBSCRIBE would have them handled twice."""
     for ended, last in ((False, b"COMMIT"), (True, b"ABORT")):
-        link = FakeLink()
+        io = FakeIo()
         answers: list[RedeliveryError | None] = []
-        source = Subscription(Subscribe(1, "queue://q", 10), 1, link.profile, "1.2")
+        source = Subscription(Subscribe(1, "queue://q", 10), 1, io.profile, "1.2")
         delivery = StompDelivery(source, b"MESSAGE\nmessage-id:1\nack:1", b"")
-        Transaction(cast("Any", link), "t", answers.append).begin([Outgoing("queue://out", b"")], [delivery])
-        assert link.written == [b"BEGIN", b"SEND", b"ACK"]
+        Transaction(io, "t", answers.append).begin([Outgoing("queue://out", b"")], [delivery])
+        assert io.written == [b"BEGIN", b"SEND", b"ACK"]
         source.ended = ended
-        link.answer_all()
-        assert link.written[-1] == last
+        io.answer_all()
+        assert io.written[-1] == last
         assert answers == []
-        link.answer_all()
+        io.answer_all()
         assert [type(each) for each in answers] == [AdapterError if ended else type(None)]
+        assert io.losses == []
 
 
 def test_nothing_is_committed_after_a_refusal() -> None:
     """One frame of it was refused: it is aborted, and when that is answered its first error is the answer."""
     for refused in (0, 1):
-        link = FakeLink()
+        io = FakeIo()
         answers: list[RedeliveryError | None] = []
         error = AdapterError("the queue is full")
-        Transaction(cast("Any", link), "t", answers.append).begin(
+        Transaction(io, "t", answers.append).begin(
             [Outgoing("queue://out", b""), Outgoing("queue://out", b"")], []
         )
-        waiting, link.waiting = link.waiting, []
+        waiting, io.waiting = io.waiting, []
         for number, answer in enumerate(waiting):
             answer(error if number == refused else None)
-        assert link.written == [b"BEGIN", b"SEND", b"SEND", b"ABORT"]
+        assert io.written == [b"BEGIN", b"SEND", b"SEND", b"ABORT"]
         assert answers == []
-        link.answer_all()
+        io.answer_all()
         assert answers == [error]

@@ -91,7 +91,7 @@ class _Drain:
         with self._reading.taker(
             self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT, recalls=False
         ) as taker:
-            self._returned.begin(taker.engine.epoch, self._next)
+            self._returned.begin(taker.port.engine.epoch, self._next)
             self._left = 0
             while seen := self._some(taker):
                 if not self._publish(seen):
@@ -111,7 +111,7 @@ class _Drain:
         seen: list[Seen] = []
         size, asked, began, waited = 0, False, self._now(), 0.0
         while len(seen) < most and size < BYTES:
-            delivery = taker.take(None, COMPANY if seen else self._options.idle)
+            delivery = taker.take(COMPANY if seen else self._options.idle)
             waited = waited if seen else self._now() - began
             if delivery is None:
                 if seen or asked:
@@ -146,7 +146,7 @@ class _Drain:
 
     def _see_behind(self, taker: DeadLetterConsumer) -> None:
         """Refuse to take the silence for the queue's end where no more may be held. Raises AdapterError."""
-        if taker.engine.full:
+        if taker.port.engine.full:
             raise AdapterError(
                 f"{self._queue}: {taker.held:,} of its messages do not arrive whole over this protocol, and what is "
                 "behind them cannot be seen: drain over AMQP"
@@ -159,9 +159,9 @@ class _Drain:
         """
         asked = False
         while True:
-            self._returned.go_on(taker.engine.epoch, self._next)  # acceptances may be lost here, too
+            self._returned.go_on(taker.port.engine.epoch, self._next)  # acceptances may be lost here, too
             expected = self._returned.expected and taker.full is None
-            delivery = taker.take(None, self._options.idle) if expected else None
+            delivery = taker.take(self._options.idle) if expected else None
             if delivery is None:
                 if asked:
                     break

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
     from redelivery.core.delivery import Delivery
-    from redelivery_spark.wal.store import WalStore
     from redelivery_spark.wal.wal_state import Place
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["ExecutorDuplicates"]
 

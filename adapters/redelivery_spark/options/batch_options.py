@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery import parse_uri
 from redelivery.core.destination import Destination
-from redelivery.driver.arguments import single
+from redelivery.driver.port import single
 from redelivery.errors import ConfigurationError
 from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
 from redelivery_spark.options.spark_option import READ, Given

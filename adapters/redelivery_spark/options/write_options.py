@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from redelivery import parse_uri
-from redelivery.driver.arguments import single
+from redelivery.driver.port import single
 from redelivery_spark.options.batch_options import checked_run
 from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
 from redelivery_spark.options.spark_option import WRITE, Given

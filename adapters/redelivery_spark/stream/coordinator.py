@@ -134,7 +134,7 @@ class Coordinator:
             "parked": waiting.engine.parked,
             "suspects": isolation.rows + waiting.suspects,
             "full": self._full,
-            **waiting.added_to(journal.state.open_consumers),
+            **waiting.added_to(journal.state.totals),
         }
 
     # A new batch.

@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from redelivery.core.commands import (
     Accept,
     Bury,
     Clear,
+    Credit,
     Dispatch,
     Dropped,
     Forward,
     Hold,
     LookUp,
+    Mark,
     PoisonAck,
+    Release,
     Stop,
     Unanswered,
 )
@@ -38,7 +41,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
-from redelivery.driver.consumer import message_log
+from redelivery.driver.port import message_log
 from redelivery_spark.stream.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
 
 if TYPE_CHECKING:
@@ -196,11 +199,11 @@ class EngineDriver:
         self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
         self.changed = True
 
-    def added_to(self, open_consumers: dict[str, int]) -> dict[str, int]:
+    def added_to(self, totals: dict[str, int]) -> dict[str, int]:
         """Return totals with what has become of rows in this process."""
         counts = self.engine.counts
-        return open_consumers | {
-            name: open_consumers[name] + getattr(counts, name)
+        return totals | {
+            name: totals[name] + getattr(counts, name)
             for name in ("redelivered", "deferred", "poisoned", "discarded")
         }
 
@@ -278,8 +281,11 @@ class EngineDriver:
                 logger.warning(
                     "%s: no answer to its dead letter for %g s", command.delivery.message_id, command.seconds
                 )
-            case _:
+            # A row runs when its batch does, and stays in the log.
+            case Mark() | Release() | Credit():
                 pass
+            case _:
+                assert_never(command)
 
     def _let_go(self, delivery: Delivery) -> None:
         self.changed = True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger_entry import fingerprint
 from redelivery_spark.stream.bisection import Bisection
+from redelivery_spark.stream.expected_messages import ExpectedMessages
 from redelivery_spark.stream.record_codec import rows_that_wait, state_of
 from redelivery_spark.stream.row_ids import renamed
 from redelivery_spark.stream.rows import LoggedDelivery, places_of, rows_of, waiting_rows
@@ -59,20 +60,24 @@ class Journal:
         self.records = Records(store)
         found = self._states.load()
         self.state = found or State(log=uuid.uuid4().hex)
-        self._states.publish(self.state, 0, None)  # the log is this start's from now on
+        # The log is this start's from now on.
+        self._states.publish(self.state, 0, None)
         self._make = redeliveries
         self._intake = intake
         self.originals = originals
         self._clock = clock
         self._resumed = False
-        self.copies = StreamDuplicates(intake, self.segments, self.state)
+        self.expected = ExpectedMessages(self.state, originals, clock)
+        self.copies = StreamDuplicates(intake, self.segments, self.state, self.expected)
         self._grouped: dict[Place, LoggedDelivery] = {}
         # The batch on its way, its rows, and those of them that were in the log before, by place.
         self._number: int | None = None
         self._table = empty()
         self._running: dict[Place, LoggedDelivery] = {}
-        self._unwritten: tuple[int, pa.Table] = (0, empty())  # the batch whose rows begin to wait
-        self.shared: Sequence[datetime | None] = ()  # when what tasks took for the last batch was sent
+        # The batch whose rows begin to wait.
+        self._unwritten: tuple[int, pa.Table] = (0, empty())
+        # When what tasks took for the last batch was sent.
+        self.shared: Sequence[datetime | None] = ()
         self.redeliveries: EngineDriver
         self.isolation: Bisection[Place]
 
@@ -113,6 +118,7 @@ class Journal:
             else:
                 waiting.append(row)
         self.redeliveries.restore(waiting)
+        self.expected.waiting(self.waiting())
 
     # A batch.
 
@@ -128,8 +134,7 @@ class Journal:
             ConfigurationError: the log and the checkpoint do not belong together.
         """
         state = self.state
-        pending = number + 1 if self.segments.exists(number + 1) else number
-        self.resume(pending)
+        self.resume(number + 1 if self.segments.exists(number + 1) else number)
         given_up = state.emptied == number
         if not self.segments.follow(state.settled, number, there=self._number == number or given_up):
             return
@@ -143,7 +148,8 @@ class Journal:
             names, _ = self._judged(number)  # of tasks that were given up
             self.save()
             self.records.forget(names)
-        self.records.forget_failures()  # of the empty replay of a batch that was given up, too
+        # Of the empty replay of a batch that was given up, too.
+        self.records.forget_failures()
         self.segments.drop_settled(number)
 
     def _complete(self, number: int) -> pa.Table:
@@ -152,7 +158,7 @@ class Journal:
         table = self._table if undecodable is None else self.segments.read(number)
         self.shared = ()
         if undecodable is not None:
-            self.state.open_consumers["undecodable"] += undecodable
+            self.state.totals["undecodable"] += undecodable
             self.shared = table.slice(self.segments.own(number)).column("timestamp").to_pylist()
             self._table = renamed(table, self.names(), f"{self.state.log}/{number}")
         return table
@@ -166,10 +172,11 @@ class Journal:
 
     def _settle_rows(self, number: int, *, stale: bool) -> None:
         names, refused = self._judged(number)
-        processed = self._complete(number)
-        called: Sequence[str] = processed.column("message_id").to_pylist() if refused else ()
+        ids = self._complete(number).column("message_id")
+        called: Sequence[str] = ids.to_pylist() if refused else ()
         table, running = self._table, self._running
-        self.state.open_consumers["accepted"] += table.num_rows
+        self.state.totals["accepted"] += table.num_rows
+        stale |= self.expected.settled(number, table)
         if table.num_rows > sum(name in refused for name in called):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
@@ -203,7 +210,8 @@ class Journal:
         waiting = self.redeliveries
         if self._grouped.pop(row.place, None) is not None:
             if refusal is None and fingerprint(row) not in waiting.ledger.entries:
-                return  # it was a suspect only because of the others
+                # It was a suspect only because of the others.
+                return
             waiting.add(row)
         if refusal is None:
             waiting.succeeded(row)
@@ -211,8 +219,9 @@ class Journal:
             self._refuse(row, refusal)
 
     def _refuse(self, row: LoggedDelivery, refusal: Refusal) -> None:
-        self.state.open_consumers["accepted"] -= 1
-        row.failed = None  # whatever it did to a batch before: this one has gone through
+        self.state.totals["accepted"] -= 1
+        # Whatever it did to a batch before: this one has gone through.
+        row.failed = None
         self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 
     def isolate(self, number: int, cause: Cause, fanout: int) -> None:
@@ -245,11 +254,8 @@ class Journal:
         left = f"in {len(self.isolation.groups)} groups" if culprit is None else "alone"
         logger.warning(
             "batch %d is given up (%s): its %d messages are tried again %s",
-            number,
-            cause.text,
-            len(rows),
-            left,
-        )
+            number, cause.text, len(rows), left,
+        )  # fmt: skip
 
     # Rows.
 
@@ -267,8 +273,7 @@ class Journal:
 
     def keeps(self, place: Place) -> bool:
         """Whether a row of the batch on its way, which is in the log for the first time, keeps its message."""
-        number, at = place
-        return number == self._number and bool(self._table.column("_kept")[at].as_py())
+        return place[0] == self._number and bool(self._table.column("_kept")[place[1]].as_py())
 
     def release(self) -> None:
         """Have the broker let go of the messages of all rows that are done with."""
@@ -283,6 +288,7 @@ class Journal:
         """Publish what is known now."""
         state, waiting = self.state, self.redeliveries
         rows = self.waiting()
+        self.expected.waiting(rows)
         (number, table), self._unwritten = self._unwritten, (0, empty())
         begun = sorted(row.place[1] for row in rows if row.place[0] == number)
         newest = max(number, self._number or 0, state.settled)

@@ -127,7 +127,7 @@ class NewMessages:
             return taken
         else:
             fresh, again = self._unknown_here(taken)
-        journal.state.open_consumers["deduplicated"] += len(again)
+        journal.state.totals["deduplicated"] += len(again)
         intake.settle(again)
         return fresh
 
@@ -158,6 +158,7 @@ class NewMessages:
             elif journal.keeps(place) if row is None else row.original:
                 journal.originals.keep(place, delivery)
             else:
+                journal.expected.came(place)
                 again.append(delivery)
         return fresh, again
 
@@ -169,7 +170,7 @@ class NewMessages:
             return [FreshMessage(delivery, None, None) for delivery in fresh]
         read = (read_message(delivery, options, self._intake.refuse) for delivery in fresh)
         kept = [message for message in read if message is not None]
-        self._journal.state.open_consumers["undecodable"] += len(fresh) - len(kept)
+        self._journal.state.totals["undecodable"] += len(fresh) - len(kept)
         return kept
 
     def _refused(self, delivery: Delivery) -> bool:

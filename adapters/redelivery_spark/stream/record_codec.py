@@ -66,7 +66,7 @@ def state_of(
     """Return the state to be written down, with what is known of the rows that wait."""
     at = {row.place: number for number, row in enumerate(rows)}
     told = replace(state)
-    told.open_consumers, told.passed = waiting.added_to(state.open_consumers), isolation.passed
+    told.totals, told.passed = waiting.added_to(state.totals), isolation.passed
     told.facts = [_fact_of(row, waiting.ledger, clock) for row in rows]
     told.groups = [[at[place] for place in group] for group in isolation.groups]
     return told

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from redelivery.core.delivery import Delivery
+    from redelivery_spark.stream.expected_messages import ExpectedMessages
     from redelivery_spark.stream.rows import LoggedDelivery
     from redelivery_spark.stream.source_connection import SourceConnection
     from redelivery_spark.wal.segments import Segments
@@ -36,6 +37,7 @@ class _Row:
     at: int = 0
     digest: bytes = b""
     kept: bool = False  # its message was not acknowledged when the connection began
+    awaited: bool = False  # nor since, and the row is done with
 
     def has(self, body: bytes) -> bool:
         """Whether it has this body: ids need not differ, and then bodies tell."""
@@ -49,13 +51,16 @@ class StreamDuplicates:
 
     Nothing that came over this very connection comes again over it. Of earlier ones it may be what was acknowledged,
     and the broker had not read that: it is in one of the last batches. And it may be what is not acknowledged yet: rows
-    that wait. Each is found once in a connection.
+    that wait, and rows that are done with and expected. Each is found once in a connection.
     """
 
-    def __init__(self, intake: SourceConnection, segments: Segments, state: State) -> None:
+    def __init__(
+        self, intake: SourceConnection, segments: Segments, state: State, expected: ExpectedMessages
+    ) -> None:
         self._intake = intake
         self._segments = segments
         self._state = state
+        self._expected = expected
         self._epoch: int | None = None
         self._since = 0.0  # time of day of that connection's first message
         self.batches: tuple[int, ...] = ()
@@ -94,6 +99,8 @@ class StreamDuplicates:
         return None
 
     def _may_come(self, row: _Row, delivery: Delivery) -> bool:
+        if row.awaited:
+            return True
         if row.table is not None and not row.kept and not self._intake.early(delivery):
             return False  # it has been acknowledged, and that has been read long since
         at = self._state.buried.get(row.place)
@@ -107,6 +114,10 @@ class StreamDuplicates:
         for row in waiting:
             seen.add(row.place)
             rows[key_of(row)].append(_Row(row.place, digest=digest_of(row.body)))
+        for place, key, digest in self._expected:
+            if place not in seen:
+                seen.add(place)
+                rows[key].append(_Row(place, digest=digest, awaited=True))
         for number in filter(self._segments.exists, self.batches):
             table = self._segments.read(number)
             before = {at: place for place, at in places_of(table).items()}

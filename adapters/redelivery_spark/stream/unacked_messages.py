@@ -52,10 +52,17 @@ class UnackedMessages:
         self._intake = intake
         self._kept: dict[Place, Delivery] = {}
         self._poisoned: dict[Place, _Poisoned] = {}
+        self.ended: set[Place] = set()
+        """Rows whose messages have been dead-lettered, until that is written down."""
 
     def __contains__(self, place: Place) -> bool:
-        """Whether the message of a row is here."""
-        return place in self._kept
+        """Whether the message of a row is here: over a connection that is gone it is not, and comes again."""
+        delivery = self._kept.get(place)
+        return delivery is not None and self._intake.on_this_connection(delivery)
+
+    def had(self, place: Place) -> bool:
+        """Whether the message of a row need not come again: it is here, or has been dead-lettered."""
+        return place in self or place in self.ended
 
     @property
     def awaited(self) -> bool:
@@ -135,4 +142,6 @@ class UnackedMessages:
 
     def _end(self, poisoned: _Poisoned, error: RedeliveryError | None) -> None:
         del self._poisoned[poisoned.row.place]
+        if error is None:
+            self.ended.add(poisoned.row.place)
         poisoned.done(error)

@@ -11,7 +11,7 @@ from redelivery.errors import RedeliveryError
 from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
-    from redelivery_spark.wal.store import WalStore
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["empty", "number_of", "read_table", "written"]
 

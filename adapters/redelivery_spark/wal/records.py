@@ -15,7 +15,7 @@ from redelivery_spark.wal.arrow_files import number_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from redelivery_spark.wal.store import WalStore
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["FAILURES", "VERDICTS", "Records", "Refusal", "mildest"]
 

@@ -13,7 +13,7 @@ from redelivery_spark.wal.task_parts import TaskParts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery_spark.wal.store import WalStore
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["FOLDER", "KEPT", "NO_SHARES", "Segments", "Shares", "segment_of", "sliced"]
 

@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from redelivery_spark.wal.store import WalStore
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["why_not"]
 

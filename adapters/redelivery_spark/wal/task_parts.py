@@ -10,7 +10,7 @@ from redelivery_spark.wal.arrow_files import empty, number_of, read_table, writt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from redelivery_spark.wal.store import WalStore
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["FOLDER", "TaskParts"]
 

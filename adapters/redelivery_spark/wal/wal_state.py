@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.core.ledger_entry import Entry
 from redelivery.errors import RedeliveryError
@@ -18,13 +18,13 @@ from redelivery_spark.wal.arrow_files import number_of, read_table, written
 from redelivery_spark.wal.store import taken
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     import pyarrow as pa
 
-    from redelivery_spark.wal.store import WalStore
+    from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "ROWS", "Fact", "Place", "State", "States", "buried_in"]
+__all__ = ["FOLDER", "ROWS", "Awaited", "Fact", "Place", "State", "States", "buried_in"]
 
 FOLDER, ROWS = "state", "rows"
 TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "deduplicated", "undecodable")
@@ -51,6 +51,17 @@ class Fact:
     kept: bool = False
 
 
+class Awaited(NamedTuple):
+    """A message whose row is done with, and which the broker has yet to send again.
+
+    `until`: the time of day until which it is expected; `key`: what its copies have in common; `digest`: of its body.
+    """
+
+    until: float
+    key: Hashable
+    digest: bytes
+
+
 @dataclass(slots=True)
 class State:
     """All of it after batch `settled`.
@@ -59,7 +70,7 @@ class State:
     are in groups now, and which is replayed without them. `attempts`: how often the batch after `settled` has been
     replayed. `passed`: how many batches with rows have gone through, as far as that was of interest. `judged`: a batch
     that was settled, and Spark's own number of it. `buried`: rows of the last batches that became dead letters, and
-    when.
+    when. `awaited`: rows that are done with, and whose messages are still to be accepted.
     """
 
     log: str
@@ -69,9 +80,10 @@ class State:
     passed: int = 0
     judged: tuple[int, int] = (0, -1)
     groups: list[list[int]] = field(default_factory=list[list[int]])
-    open_consumers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
+    totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     buried: dict[Place, float] = field(default_factory=dict[Place, float])
     facts: list[Fact] = field(default_factory=list[Fact])
+    awaited: dict[Place, Awaited] = field(default_factory=dict[Place, Awaited])
 
 
 class States:
@@ -148,6 +160,7 @@ def _written(state: State, tables: Mapping[int, str]) -> bytes:
     told["tables"] = tables
     told["by"] = uuid.uuid4().hex  # or the same state of two writers would be taken for one's own
     told["buried"] = [[*place, at] for place, at in state.buried.items()]
+    told["awaited"] = [[*place, a.until, a.key, a.digest.hex()] for place, a in state.awaited.items()]
     told["facts"] = [_told(fact) for fact in state.facts]
     return json.dumps(told).encode()
 
@@ -163,6 +176,16 @@ def _told(fact: Fact) -> list[Any]:
 def _read(told: Mapping[str, Any]) -> State:
     facts = [Fact((each[0][0], each[0][1]), Entry(*each[1]), *each[2:]) for each in told["facts"]]
     buried = {(number, row): at for number, row, at in told["buried"]}
+    awaited = {
+        (number, row): Awaited(until, tuple(key), bytes.fromhex(digest))
+        for number, row, until, key, digest in told.get("awaited", ())
+    }
     number, batch = told["judged"]
-    fields: dict[str, Any] = {**told, "facts": facts, "buried": buried, "judged": (number, batch)}
+    fields: dict[str, Any] = {
+        **told,
+        "facts": facts,
+        "buried": buried,
+        "judged": (number, batch),
+        "awaited": awaited,
+    }
     return State(**fields)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from redelivery.connection import Connection
-from redelivery.driver.connection.send_request import SEND_TIMEOUT, unconfirmed, unsent
-from redelivery.driver.thread_wait import answer_by
+from redelivery.driver.port import ConnectionPort
 from redelivery.errors import AdapterError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from types import TracebackType
 
     from redelivery.clock import Clock
     from redelivery.core.outgoing import Outgoing
+    from redelivery.driver.port import PendingSend
 
 __all__ = ["SendingConnection"]
 
@@ -23,20 +22,30 @@ MOST = 1000  # messages unconfirmed
 MOST_BYTES = 16 << 20  # of their bodies, but for one message
 
 
-class SendingConnection(Connection):
-    """Sends; `confirm` ends when the broker has confirmed all of it."""
+class SendingConnection:
+    """Sends; `confirm` ends when the broker has confirmed all of it. Use it as a context manager."""
 
     def __init__(self, uri: str) -> None:
-        super().__init__(uri)
-        self._flying: deque[tuple[Future[None], Outgoing, float]] = deque()
+        self._port = ConnectionPort(uri)
+        self._pending: deque[PendingSend] = deque()
         self._bytes = 0
         self.confirmed = 0
         """How many messages the broker has confirmed."""
 
+    def __enter__(self) -> Self:
+        """Connect. Raises as `ConnectionPort.__enter__` does."""
+        self._port.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._port.close()
+
     @property
     def clock(self) -> Clock:
         """What it waits by."""
-        return self._clock
+        return self._port.clock
 
     def put(self, message: Outgoing, identity: str) -> None:
         """Send a message under this id, when there is room for one more that is unconfirmed.
@@ -45,38 +54,28 @@ class SendingConnection(Connection):
             AdapterError: the broker refused a message.
             TransportError: the connection was lost, or a confirmation did not come in time.
         """
-        capabilities = self._driver.capabilities
-        assert capabilities is not None, "entered"
         headers = {**message.headers, "redeliveryId": identity}
-        if capabilities.duplicate_property is not None:
-            headers[capabilities.duplicate_property] = identity
+        own = self._port.capabilities.duplicate_property
+        if own is not None:
+            headers[own] = identity
         message = replace(message, headers=headers)
         size = len(message.body)
-        while self._flying and (len(self._flying) >= MOST or self._bytes + size > MOST_BYTES):
+        while self._pending and (len(self._pending) >= MOST or self._bytes + size > MOST_BYTES):
             self._await_first()
-        began = self._clock.monotonic()
-        if not self._driver.up:
-            limit = self._patience(SEND_TIMEOUT)
-            try:
-                answer_by(began + limit, self._driver.standing(), self._clock)
-            except TimeoutError:
-                raise unsent(message.destination, limit) from None
-        self._flying.append((self._driver.send(message), message, began + SEND_TIMEOUT))
+        self._pending.append(self._port.send_connected(message))
         self._bytes += size
 
     def confirm(self) -> int:
         """Wait until the broker has confirmed everything; return how many messages. Errors as `put`."""
-        while self._flying:
+        while self._pending:
             self._await_first()
         return self.confirmed
 
     def _await_first(self) -> None:
-        future, message, deadline = self._flying.popleft()
-        self._bytes -= len(message.body)
+        first = self._pending.popleft()
+        self._bytes -= len(first.message.body)
         try:
-            answer_by(deadline, future, self._clock)
-        except TimeoutError:
-            raise unconfirmed(message.destination, SEND_TIMEOUT) from None
+            first.wait()
         except RedeliveryError as error:
             raise self._cause(error) from None
         self.confirmed += 1
@@ -84,8 +83,7 @@ class SendingConnection(Connection):
     def _cause(self, error: RedeliveryError) -> RedeliveryError:
         """Return why sending ended: what the broker refused, if that is what the connection was lost over."""
         if isinstance(error, TransportError):
-            for future, _, _ in self._flying:
-                found = future.exception() if future.done() and not future.cancelled() else None
-                if isinstance(found, AdapterError):
-                    return found
+            for pending in self._pending:
+                if isinstance(pending.error, AdapterError):
+                    return pending.error
         return error

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from redelivery.driver.connection.send_request import outgoing
+from redelivery.driver.port import outgoing
 from redelivery.errors import ConfigurationError, near_miss
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.core.outgoing import Outgoing
-    from redelivery.driver.connection.send_request import SendOptions
+    from redelivery.driver.port import SendOptions
 
 __all__ = ["COLUMNS", "check_columns", "messages_of"]
 

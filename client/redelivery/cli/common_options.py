@@ -48,8 +48,7 @@ def uri_and_rest(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
     The first argument is the URI if it starts with a scheme of one; without `REDELIVERY_URL` it has to be.
     """
-    from redelivery.uri.option_table import SCHEMES  # noqa: PLC0415
-    from redelivery.uri.syntax import JAVA_PORTS  # noqa: PLC0415
+    from redelivery.uri.option_table import JAVA_PORTS, SCHEMES  # noqa: PLC0415
 
     fallback = os.environ.get(ENVIRONMENT, "").strip()
     first = words[0] if words else ""

@@ -5,10 +5,25 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import redelivery
-from redelivery.core.commands import Accept, Forward, Hold, PoisonAck
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Credit,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    LookUp,
+    Mark,
+    PoisonAck,
+    Release,
+    Stop,
+    Unanswered,
+)
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -152,7 +167,8 @@ class Demo:
                     tick()
                     continue
                 self.attempts.append(attempt)
-                ended += attempt.result != "failed"
+                if attempt.result != "failed":
+                    ended += 1
                 yield attempt
             report = connection.drain(5.0)
             yield self._outcome(report, broker)
@@ -186,8 +202,12 @@ class Demo:
                     self._note(delivery.message_id, "accepted")
             case PoisonAck() | Forward():
                 self._note(command.delivery.message_id, "poisoned", command.cause.text)
-            case _:
+            case Dispatch() | Release() | Dropped() | Unanswered() | Credit() | Stop():
                 pass
+            case LookUp() | Mark() | Clear() | Bury():
+                pass
+            case _:
+                assert_never(command)
 
     def _note(
         self, identity: str | None, result: str, cause: str | None = None, next_ms: int | None = None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
+from redelivery.cli.usage_errors import WrongValue
 from redelivery.errors import near_miss
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ def number(low: int, high: int | None = None) -> Callable[[object], int]:
         digits = text.removeprefix("-")
         found = int(text) if digits.isascii() and digits.isdigit() else None
         if found is None or found < low or (high is not None and found > high):
-            raise click.BadParameter(f"must be a whole number {bounds}, not {text!r}")
+            raise WrongValue(f"must be a whole number {bounds}, not {text!r}")
         return found
 
     return read
@@ -41,7 +40,7 @@ def seconds(*, positive: bool = False) -> Callable[[object], float]:
         except ValueError:
             found = float("nan")
         if not 0 <= found < float("inf") or (positive and not found):
-            raise click.BadParameter(f"must be a number of seconds, {least}, not {str(value)!r}")
+            raise WrongValue(f"must be a number of seconds, {least}, not {str(value)!r}")
         return found
 
     return read
@@ -53,7 +52,7 @@ def one_of(*words: str) -> Callable[[object], str]:
 
     def read(value: object) -> str:
         if value not in words:
-            raise click.BadParameter(f"must be {allowed}, not {value!r}{near_miss(str(value), words)}")
+            raise WrongValue(f"must be {allowed}, not {value!r}{near_miss(str(value), words)}")
         return str(value)
 
     return read
@@ -63,5 +62,5 @@ def statuses(value: object) -> frozenset[int]:
     """Read exit statuses, separated by commas."""
     parts = [part.strip() for part in str(value).split(",")]
     if not all(part.isascii() and part.isdigit() and 1 <= int(part) <= LAST_STATUS for part in parts):
-        raise click.BadParameter(f"must be exit statuses from 1 to 255, as in 65,78, not {str(value)!r}")
+        raise WrongValue(f"must be exit statuses from 1 to 255, as in 65,78, not {str(value)!r}")
     return frozenset(int(part) for part in parts)

@@ -5,9 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from redelivery.core.commands import Accept, Dispatch, Forward, PoisonAck, Release
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Credit,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    LookUp,
+    Mark,
+    PoisonAck,
+    Release,
+    Stop,
+    Unanswered,
+)
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Defer
 
@@ -67,8 +82,12 @@ class StopCondition:
                     self._finish(command.delivery)
                 case Release():
                     self._begun.difference_update(command.deliveries)
-                case _:
+                case Hold() | Dropped() | Unanswered() | Credit() | Stop():
                     pass
+                case LookUp() | Mark() | Clear() | Bury():
+                    pass
+                case _:
+                    assert_never(command)
             self._last = time.monotonic()
             done = self._count is not None and self._finished >= self._count
         if done:
@@ -90,10 +109,10 @@ class StopCondition:
                 if self._count is None or message.message_id in self._admitted:
                     return
                 if len(self._admitted) + self._nameless < self._count or self._lost():
-                    if message.message_id is None:
-                        self._nameless += message.redelivery_count == 0
-                    else:
+                    if message.message_id is not None:
                         self._admitted.add(message.message_id)
+                    elif message.redelivery_count == 0:
+                        self._nameless += 1
                     return
                 if message.message_id is None and message.redelivery_count:
                     return

@@ -6,11 +6,16 @@ import click
 
 from redelivery.errors import near_miss
 
-__all__ = ["SuggestingGroup", "sentence"]
+__all__ = ["SuggestingGroup", "WrongValue", "sentence"]
+
+
+class WrongValue(click.BadParameter):
+    """A value that an option does not allow. The message continues the option's name: "must be …"."""
 
 
 def sentence(error: click.ClickException) -> str:
     """Return what is wrong, and what would be right where that is known."""
+    # click 8 distinguishes these by its text alone.
     match error:
         case click.NoSuchOption():
             return f"no option {error.option_name!r}{_near_option(error)}"
@@ -48,7 +53,8 @@ def _near_option(error: click.NoSuchOption) -> str:
 
 def _parameter(error: click.BadParameter) -> str:
     if not isinstance(error, click.MissingParameter):
-        return f"{_name(error)}{' ' if error.message.startswith('must ') else ': '}{_lower(error.message)}"
+        between = " " if isinstance(error, WrongValue) else ": "
+        return f"{_name(error)}{between}{_lower(error.message)}"
     if error.param is not None and error.param.param_type_name == "argument":
         return f"needs {error.param.metavar}"
     return f"needs {_name(error)}"

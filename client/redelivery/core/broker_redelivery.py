@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EARLY", "BrokerRedelivery"]
 
-SHORTEST = (
-    0.001  # seconds: what is due already, because its copy was refused before, still goes as a delayed one
-)
+# Seconds: what is due already, because its copy was refused before, still goes as a delayed one.
+SHORTEST = 0.001
 EARLY = 1.0
 """Seconds that a copy may come before it is due. Earlier, the broker has not held it (another one took over, which
 cannot), and it waits here; less is taken for clocks that differ."""

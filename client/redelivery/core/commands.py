@@ -91,14 +91,18 @@ class Clear:
 
 
 class Bury:
-    """The dead letter is safe: forget the message of that key. `buried`: the cause, where no copy carries it."""
+    """The dead letter is safe: forget the message of that key. `buried`: the cause, where no copy carries it.
 
-    __slots__ = ("buried", "delivery", "key")
+    `early`: its original is acknowledged only now. If that is lost, the message is sent again: forget it after a while.
+    """
 
-    def __init__(self, delivery: Delivery, key: bytes, buried: Buried | None) -> None:
+    __slots__ = ("buried", "delivery", "early", "key")
+
+    def __init__(self, delivery: Delivery, key: bytes, buried: Buried | None, *, early: bool = False) -> None:
         self.delivery = delivery
         self.key = key
         self.buried = buried
+        self.early = early
 
 
 class Accept:

@@ -51,9 +51,8 @@ class Cause:
             text = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
         else:
             text = error
-        text = "".join(
-            c if c.isprintable() else " " for c in text
-        )  # also no lone surrogate, which has no UTF-8
+        # Also no lone surrogate, which has no UTF-8.
+        text = "".join(c if c.isprintable() else " " for c in text)
         return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…")
 
 

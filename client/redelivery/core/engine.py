@@ -41,6 +41,7 @@ from redelivery.core.pending_confirms import PendingConfirms
 from redelivery.core.policy.pre_dispatch import exceeded, seed
 from redelivery.core.report import Counters
 from redelivery.core.schedule import schedule_for
+from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -204,8 +205,7 @@ class Engine:
             case Discarded():
                 commands = self._succeeded(event.delivery, discarded=True)
             case Committed():
-                # The broker knows, but not of a copy that it has sent again.
-                commands = self._succeeded(event.delivery)[event.delivery.outcome != "stale" :]
+                commands = self._committed(event.delivery)
             case Deferred():
                 commands = self._deferred(event, now)
             case Released():
@@ -213,7 +213,7 @@ class Engine:
             case Confirmed():
                 commands = self._confirmed(event, now)
             case Tick():
-                commands = self._confirms.tick(now)
+                commands = self._ticked(now)
             case Connected():
                 commands = self._connected(event, now)
             case ConnectionLost():
@@ -280,7 +280,7 @@ class Engine:
         delivery.record = record
         record.held = 0.0
         if record.running:
-            delivery.state = "waiting"
+            enter(delivery, "waiting")
             record.copy = delivery
             return NOTHING
         self._history.forget(delivery.key)
@@ -308,7 +308,7 @@ class Engine:
             return self._expired(delivery, now)
         if self._transacted and (over := exceeded(delivery, self._policies)) is not None:
             return self._poison(delivery, over, now)
-        delivery.state = "running"
+        enter(delivery, "running")
         delivery.outcome = None
         self._running.add(delivery)
         return self._begin(delivery)
@@ -330,6 +330,11 @@ class Engine:
             self.counts.accepted += 1
         self._schedule.settled(live)
         return self._accept(live)
+
+    def _committed(self, delivery: Delivery) -> Sequence[Command]:
+        """Take a delivery that a commit has accepted: the broker knows, but not of a second one that it has sent."""
+        commands = self._succeeded(delivery)
+        return commands if delivery.outcome == "stale" else NOTHING
 
     def _failed(
         self, delivery: Delivery, cause: Cause, policy: Policy | None, now: float
@@ -367,7 +372,8 @@ class Engine:
         live = self._finish(delivery)
         if live is None:
             return NOTHING
-        self.counts.released += live is delivery  # else it has been counted as stale
+        if live is delivery:  # else it has been counted as stale
+            self.counts.released += 1
         self._schedule.settled(live)
         return self._give_back(live)
 
@@ -411,7 +417,7 @@ class Engine:
             return delivery
         self.counts.stale += 1  # first: where nothing runs, the counts are taken for final
         self._running.discard(delivery)
-        delivery.state = "lost"
+        enter(delivery, "lost")
         delivery.outcome = "stale"
         record = delivery.record
         if record is None:
@@ -425,7 +431,7 @@ class Engine:
         return copy
 
     def _accept(self, delivery: Delivery) -> Sequence[Command]:
-        delivery.state = "settled"
+        enter(delivery, "settled")
         delivery.let_go()
         self._history.accept(delivery)
         self._flow.settled += 1
@@ -451,8 +457,7 @@ class Engine:
             return NOTHING
         if self._rescheduling is not None:
             if self._by_broker(live, record, now):
-                self.counts.deferred += deferred and live is delivery
-                self.counts.redelivered += not deferred and live is delivery
+                self._count_hold(delivery, live, deferred=deferred)
                 self._schedule.settled(live)
                 return self._begin_poison_ack(live, record, now)
             delay = min(delay, self._most() or delay)
@@ -465,24 +470,28 @@ class Engine:
             delivery.outcome = "poisoned" if live is delivery else delivery.outcome
             live.record = record
             return self._poison(live, record, now)
-        if live is delivery:  # else it has been counted as stale
-            if deferred:
-                self.counts.deferred += 1
-            else:
-                self.counts.redelivered += 1
+        self._count_hold(delivery, live, deferred=deferred)
         if self._closed:
             return self._give_back(live)
         live.record = record
         if too_long:
             self._schedule.settled(live)
             return self._give_back(live, record.due)
-        live.state = "parked"
+        enter(live, "parked")
         self._schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, deferred),)
 
+    def _count_hold(self, delivery: Delivery, live: Delivery, *, deferred: bool) -> None:
+        if live is not delivery:
+            return  # it has been counted as stale
+        if deferred:
+            self.counts.deferred += 1
+        else:
+            self.counts.redelivered += 1
+
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
         """Hold a delivery that comes again, or too early, until `due`."""
-        delivery.state = "parked"
+        enter(delivery, "parked")
         self._schedule.park(delivery, due)
         left = due - now
         if left <= 0:
@@ -522,10 +531,17 @@ class Engine:
 
     def _begin_poison_ack(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         commands = self._confirms.begin(delivery, record, now)
-        if commands and isinstance(commands[-1], Stop):
+        if any(isinstance(command, Stop) for command in commands):
             self._closed = True
-            delivery.state = "held"  # until the consumer closes, which gives it back
+            enter(delivery, "held")  # until the consumer closes, which gives it back
             self._held.add(delivery)
+        return commands
+
+    def _ticked(self, now: float) -> Sequence[Command]:
+        """Try refused poison acknowledgements again whose time has come."""
+        commands, again = self._confirms.tick(now)
+        for delivery, record in again:
+            commands += self._begin_poison_ack(delivery, record, now)
         return commands
 
     def _too_long(self, record: Record) -> bool:
@@ -550,7 +566,7 @@ class Engine:
         """
         able = self._capabilities
         if able is not None and able.release and (able.flow or not self._closed):
-            delivery.state = "settled"
+            enter(delivery, "settled")
             self._flow.settled += 1
             if delivery.record is not None and delivery.key is not None:
                 delivery.record.due = due
@@ -558,7 +574,7 @@ class Engine:
                     delivery.key, delivery.record
                 )  # a release must not wash off the charge
             return (Release((delivery,)),)
-        delivery.state = "held"
+        enter(delivery, "held")
         self._held.add(delivery)
         return NOTHING
 

@@ -52,7 +52,7 @@ class Connected:
 
 
 class ConnectionLost:
-    """The connection of `epoch` is gone. `stop`: the end of consumers over it, set by the driver from its `Suspects`.
+    """The connection of `epoch` is gone. `stop`: the end of consumers over it, decided by `ProtocolPoison`.
 
     `suspect` is the message the broker closed it over, if one is known, and `consumer` the one that it came for: only
     that one stops when it happens too often. None: nobody knows, so each consumer of the connection stops.
@@ -69,13 +69,14 @@ class ConnectionLost:
         consumer: int | None = None,
         *,
         closed: bool = False,
+        stop: Stop | None = None,
     ) -> None:
         self.epoch = epoch
         self.error = error
         self.closed = closed
         self.suspect = suspect
         self.consumer = consumer
-        self.stop: Stop | None = None
+        self.stop = stop
 
 
 class Arrived:
@@ -129,7 +130,7 @@ class Known:
 
 
 class Result:
-    """What becomes of a delivery, as whoever has it reports."""
+    """What becomes of a delivery: the interface of `Succeeded`, `Failed` and the others that follow."""
 
     __slots__ = ("delivery",)
 

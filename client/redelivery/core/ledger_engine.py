@@ -21,6 +21,7 @@ from redelivery.core.events import (
     Wanted,
 )  # fmt: skip
 from redelivery.core.ledger_entry import Buried, Entry, fingerprint
+from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ class LedgerEngine(Engine):
         if not entry.suspect:
             return self._begun(delivery)
         self._running.discard(delivery)
-        delivery.state = "parked"
+        enter(delivery, "parked")
         self._suspects.append(delivery)
         return NOTHING
 
@@ -103,7 +104,7 @@ class LedgerEngine(Engine):
         delivery = self._suspects.popleft()
         if self._has_expired(delivery, now):
             return self._expired(delivery, now)
-        delivery.state = "running"
+        enter(delivery, "running")
         delivery.outcome = None
         self._running.add(delivery)
         return self._begun(delivery)
@@ -115,7 +116,7 @@ class LedgerEngine(Engine):
         self._history.forget(delivery.key)
         self._seq += 1
         delivery.seq = self._seq
-        delivery.state = "running"
+        enter(delivery, "running")
         delivery.outcome = None
         self._running.add(delivery)
         return NOTHING
@@ -138,7 +139,7 @@ class LedgerEngine(Engine):
         record.due = now + left
         if self._by_broker(delivery, record, now):
             return self._begin_poison_ack(delivery, record, now)
-        delivery.state = "parked"
+        enter(delivery, "parked")
         record.held = left
         self._schedule.park(delivery, record.due)
         return (Hold(delivery, record.due, left, record.count, record.cause),)
@@ -154,7 +155,7 @@ class LedgerEngine(Engine):
             self.counts.released += 1
             self._schedule.settled(live)
             return self._give_back(live)
-        live.state = "parked"
+        enter(live, "parked")
         self._schedule.park(live, now)
         return NOTHING
 
@@ -201,4 +202,5 @@ class LedgerEngine(Engine):
             buried = Buried(
                 delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
             )
-        return [*self._confirms.confirmed(delivery, None, now), Bury(delivery, key, buried)]
+        commands = self._confirms.confirmed(delivery, None, now)
+        return [*commands, Bury(delivery, key, buried, early=record.poisoned and bool(commands))]

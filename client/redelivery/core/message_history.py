@@ -6,6 +6,7 @@ from collections import OrderedDict, deque
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Record
+from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
@@ -108,9 +109,11 @@ class MessageHistory:
         self.accepted(delivery.key for delivery in self._recent)
         self._recent.clear()
         for record in self.records.values():
-            record.copy = None  # it came on the connection that is gone now
+            if record.copy is not None:  # it came on the connection that is gone now
+                enter(record.copy, "lost")
+                record.copy = None
         for delivery in unsettled:
-            delivery.state = "lost"
+            enter(delivery, "lost")
         for key, verdict, until in self._poisoned:
             if now < until:
                 self.remember(key, verdict)

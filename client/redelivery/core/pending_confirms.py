@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Accept, Command, Dropped, Forward, Stop, Unanswered
 from redelivery.core.delivery import EXPIRED, UNKNOWN
+from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +91,7 @@ class PendingConfirms:
             return (command,)
         self.pending.add(delivery)
         self.in_doubt.add(delivery)
-        delivery.state = "settling"
+        enter(delivery, "settling")
         record.tries += 1
         record.copied = isinstance(command, Forward)
         self._alarm(delivery, record, now + CONFIRM_TIMEOUT)
@@ -109,7 +110,8 @@ class PendingConfirms:
         if record.confirmed:  # its first copy was: this one is dropped by the broker, or is one too many
             self._counts.deduplicated += 1
         else:
-            self._counts.poisoned += record.poisoned
+            if record.poisoned:  # else it was a delayed copy
+                self._counts.poisoned += 1
             record.confirmed = True
         self._settle(delivery)
         if not record.copied:
@@ -124,13 +126,14 @@ class PendingConfirms:
         delivery.let_go()
         return (Accept((delivery,)),)
 
-    def tick(self, now: float) -> Sequence[Command]:
-        """Try again what was refused.
+    def tick(self, now: float) -> tuple[list[Command], list[tuple[Delivery, Record]]]:
+        """Return what is to be said of missing answers, and what was refused and is to be tried again now.
 
         What has no answer is waited for as long as the connection stands: a broker that takes nothing more for now (it
         is out of memory, or an address is full) answers when it does again, and a second copy would be one too many.
         """
         commands: list[Command] = []
+        again: list[tuple[Delivery, Record]] = []
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             at, _, delivery = heappop(alarms)
@@ -140,8 +143,8 @@ class PendingConfirms:
             if delivery in self.in_doubt:
                 commands.append(Unanswered(delivery, CONFIRM_TIMEOUT))
             else:
-                commands += self.begin(delivery, record, now)
-        return commands
+                again.append((delivery, record))
+        return commands, again
 
     def next_alarm(self) -> float | None:
         """When `tick` has something to do."""
@@ -160,7 +163,7 @@ class PendingConfirms:
         heappush(self._alarms, (at, delivery.seq, delivery))
 
     def _settle(self, delivery: Delivery) -> None:
-        delivery.state = "settled"
+        enter(delivery, "settled")
         self.pending.discard(delivery)
         self._flow.settled += 1
         # A dead letter that is redriven has the same identity on some brokers: it must start afresh.

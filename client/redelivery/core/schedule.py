@@ -58,7 +58,7 @@ class Schedule(Protocol):
 
 
 class _Heaped:
-    """What is ready, and a heap of what is parked: all but the order between them, and within the heap."""
+    """What is ready, and a heap of what is parked; `NonBlocking` and `Blocking` have the order between them."""
 
     def __init__(self) -> None:
         self._ready: deque[Delivery] = deque()

@@ -14,7 +14,7 @@ from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
 from redelivery.dlq.results import CauseGroup, Purged, Redriven, summarise
 from redelivery.dlq.selection import Filters, Selection
-from redelivery.driver.arguments import single
+from redelivery.driver.port import single
 from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class DeadLetterQueue:
         """Go through the dead letters, as the broker orders them. They stay where they are.
 
         Args:
-            cause, destination, id, older_than, younger_than: which ones; see `redelivery.letters.selection.Filters`.
+            cause, destination, id, older_than, younger_than: which ones; see `redelivery.dlq.selection.Filters`.
 
         Raises:
             ConfigurationError: the broker takes what it shows, and `take` was not given; or a filter makes no sense.
@@ -160,7 +160,7 @@ class DeadLetterQueue:
 
         Args:
             target: a binary file, or the name of one, which it gets only when all of it is written.
-            form: `jsonl` by default; the columns are in `redelivery.letters.export`.
+            form: `jsonl` by default; the columns are in `redelivery.dlq.export`.
             told: called with the number written so far.
             cause, destination, id, older_than, younger_than: which ones.
 
@@ -234,7 +234,7 @@ class DeadLetterQueue:
             topics: also put back what came from a topic, though each of its subscribers gets it.
             dry_run: send nothing, and report what would be done.
             told: called with the number of messages sent so far.
-            cause, destination, id, older_than, younger_than: which ones; see `redelivery.letters.selection.Filters`.
+            cause, destination, id, older_than, younger_than: which ones; see `redelivery.dlq.selection.Filters`.
 
         Raises:
             ConfigurationError: an argument makes no sense.

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from redelivery.connection import Connection
 from redelivery.core.capabilities import cannot_browse
-from redelivery.core.commands import Subscribe
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.dlq.dlq_consumer import FIRST, HELD, DeadLetterConsumer
-from redelivery.driver.arguments import single
-from redelivery.driver.connection.browser import Browser
-from redelivery.driver.consumer.plan import planned
+from redelivery.driver.port import ConnectionPort
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+    from types import TracebackType
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
     from redelivery.ledger import Ledger
+    from redelivery.settings import Settings
 
 __all__ = ["DeadLetterConnection"]
 
@@ -30,29 +28,47 @@ CREDIT = 200  # dead letters that may be on their way here: what a kill gives ba
 WIDE = 1000  # messages that a first window in bytes is meant for: it is widened by what is held
 
 
-class DeadLetterConnection(Connection):
-    """A connection whose consumers look after dead letters. Its ledger only tells: none of them is an attempt."""
+class DeadLetterConnection:
+    """A connection whose consumers look after dead letters. Its ledger is only read: none of them is an attempt."""
 
-    _counts = False
-    full: str | None = None
-    """Why what was taken last may not be all, or None."""
+    def __init__(self, uri: str, *, ledger: Ledger | None = None, clock: Clock | None = None) -> None:
+        self._port = ConnectionPort(uri, ledger=ledger, clock=clock, counts=False)
+        self.full: str | None = None
+        """Why what was taken last may not be all, or None."""
+
+    def __enter__(self) -> Self:
+        """Connect. Raises as `ConnectionPort.__enter__` does."""
+        self._port.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close; the broker takes back what is held."""
+        self._port.close()
+
+    @property
+    def settings(self) -> Settings:
+        """What the URI says."""
+        return self._port.settings
 
     @property
     def ledger(self) -> Ledger | None:
-        """What remembers why the broker was told to poison messages itself."""
-        return self._ledger
+        """What remembers why the broker was asked to poison messages itself."""
+        return self._port.ledger
 
     @property
     def clock(self) -> Clock:
         """What it waits by."""
-        return self._clock
+        return self._port.clock
 
     @property
     def capabilities(self) -> Capabilities:
         """What the broker can do. Raises ConfigurationError outside of `with`."""
-        self._check_open()
-        assert self._driver.capabilities is not None, "checked by _check_open"
-        return self._driver.capabilities
+        return self._port.capabilities
 
     @property
     def first(self) -> int:
@@ -68,17 +84,7 @@ class DeadLetterConnection(Connection):
         """
         if not self.capabilities.browse:
             raise ConfigurationError(cannot_browse(self.capabilities), option="take")
-        number = next(self._numbers)
-        browser = Browser(
-            Subscribe(number, queue, window=CREDIT, browse=True, existing=True),
-            self._driver.write,
-            self._clock,
-        )
-        self._driver.browsers[number] = browser
-        try:
-            yield from browser
-        finally:
-            del self._driver.browsers[number]
+        return self._port.browse(queue, window=CREDIT)
 
     def taken(self, queue: str, idle: float) -> Iterator[Delivery]:
         """Go through what is on a queue by taking it, until nothing comes any more; then give it back.
@@ -88,7 +94,7 @@ class DeadLetterConnection(Connection):
         asked, self.full = False, None
         with self.taker(queue, Redrive("")) as taker:
             while (full := taker.full) is None:
-                delivery = taker.take(None, idle)
+                delivery = taker.take(idle)
                 if delivery is not None:
                     asked = False
                     yield delivery
@@ -109,7 +115,7 @@ class DeadLetterConnection(Connection):
         Raises:
             TransportError: it does not answer.
         """
-        self._driver.flush()  # settlements that wait for company
+        self._port.flush()  # settlements that are collected
         with self.taker(queue, Redrive(""), credit=1, held=0):
             pass
 
@@ -131,18 +137,9 @@ class DeadLetterConnection(Connection):
         able = self.capabilities
         # More than is held: copies on their way count as well, and the engine would warn of redelivery.maxParked.
         settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
-        subscribe, engine = planned(
-            next(self._numbers), single(queue), {"selector": selector}, settings, able, redrive=redrive
-        )
-        if not recalls:
-            engine.keep_no_history()
-        window = credit + (WIDE if able.window_in_bytes else held)
-        subscribe = replace(subscribe, window=window, existing=True)
-        taker = DeadLetterConsumer(subscribe, engine, self._driver, self._clock, settings.policies)
-        taker.redrive, taker.most = redrive, held
-        self._driver.open_consumers.add(taker)
-        self._await_subscription(taker)
-        try:
+        plan = self._port.plan(queue, {"selector": selector}, settings=settings, route=redrive)
+        plan = plan.with_window(credit + (WIDE if able.window_in_bytes else held), existing=True)
+        taker = DeadLetterConsumer(redrive, held)
+        with self._port.consume(plan, taker.hooks(keeps_history=recalls)) as consumer:
+            taker.started(consumer)
             yield taker
-        finally:
-            self._driver.unsubscribe(taker)

@@ -195,11 +195,11 @@ class RemovalRun:
         )  # else the look that follows tells the end
         asked = not answers
         while taker.full is None:
-            delivery = taker.take(None, self._patience(taker, gathered, asked=asked))
+            delivery = taker.take(self._patience(taker, gathered, asked=asked))
             if delivery is None:
                 if gathered:
                     self._send(taker, gathered)
-                elif taker.engine.unconfirmed:
+                elif taker.unconfirmed:
                     taker.wait_below(1)
                     self._tell()
                 elif asked:
@@ -230,7 +230,7 @@ class RemovalRun:
         """Return how long to wait for the next one: for a full transaction only while another is on its way."""
         if not gathered:
             return min(PAGE, self._idle) if self._paged and not asked else self._idle
-        return COMPANY if taker.engine.unconfirmed else 0.0
+        return COMPANY if taker.unconfirmed else 0.0
 
     def _enough(self, gathered: Sequence[Delivery]) -> bool:
         return len(gathered) >= self._batch or sum(len(one.body) for one in gathered) >= BATCH_BYTES

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypedDict
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
 from redelivery.dlq.dead_letter import UNKNOWN
-from redelivery.driver.arguments import known
+from redelivery.driver.port import known
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -1,16 +1,21 @@
-"""Waiting for a future until a deadline of the connection's clock."""
+"""Waiting on this thread: for a future, a subscription, or a connection, until a deadline of the connection's clock."""
 
 from __future__ import annotations
 
 import threading
 from typing import TYPE_CHECKING
 
+from redelivery.driver.connection.send_request import unsent
+from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
+
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from redelivery.clock import Clock
+    from redelivery.driver.connection.connection_driver import ConnectionDriver
+    from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["answer_by"]
+__all__ = ["answer_by", "await_connected", "await_subscription"]
 
 
 def answer_by(deadline: float, future: Future[None], clock: Clock) -> None:
@@ -29,3 +34,33 @@ def answer_by(deadline: float, future: Future[None], clock: Clock) -> None:
     if not future.done() and future.cancel():  # nobody waits for it any longer
         raise TimeoutError
     future.result()
+
+
+def await_subscription(driver: ConnectionDriver, dispatcher: Dispatcher, clock: Clock) -> None:
+    """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise.
+
+    Raises:
+        AdapterError: the broker refused the subscription.
+        TransportError: the broker did not confirm it in time.
+    """
+    deadline = clock.monotonic() + SUBSCRIBE_TIMEOUT
+    try:
+        answer_by(deadline, driver.subscribe(dispatcher), clock)
+    except BaseException as error:
+        driver.unsubscribe(dispatcher)
+        if isinstance(error, TimeoutError):
+            raise not_subscribed(dispatcher.subscribe.destination) from None
+        raise
+
+
+def await_connected(driver: ConnectionDriver, destination: str, limit: float, clock: Clock) -> None:
+    """Wait `limit` seconds at most until the connection stands, for a message to `destination`.
+
+    Raises:
+        TransportError: it does not stand in time, or was given up.
+    """
+    if not driver.up:
+        try:
+            answer_by(clock.monotonic() + limit, driver.standing(), clock)
+        except TimeoutError:
+            raise unsent(destination, limit) from None

@@ -131,9 +131,8 @@ class PolicyReader:
             try:
                 found = Destination.parse(written)
                 check_wildcards(found)
-                return str(
-                    Destination(found.kind, found.name)
-                )  # the map ignores ?options, as the reference does
+                # The map ignores ?options, as the reference does.
+                return str(Destination(found.kind, found.name))
             except ConfigurationError as error:
                 self._notes.add(item.line, written, f"{error}; left out")
                 return ""

@@ -34,7 +34,7 @@ _OURS = frozenset({*_BELOW, "nodeAutoCreationPolicies", "exchanges", "modelVersi
 _LITERAL = re.compile(r"(?:[\w-]|\\\.)+")
 
 
-class _Reader:
+class _BrokerJReader:
     """Collects the queues of a document, wherever they are in it."""
 
     def __init__(self, notes: Notes) -> None:
@@ -177,7 +177,7 @@ def read_brokerj(text: str, notes: Notes) -> tuple[RedeliveryPolicyMap, dict[str
         raise ConfigurationError(
             f"{notes.file}: the JSON is not Broker-J's: neither a configuration, nor its queues"
         )
-    reader = _Reader(notes)
+    reader = _BrokerJReader(notes)
     try:
         reader.read(document, {})
     except RecursionError:

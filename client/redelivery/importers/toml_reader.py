@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["read_toml"]
 
+# Before Python 3.14, tomllib gives line and column in the text of its error only.
 _PLACE = re.compile(r"(.*) \((?:at line (\d+), column (\d+)|at end of document)\)", re.DOTALL)
 _KEYS = ("wildcards", "default", "policies", "deadLetters")
 
@@ -39,10 +40,10 @@ def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]
         raise ConfigurationError(f"{file}:{place}: the TOML is not well-formed: {why}") from None
     except RecursionError:
         raise ConfigurationError(f"{file}: the TOML is too deep") from None
-    return _Reader(text, file).read(document)
+    return _TomlReader(text, file).read(document)
 
 
-class _Reader:
+class _TomlReader:
     """Reads one document."""
 
     def __init__(self, text: str, file: str) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import time
+import weakref
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -43,7 +45,8 @@ UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned 
     revision = ?, written = ? WHERE key = ?
 """
 _BURIED = ("destination", "message_id", "cause", "count", "at", "first", "last")
-FORGOTTEN = 3600.0  # seconds for which other processes may learn that a message has been forgotten
+# Seconds for which other processes may learn that a message has been forgotten.
+FORGOTTEN = 3600.0
 
 
 class Changes(NamedTuple):
@@ -62,6 +65,8 @@ class Database:
         """Open it, and make what is missing. Raises sqlite3.Error, LedgerError."""
         self._path = path
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        # A ledger stays open with the mark of a handler whose end is never told: that of an event loop that is closed.
+        weakref.finalize(self, self._sql.close).atexit = False
         try:
             self._prepare()
         except BaseException:
@@ -76,14 +81,14 @@ class Database:
                 f"the ledger {self._path} is the database of another program; name another file"
             )
         self._sql.execute("PRAGMA journal_mode = WAL")
-        self._sql.execute(
-            "PRAGMA synchronous = NORMAL"
-        )  # a power failure may cost the last writes, no death does
+        # A power failure may cost the last writes; the death of a process costs none.
+        self._sql.execute("PRAGMA synchronous = NORMAL")
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             for statement in _SCHEMA.split(";\n"):
                 self._sql.execute(statement)
-            for name in _BURIED[-2:]:  # a ledger that was made before they were
+            # A ledger that was made before they were.
+            for name in _BURIED[-2:]:
                 if name not in _columns(self._sql):
                     self._sql.execute(f"ALTER TABLE dead_letters ADD COLUMN {name} REAL")
             self._sql.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -93,7 +98,7 @@ class Database:
             raise
         found = self._sql.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise sqlite3.DatabaseError(f"database disk image is malformed: {found}")
+            raise LedgerError(f"the ledger {self._path} {_DAMAGED}")
 
     def _rollback(self) -> None:
         with suppress(sqlite3.Error):
@@ -225,25 +230,43 @@ def _columns(sql: sqlite3.Connection) -> set[str]:
     return {row[1] for row in sql.execute("PRAGMA table_info(dead_letters)")}
 
 
+_LOCKED = "has been locked by another program for {timeout:g} s; end that, or give it another file"
+_NO_SPACE = "cannot grow: its disk is full"
+_READ_ONLY = "cannot be written: it, or its directory, is read-only"
+_CANNOT_OPEN = "cannot be opened: its directory must exist, and be writable"
+_DAMAGED = "is damaged; move it and the files beside it away: counting then begins anew"
+# By SQLite's primary result code.
+_BY_RESULT = {
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: _NO_SPACE,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: _CANNOT_OPEN,
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: "is no SQLite database; name another file",
+}
+# By the operating system's.
+_BY_ERRNO = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: "cannot be written: no permission",
+    errno.ENOENT: _CANNOT_OPEN,
+}
+# Windows has no such code.
+if hasattr(errno, "EDQUOT"):
+    _BY_ERRNO[errno.EDQUOT] = "cannot grow: the quota of its disk is used up"
+
+
 def explained(path: Path, error: BaseException, timeout: float) -> LedgerError:
     """Return what is wrong with the ledger, in one sentence."""
     if isinstance(error, LedgerError):
         return error
-    text = str(error)
-    known = {
-        "locked": f"has been locked by another program for {timeout:g} s; end that, or give it another file",
-        "full": "cannot grow: its disk is full",
-        "No space": "cannot grow: its disk is full",
-        "quota": "cannot grow: the quota of its disk is used up",
-        "readonly": "cannot be written: it, or its directory, is read-only",
-        "Read-only": "cannot be written: it, or its directory, is read-only",
-        "Permission": "cannot be written: no permission",
-        "unable to open": "cannot be opened: its directory must exist, and be writable",
-        "No such file": "cannot be opened: its directory must exist, and be writable",
-        "malformed": "is damaged; move it and the files beside it away: counting then begins anew",
-        "not a database": "is no SQLite database; name another file",
-    }
-    for part, sentence in known.items():
-        if part in text:
-            return LedgerError(f"the ledger {path} {sentence}")
-    return LedgerError(f"the ledger {path} fails: {text}")
+    sentence: str | None = None
+    if isinstance(error, sqlite3.Error):
+        # Missing if Python's module has raised it, and not SQLite. The primary code is the lowest byte.
+        sentence = _BY_RESULT.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+    elif isinstance(error, OSError) and error.errno is not None:
+        sentence = _BY_ERRNO.get(error.errno)
+    if sentence is None:
+        return LedgerError(f"the ledger {path} fails: {error}")
+    return LedgerError(f"the ledger {path} {sentence.format(timeout=timeout)}")

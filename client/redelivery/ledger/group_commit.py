@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Buried, Entry
-    from redelivery.ledger.ledger_files import LedgerFiles
+    from redelivery.errors import LedgerError
 
-__all__ = ["GroupCommit"]
+__all__ = ["CommittedFiles", "GroupCommit"]
 
 logger = logging.getLogger("redelivery")
 
@@ -19,10 +19,27 @@ COMPANY = 0.002  # seconds that the first entry waits for others
 PRUNE = 300.0  # seconds between two prunings, while anything is written
 
 
+class CommittedFiles(Protocol):
+    """What the thread writes to: `LedgerFiles` implements it."""
+
+    limit: int
+
+    def write(self, entries: dict[bytes, Entry | None], buried: list[Buried], *, prune: bool) -> int:
+        """Write in one transaction; return how many messages were forgotten."""
+        ...
+
+    def written(self, marks: list[int]) -> None:
+        """Clear the marks of what has been written."""
+
+    def fail(self, error: BaseException) -> LedgerError:
+        """Count no more."""
+        ...
+
+
 class GroupCommit:
     """What is to be written, and the thread that does it: it lives as long as something comes."""
 
-    def __init__(self, ledger: LedgerFiles) -> None:
+    def __init__(self, ledger: CommittedFiles) -> None:
         self._ledger = ledger
         self._lock = threading.Lock()
         self._turn = threading.Condition(self._lock)

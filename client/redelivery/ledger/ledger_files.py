@@ -28,7 +28,7 @@ __all__ = ["LedgerFiles"]
 
 
 class LedgerFiles:
-    """What one process has open of a ledger."""
+    """What one process has open of a ledger; `SqliteLedger` counts with it."""
 
     def __init__(self, path: Path, keep: float, limit: int, timeout: float) -> None:
         self.path = path

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from redelivery.core.ledger_entry import counted
 from redelivery.core.option_values import seconds, whole
 from redelivery.errors import LedgerError
-from redelivery.ledger import Behind
 from redelivery.ledger.database import explained
+from redelivery.ledger.interface import Behind
 from redelivery.ledger.ledger_files import LedgerFiles
 from redelivery.ledger.readonly import look
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from redelivery.core.ledger_entry import Buried, Entry
+    from redelivery.ledger.marks import Marks
 
 __all__ = ["SqliteLedger"]
 
@@ -104,15 +105,19 @@ class SqliteLedger(LedgerFiles):
     def close(self, failed: Callable[[], None]) -> None:
         """End it for one connection; with the last one all is written, and the file of marks is removed.
 
-        Not while a handler still runs: then its mark stays, and the next process finds it.
+        Not while a handler still runs: its mark stays until the handler ends, and the next process finds it otherwise.
         """
         with self._opening:
             if failed in self._users:
                 self._users.remove(failed)
-            if not self._users:
-                self._writer.stop()
-                if self._marks is None or not self._marks.open:
-                    self._shut()
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close the files, if no connection uses them and no handler runs."""
+        if not self._users:
+            self._writer.stop()
+            if self._marks is None or not self._marks.open:
+                self._shut()
 
     def fail(self, error: BaseException) -> LedgerError:
         """Count no more: all consumers stop."""
@@ -159,6 +164,15 @@ class SqliteLedger(LedgerFiles):
         marks = self._marks
         if marks is None:
             return
+        self._clear(marks, mark, key, entry, failed=failed, keep=keep)
+        # The last handler of a connection that has been closed.
+        if not self._users:
+            with self._opening:
+                self._leave()
+
+    def _clear(
+        self, marks: Marks, mark: int | None, key: bytes, entry: Entry | None, *, failed: bool, keep: bool
+    ) -> None:
         if keep or (entry is None and key not in self._entries):
             if mark is not None:
                 marks.end(mark)

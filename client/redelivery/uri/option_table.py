@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["MAP_PREFIX", "OPTIONS", "SCHEMES", "Option", "Scope", "is_java_only", "option_rows"]
+__all__ = ["JAVA_PORTS", "MAP_PREFIX", "OPTIONS", "SCHEMES", "Option", "Scope", "is_java_only", "option_rows"]
 
 Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls", "later"]
 """Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only; `later`:
@@ -22,6 +22,11 @@ MAP_PREFIX = "jms.redeliveryPolicyMap."
 
 SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
 """The schemes of our own, and their default ports."""
+JAVA_PORTS = {
+    "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
+    "auto+nio": 61616, "auto+nio+ssl": 61617, "http": 80, "https": 443, "udp": 61616, "vm": 0,
+}  # fmt: skip
+"""The schemes of the Java client, parsed so that their policies can be explained."""
 _ALL = frozenset(SCHEMES)
 _NETWORK = _ALL - {"memory"}
 _ENCRYPTED = frozenset({"stomp+ssl", "amqps"})

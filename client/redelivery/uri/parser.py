@@ -13,7 +13,7 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.settings import Endpoint, Secret, Settings
 from redelivery.uri.dead_letter_options import OUTCOME, dead_letters
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
+from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
 from redelivery.uri.options_reader import (
     Masked,
     OptionsReader,
@@ -24,7 +24,7 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
-from redelivery.uri.syntax import JAVA_PORTS, UriParts, redact_uri, split_uri
+from redelivery.uri.syntax import UriParts, redact_uri, split_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,15 +11,9 @@ from typing import NamedTuple
 
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.registry import schemes
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, SCHEMES
+from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, SCHEMES
 
-__all__ = ["JAVA_PORTS", "Address", "UriParts", "redact_uri", "split_uri"]
-
-JAVA_PORTS = {
-    "tcp": 61616, "nio": 61616, "ssl": 61617, "nio+ssl": 61617, "auto": 61616, "auto+ssl": 61617,
-    "auto+nio": 61616, "auto+nio+ssl": 61617, "http": 80, "https": 443, "udp": 61616, "vm": 0,
-}  # fmt: skip
-"""The schemes of the Java client, parsed so that their policies can be explained."""
+__all__ = ["Address", "UriParts", "redact_uri", "split_uri"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20})://(.*)", re.DOTALL)
 _HOST = re.compile(

@@ -14,9 +14,8 @@ from redelivery.errors import ConfigurationError
 
 __all__ = ["LONGEST_NAME", "SafeRegex"]
 
-LONGEST_NAME = (
-    256  # characters of a name that is looked at; a longer one is taken for one that no pattern matches
-)
+# Characters of a name that is looked at; a longer one is taken for one that no pattern matches.
+LONGEST_NAME = 256
 MOST_WAYS = LONGEST_NAME**3  # to match one name with one pattern, at most; in practice a sixth of it
 MOST_PATTERNS = 100
 DEEPEST = 20  # groups within groups
@@ -62,7 +61,9 @@ def _check(text: str) -> None:
             f"{text!r}: patterns are regular expressions here, as in Classic's plugin; for FRED.> write FRED\\..*"
         )
     try:
-        ways = _Reader(text).ways()  # first: Python only warns of sets that other languages read differently
+        ways = _PatternReader(
+            text
+        ).ways()  # first: Python only warns of sets that other languages read differently
         re.compile(text)
     except (re.error, OverflowError) as error:
         raise ConfigurationError(f"{text!r} is no regular expression that Python knows: {error}") from None
@@ -74,7 +75,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Reader:
+class _PatternReader:
     """Goes through a pattern, and counts in how many ways it could be tried."""
 
     def __init__(self, text: str) -> None:
@@ -116,8 +117,10 @@ class _Reader:
                 raise ValueError("a reference back to a group is not supported")
             self._at += 1
         elif char == "[":
-            self._at += text.startswith("^", self._at)
-            self._at += text.startswith("]", self._at)
+            if text.startswith("^", self._at):
+                self._at += 1
+            if text.startswith("]", self._at):
+                self._at += 1
             while self._at < len(text) and text[self._at] != "]":
                 if text[self._at] == "[" or text[self._at : self._at + 2] in ("--", "&&", "||", "~~"):
                     raise ValueError("a set within a set is not supported")
@@ -146,7 +149,9 @@ class _Reader:
             times = _ways_of(counted)
         else:
             return None
-        self._at += text.startswith(("?", "+"), self._at)  # lazy or possessive: no more ways than greedy
+        # Lazy or possessive: no more ways than greedy.
+        if text.startswith(("?", "+"), self._at):
+            self._at += 1
         return times
 
 

@@ -92,7 +92,7 @@ class _Pattern:
         self.entry = self.member if entry.name == member.name else _Text(entry.name, literal=literal)
         self.index = index
         path = self.member.path
-        literals = sum(token not in ("*", ">") for token in path)
+        literals = len([token for token in path if token not in ("*", ">")])
         self.order = (literals == len(path), literals, not self.member.tail, len(member.name), index)
 
     def beats(self, other: _Pattern) -> bool:

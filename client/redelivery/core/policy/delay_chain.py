@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.option_values import MAX_LONG, clip
 
 if TYPE_CHECKING:
-    from redelivery.core.policy.redelivery_policy import RandomSource
+    from redelivery.core.policy.random_source import RandomSource
 
 __all__ = ["DelayChain", "DelaySteps"]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta
 
-    from redelivery.core.policy.redelivery_policy import RandomSource
+    from redelivery.core.policy.random_source import RandomSource
 
 __all__ = ["DelayListPolicy"]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import shown
+from redelivery.core.policy import file_reader
 from redelivery.core.policy.artemis_wildcards import ARTEMIS, AddressMatches, ArtemisWildcards
 from redelivery.core.policy.classic_wildcards import ClassicPatterns
 from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
@@ -90,9 +91,7 @@ class RedeliveryPolicyMap:
         cannot be carried over is logged as a warning, line by line; `redelivery.importers.read` returns it.
         Raises ConfigurationError for a file that cannot be read, with the line where that is known.
         """
-        from redelivery.importers import policies_of  # noqa: PLC0415  nobody else needs files, or a parser
-
-        return policies_of(path, "activemq.xml")
+        return _from_file(path, "activemq.xml")
 
     @classmethod
     def from_artemis_xml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
@@ -100,9 +99,7 @@ class RedeliveryPolicyMap:
 
         What serves no address setting gets Artemis' defaults. Notes and errors: as `from_activemq_xml`.
         """
-        from redelivery.importers import policies_of  # noqa: PLC0415
-
-        return policies_of(path, "broker.xml")
+        return _from_file(path, "broker.xml")
 
     @classmethod
     def from_brokerj_json(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
@@ -110,16 +107,12 @@ class RedeliveryPolicyMap:
 
         A redelivery is at once there, so delays are 0. Notes and errors: as `from_activemq_xml`.
         """
-        from redelivery.importers import policies_of  # noqa: PLC0415
-
-        return policies_of(path, "Broker-J JSON")
+        return _from_file(path, "Broker-J JSON")
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> RedeliveryPolicyMap:
         """Read a map from TOML, as `redelivery policy convert --to toml` writes it. Errors: as `from_activemq_xml`."""
-        from redelivery.importers import policies_of  # noqa: PLC0415
-
-        return policies_of(path, "TOML")
+        return _from_file(path, "TOML")
 
     @property
     def default(self) -> Policy:
@@ -172,6 +165,11 @@ class RedeliveryPolicyMap:
     def __repr__(self) -> str:
         """Show the entries and the default."""
         return f"RedeliveryPolicyMap({dict(self._entries)!r}, default={self._default!r})"
+
+
+def _from_file(path: str | PathLike[str], kind: str) -> RedeliveryPolicyMap:
+    policies: RedeliveryPolicyMap = file_reader.policies_of(path, kind)
+    return policies
 
 
 def check_policy(policy: object, name: str) -> None:

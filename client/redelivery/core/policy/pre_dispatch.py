@@ -36,9 +36,8 @@ def seed(count: int, delivery: Delivery, policy: Policy, *, transacted: bool) ->
 def exceeded(delivery: Delivery, policies: RedeliveryPolicyMap) -> Record | None:
     """Return the record of a message that must not be shown any more, with its cause; else None."""
     record = delivery.record
-    if (
-        record is None or record.cause is not None
-    ):  # a cause: it was charged here, and its own policy has decided
+    # With a cause it was charged here, and its own policy has decided.
+    if record is None or record.cause is not None:
         return None
     maximum = policies.policy_for(delivery.destination).maximum_redeliveries
     if not 0 <= maximum < record.count:

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from redelivery.core.policy.delay_list import DelayListPolicy
+    from redelivery.core.policy.random_source import RandomSource
     from redelivery.tenacity_policy import TenacityPolicy
 
-__all__ = ["Policy", "RandomSource", "RedeliveryPolicy"]
+__all__ = ["Policy", "RedeliveryPolicy"]
 
 _OPTIONS = (
     "maximumRedeliveries",
@@ -33,14 +34,6 @@ _OPTIONS = (
     "collisionAvoidanceFactor",
     "preDispatchCheck",
 )
-
-
-class RandomSource(Protocol):
-    """Where jitter comes from; a `random.Random` is one."""
-
-    def random(self) -> float:
-        """Return a uniform number in [0, 1)."""
-        ...
 
 
 @runtime_checkable

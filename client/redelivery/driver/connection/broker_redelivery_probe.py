@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import uuid
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, Credit, Subscribe, Unsubscribe
@@ -20,15 +20,16 @@ from redelivery.driver.connection.pending_sends import end
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError, another
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redelivery.adapter import Browsed
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.destination import Destination
     from redelivery.driver.arguments import ConsumerOptions
-    from redelivery.driver.connection.connection_driver import ConnectionDriver
+    from redelivery.driver.connection.browser import Browsers
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.settings import Settings
 
@@ -80,11 +81,34 @@ def rescheduling_for(
     )
 
 
+class ProbeLink(Protocol):
+    """The driver of a connection, as its probes see it; `ConnectionDriver` implements it."""
+
+    browsers: Browsers
+    capabilities: Capabilities | None
+
+    @property
+    def up(self) -> bool:
+        """Whether the connection stands."""
+        ...
+
+    def write(self, commands: Sequence[AdapterCommand]) -> None:
+        """Write commands on this thread."""
+
+    def send(self, message: Outgoing) -> Future[None]:
+        """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        ...
+
+    def standing(self) -> Future[None]:
+        """Return a future that ends when the connection stands, or with an error when it is given up or closed."""
+        ...
+
+
 class DelayProbe:
     """One message that the broker must hold back, on a queue beside the one that is to be consumed."""
 
     def __init__(
-        self, link: ConnectionDriver, number: int, destination: str, able: Capabilities, clock: Clock
+        self, link: ProbeLink, number: int, destination: str, able: Capabilities, clock: Clock
     ) -> None:
         self._link = link
         self._able = able
@@ -220,7 +244,7 @@ class DelayProbe:
 class DelayProbes:
     """What has been proved over one connection, so that it is proved once."""
 
-    def __init__(self, link: ConnectionDriver, clock: Clock) -> None:
+    def __init__(self, link: ProbeLink, clock: Clock) -> None:
         self._link = link
         self._clock = clock
         self._proved: set[str] = set()

@@ -3,100 +3,60 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import logging
 import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from redelivery.classifier import Classifier, checked_errors
-from redelivery.clock import Clock, SystemClock
+from redelivery.classifier import checked_errors
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
-    check_drops,
     checked_consumer,
-    checked_ledger,
     checked_listener,
-    checked_policies,
     known,
 )
-from redelivery.driver.connection.connection_driver import ConnectionDriver
-from redelivery.driver.connection.connection_ledger import ConnectionLedger
+from redelivery.driver.connection.connection_parts import connection_parts, not_open
+from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.idle_watch import IdleWatch
-from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
 from redelivery.driver.consumer.plan import planned
-from redelivery.errors import ConfigurationError, TransportError
-from redelivery.registry import adapter_for
-from redelivery.uri.parser import parse_uri
+from redelivery.driver.listening import Listening
+from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.adapter import Adapter
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
     from redelivery.driver.session.session_base import SessionBase
     from redelivery.driver.session.session_state import SessionState
     from redelivery.message import Message
-    from redelivery.settings import Endpoint, Settings
+    from redelivery.settings import Settings
 
-__all__ = ["SUBSCRIBE_TIMEOUT", "ConnectionBase", "HandlerRegistration", "not_subscribed"]
+__all__ = ["ConnectionBase"]
 
 logger = logging.getLogger("redelivery")
 
-SUBSCRIBE_TIMEOUT = 30.0  # seconds for the connection to stand and the broker to confirm a subscription
 
-
-RunnerT = TypeVar("RunnerT")
-
-
-@dataclass(slots=True)
-class HandlerRegistration(Generic[RunnerT]):
-    """A handler that is registered; once it is started, its channel and the threads or tasks that run it."""
-
-    destination: str
-    handler: Callable[[Message], Any]
-    workers: int
-    options: ConsumerOptions
-    overdue: HandlerDeadline | None = None
-    session_state: SessionState | None = None
-    """Of the session that it belongs to."""
-    ended: bool = False
-    """Its session was closed."""
-    dispatcher: Dispatcher | None = None
-    runners: list[RunnerT] = field(default_factory=list[RunnerT])
-
-
-class ConnectionBase(Generic[RunnerT]):
-    """The part of a connection that does not wait."""
+class ConnectionBase(Listening, Generic[RunnerT]):
+    """The part of `Connection` and `AsyncConnection` that does not wait."""
 
     _maker = "connect"
     _awaits = False  # handlers
-    _counts = True  # by the ledger that it is given
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
-        known(options, ConnectOptions)
-        self._errors = checked_errors(options.get("errors")) or Classifier()
-        parsed = parse_uri(uri)
-        policies = checked_policies(options.get("policies"), parsed)
-        self.settings: Settings = replace(parsed, policies=policies)
-        check_drops(self.settings)
-        adapter = adapter_for(self.settings.scheme)
-        self._clock: Clock = options.get("clock") or _clock_of(adapter, self.settings) or SystemClock()
-        self._observer = message_log.guarded(options.get("observer"))
-        self._ledger = checked_ledger(options.get("ledger"), self.settings)
-        self._connection_ledger = (
-            ConnectionLedger(self._ledger) if self._ledger is not None and self._counts else None
-        )
-        self._driver = ConnectionDriver(self.settings, adapter, self._clock, self._connection_ledger)
+        parts = connection_parts(uri, options)
+        self.settings: Settings = parts.settings
+        self._errors = parts.errors
+        self._clock = parts.clock
+        self._observer = parts.observer
+        self._connection_ledger = parts.connection_ledger
+        self._driver = parts.driver
         self._dispatchers = self._driver.open_consumers.dispatchers  # of the consumers that are open
-        self._numbers = itertools.count(1)  # of consumers, which several threads may make at once
+        self._numbers = parts.numbers
         self._listeners: list[HandlerRegistration[RunnerT]] = []
         self._sessions: list[SessionBase] = []
         self._failure: BaseException | None = None  # what ends a run
@@ -125,10 +85,7 @@ class ConnectionBase(Generic[RunnerT]):
 
     def _check_open(self) -> None:
         if not self._entered or self._closed:
-            state = "closed" if self._closed else "not open yet"
-            raise ConfigurationError(
-                f"the connection is {state}; use it inside `with redelivery.connect(...)`"
-            )
+            raise not_open(closed=self._closed)
 
     def _check_fresh(self) -> None:
         """Refuse to run what has been drained: nothing would be handled any more. Raises ConfigurationError."""
@@ -165,6 +122,9 @@ class ConnectionBase(Generic[RunnerT]):
         if until_idle is None:
             return None
         return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock)
+
+    def _check_listener(self, options: ListenOptions) -> None:  # noqa: ARG002 - its handler is needed to check them
+        self._check_fresh()
 
     def _listening(
         self,
@@ -241,18 +201,3 @@ class ConnectionBase(Generic[RunnerT]):
         dispatcher.inherit()
         self._driver.open_consumers.add(dispatcher)
         return dispatcher
-
-
-def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
-    """Return the clock that a broker inside this process has been given, if it has: time must be one."""
-    clock_at: Callable[[Endpoint], Clock | None] | None = getattr(adapter, "clock_at", None)
-    found = None if clock_at is None else (clock_at(endpoint) for endpoint in settings.endpoints)
-    return None if found is None else next((clock for clock in found if clock is not None), None)
-
-
-def not_subscribed(dispatcher: Dispatcher) -> TransportError:
-    """Return the error for a consumer that the broker did not confirm in time."""
-    return TransportError(
-        f"the broker did not confirm the subscription to {dispatcher.subscribe.destination} within "
-        f"{SUBSCRIBE_TIMEOUT:g} s"
-    )

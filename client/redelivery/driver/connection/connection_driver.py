@@ -13,7 +13,7 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
 from redelivery.core.commands import Commit, Send, Unsubscribe
@@ -75,7 +75,7 @@ class ConnectionDriver:
         self.browsers = Browsers()
         self.open_consumers = OpenConsumers()
         self.shared_history = SharedHistory()
-        self.suspects = ProtocolPoison()
+        self.protocol_poison = ProtocolPoison()
         self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
         self._adapter = adapter
@@ -284,6 +284,8 @@ class ConnectionDriver:
                 self._subscribed(event)
             case ConnectionLost():
                 self._lost(event)
+            case _:
+                assert_never(event)
 
     def _subscribed(self, event: Subscribed) -> None:
         if isinstance(event.error, TransportError):
@@ -303,12 +305,13 @@ class ConnectionDriver:
             self._lost_epoch = event.epoch
             dispatchers = list(self.dispatchers.values())
             # Counted for the connection: the message may come to another consumer each time.
-            event.stop = self.suspects.accuse(event.suspect, event.error, self._clock.monotonic())
+            stop = self.protocol_poison.accuse(event.suspect, event.error, self._clock.monotonic())
+        stopping = ConnectionLost(event.epoch, event.error, event.suspect, event.consumer, stop=stop)
         if not self._closing:
             logger.warning("connection lost: %s", event.error)
         self.browsers.lost(event.error)
         for dispatcher in dispatchers:
-            dispatcher.feed(event)
+            dispatcher.feed(stopping)
             if (
                 dispatcher.error is not None
             ):  # stopped over it: whoever waits for its subscription must hear of that
@@ -380,7 +383,7 @@ class ConnectionDriver:
             dispatcher.wait_answered(deadline)
         with self._lock:
             self._closing = True
-            self._up = False
+            up, self._up = self._up, False
             self._clock.notify(self._turn, MANY)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(max(0.0, deadline - time.monotonic()))  # it writes what is collected
@@ -394,7 +397,7 @@ class ConnectionDriver:
         self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._connection_ledger is not None:
-            self._connection_ledger.close()
+            self._connection_ledger.close(settled=up)
 
     def _write_the_rest(self) -> None:
         for dispatcher in list(self.dispatchers.values()):

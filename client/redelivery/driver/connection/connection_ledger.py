@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from math import inf
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from redelivery.ledger import Ledger
 
 __all__ = ["ConnectionLedger"]
+
+VERDICT = 5.0
+"""Seconds for which the verdict on a message stays after its copy was confirmed: what acknowledges the original may be
+lost with the process. Not longer: on RabbitMQ a dead letter that a person puts back has the same identity."""
 
 
 class _House:
@@ -41,6 +46,8 @@ class ConnectionLedger:
         self.ledger = ledger
         self._house = _HOUSES.setdefault(ledger, _House())
         self._tell: Callable[[], None] = lambda: None
+        # When each is to be forgotten; the earliest first.
+        self._verdicts: dict[bytes, float] = {}
 
     @property
     def error(self) -> LedgerError | None:
@@ -59,8 +66,10 @@ class ConnectionLedger:
         with self._house.lock:
             self._house.told.append(tell)
 
-    def close(self) -> None:
-        """End."""
+    def close(self, *, settled: bool = True) -> None:
+        """End. `settled`: the connection stood until then, so that no acknowledgement is lost."""
+        if settled and self.error is None:
+            self.forget(inf)
         with self._house.lock:
             if self._tell in self._house.told:
                 self._house.told.remove(self._tell)
@@ -126,6 +135,10 @@ class ConnectionLedger:
         """Mark an attempt. Raises LedgerError."""
         delivery = command.delivery
         key, _ = delivery.attempt
+        if self._verdicts:
+            with self._house.lock:
+                # Somebody has put its dead letter back.
+                self._verdicts.pop(key, None)
         delivery.attempt = key, self.ledger.begin(key, command.count)
 
     def clear(self, command: Clear) -> None:
@@ -135,9 +148,32 @@ class ConnectionLedger:
         delivery.attempt = key, None
         self.ledger.end(mark, key, command.entry, failed=command.failed, keep=command.keep)
 
-    def bury(self, command: Bury) -> None:
-        """Forget a message whose dead letter is safe. Raises LedgerError."""
-        self.ledger.bury(command.key, command.buried)
+    def bury(self, command: Bury, now: float) -> None:
+        """Forget a message whose dead letter is safe, at once or after a while. Raises LedgerError."""
+        with self._house.lock:
+            self._verdicts.pop(command.key, None)
+            if command.early:
+                self._verdicts[command.key] = now + VERDICT
+        if not command.early:
+            self.ledger.bury(command.key, command.buried)
+
+    def forget(self, now: float) -> None:
+        """Forget messages whose originals have been acknowledged for long enough. Raises LedgerError."""
+        due: list[bytes] = []
+        with self._house.lock:
+            for key, at in self._verdicts.items():
+                if at > now:
+                    break
+                due.append(key)
+            for key in due:
+                del self._verdicts[key]
+        for key in due:
+            self.ledger.bury(key, None)
+
+    def next_verdict(self) -> float | None:
+        """When `forget` has something to do."""
+        with self._house.lock:
+            return next(iter(self._verdicts.values()), None)
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that an attempt will not end. Raises LedgerError."""

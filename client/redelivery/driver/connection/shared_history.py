@@ -75,9 +75,8 @@ class SharedHistory:
         with self._lock:
             left = self.sources.setdefault(source, {})
             for key, record in records.items():
-                other = left.get(
-                    key
-                )  # of a consumer that had the message at another time, unseen by this one
+                # Of a consumer that had the message at another time, unseen by this one.
+                other = left.get(key)
                 kept = record if other is None or _weight(record) >= _weight(other) else other
                 left[key] = kept
                 self._forget(source, key)

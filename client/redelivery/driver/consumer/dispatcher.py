@@ -10,13 +10,15 @@ import logging
 import threading
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.classifier import Classifier
 from redelivery.core.commands import (
     Accept,
     Bury,
     Clear,
+    Credit,
     Dispatch,
     Dropped,
     Forward,
@@ -31,8 +33,9 @@ from redelivery.core.commands import (
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Inherited, Succeeded, Tick, Wanted
 from redelivery.driver.connection.shared_history import scope_of, source_of
 from redelivery.driver.consumer import message_log
+from redelivery.driver.consumer.hooks import APPLICATION
 from redelivery.driver.consumer.read_throttle import ReadThrottle
-from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch
+from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
 from redelivery.errors import AlreadySettled, another
 
 if TYPE_CHECKING:
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.core.events import Connected, Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-    from redelivery.driver.connection.connection_driver import ConnectionDriver
-    from redelivery.driver.session.session_state import SessionState
+    from redelivery.driver.consumer.dispatcher_ports import ConsumerSession, DriverPort
+    from redelivery.driver.consumer.hooks import ConsumerHooks
     from redelivery.errors import RedeliveryError
 
 __all__ = ["Dispatcher"]
@@ -63,21 +66,23 @@ class Dispatcher:
         self,
         subscribe: Subscribe,
         engine: Engine,
-        driver: ConnectionDriver,
+        driver: DriverPort,
         clock: Clock,
         policies: RedeliveryPolicyMap,
         observer: Callable[[Subscribe, Command], None] | None = None,
+        hooks: ConsumerHooks = APPLICATION,
     ) -> None:
         self.subscribe = subscribe
         self.engine = engine
         self.error: RedeliveryError | None = None
         self.closed = False
-        self.session_state: SessionState | None = None  # of its session
+        self.session_state: ConsumerSession | None = None  # of its session
         self.on_ready: Callable[[], None] | None = None  # an asynchronous waiter's wake-up
         self._driver = driver
         self._clock = clock
         self._policies = policies  # for the log; the engine has them too
         self._observer = observer
+        self._hooks = hooks
         self.errors = Classifier()  # what becomes of a message by its exception's type
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
@@ -95,14 +100,16 @@ class Dispatcher:
     # From the keeper's and the adapter's threads.
 
     def feed(self, event: Event) -> None:
-        """Feed an event; what must be written is left to the keeper, for this thread may own the socket."""
+        """Feed an event; what must be written is left to the driver's thread, for this one may own the socket."""
+        if isinstance(event, Confirmed) and self._hooks.confirmed is not None:
+            self._hooks.confirmed(event)
         with self._lock:
             now = self._now()
             if self._driver.shared_history.sources and isinstance(event, Arrived):
                 self._claim(event, now)
             commands = self.engine.feed(event, now)
             self._route(commands, now)
-            if self._driver.suspects.convicted and isinstance(event, Arrived):
+            if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
                 self._judge(event, now)
             if isinstance(event, ConnectionLost):
                 self._leave_behind()
@@ -269,6 +276,54 @@ class Dispatcher:
         message_log.say(line)
         return None
 
+    def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
+        """Take all deliveries that are here, after waiting up to `timeout` seconds for the first one.
+
+        `most`, and `most_bytes` of bodies: where it ends.
+        """
+        first = self.take(None, timeout)
+        if first is None:
+            return []
+        taken, size = [first], len(first.body)
+        with self._lock:
+            now = self._now()
+            while len(taken) < most and size < most_bytes:
+                delivery = self._next(now)
+                if delivery is None:
+                    break
+                taken.append(delivery)
+                size += len(delivery.body)
+        return taken
+
+    def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
+        """Feed the results of several dispatches, and write their settlements at once.
+
+        `together`: dead letters that are forwarded go in one transaction. The result of a delivery whose connection was
+        lost is `stale`, as its `outcome` says.
+        """
+        with self._lock:
+            now = self._now()
+            for event in events:
+                self._result(event, now)
+            if self.closed:
+                self._notice_end()
+            writes = self._settlements.all()
+            writes = self._take(joined(writes) if together else writes)
+            self._wake()
+        self._write(writes)
+
+    def wait_unconfirmed(self, below: int) -> None:
+        """Wait until fewer than `below` poison acknowledgements are unconfirmed, or the consumer has ended.
+
+        Raises:
+            RedeliveryError: what ended it.
+        """
+        with self._lock:
+            while self.engine.unconfirmed >= below and self.error is None:
+                self._wait(1.0)
+        if self.error is not None:
+            raise self.error
+
     def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
         """As `poll`, but wait for a delivery; None after `timeout` seconds, or when the consumer has ended.
 
@@ -319,7 +374,8 @@ class Dispatcher:
     def _now(self) -> float:
         """Read both clocks, for what is fed next: the wall clock may have been set at any time."""
         now = self._clock.monotonic()
-        self.engine.wall_offset = self._clock.time() - now
+        # Without expiry, no message is older than the engine's wall clock.
+        self.engine.wall_offset = self._clock.time() - now if self._hooks.expires else -inf
         return now
 
     def _next(self, now: float) -> Delivery | None:
@@ -358,6 +414,8 @@ class Dispatcher:
 
     def _claim(self, event: Arrived, now: float) -> None:
         """Take over what other consumers knew of the messages that arrive."""
+        if not self._hooks.shares_history:
+            return
         if self._scope == "all" and self._source in self._driver.shared_history.sources:
             epoch = self.engine.epoch
             keys = [delivery.key for delivery in event.deliveries if delivery.epoch == epoch]
@@ -367,12 +425,14 @@ class Dispatcher:
 
     def _judge(self, event: Arrived, now: float) -> None:
         """Stop over a message that has broken too many connections: it is not handed out again."""
-        stop = self._driver.suspects.verdict([delivery.key for delivery in event.deliveries], now)
+        stop = self._driver.protocol_poison.verdict([delivery.key for delivery in event.deliveries], now)
         if stop is not None and not self.closed:
             self._route((stop,), now)
 
     def _leave_behind(self) -> None:
         """Leave what is known of messages that go to others from here, before the broker can give them to anybody."""
+        if not self._hooks.shares_history:
+            return
         if self._scope == "all" or (self._scope == "later" and self.closed):
             records = self.engine.leave(closed=self.closed)
             self._driver.shared_history.leave(self._source, records)
@@ -424,7 +484,9 @@ class Dispatcher:
     def _result(self, event: Event, now: float) -> message_log.Line | None:
         """Feed the result of a dispatch; return what the log is to say, once the lock is left."""
         commands = self.engine.feed(event, now)
-        line = None if event.__class__ is Succeeded else message_log.said(event, commands, self._policies)
+        line = None
+        if self._hooks.logs_results and event.__class__ is not Succeeded:
+            line = message_log.said(event, commands, self._policies)
         self._route(commands, now)
         return line
 
@@ -458,7 +520,10 @@ class Dispatcher:
                 case Release():
                     self._leave_behind()
                     self._settlements.put(command)
-                case _:
-                    if isinstance(command, PoisonAck | Forward):
-                        self._driver.expect_alarm()
+                case PoisonAck() | Forward():
+                    self._driver.expect_alarm()
                     self._settlements.put(command)
+                case Credit():
+                    self._settlements.put(command)
+                case _:
+                    assert_never(command)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.core.ledger_entry import Entry
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-    from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.connection.connection_ledger import ConnectionLedger
+    from redelivery.driver.consumer.dispatcher_ports import DriverPort
     from redelivery.errors import RedeliveryError
 
 __all__ = ["LedgerDispatcher"]
@@ -46,7 +46,7 @@ class LedgerDispatcher(Dispatcher):
         self,
         subscribe: Subscribe,
         engine: Engine,
-        driver: ConnectionDriver,
+        driver: DriverPort,
         clock: Clock,
         policies: RedeliveryPolicyMap,
         observer: Callable[[Subscribe, Command], None] | None,
@@ -79,11 +79,21 @@ class LedgerDispatcher(Dispatcher):
     def tick(self) -> None:
         """Look at the time; wake those that wait for their turn, or that must hear of the ledger's error."""
         super().tick()
+        try:
+            self._connection_ledger.forget(self._clock.monotonic())
+        except LedgerError as error:
+            with self._lock:
+                self._fail(error)
         if self._turns != self._connection_ledger.turns:
             with self._lock:
                 self._turns = self._connection_ledger.turns
                 self._fail()
                 self._wake(everyone=True)
+
+    def next_alarm(self) -> float | None:
+        """When `tick` has something to do."""
+        alarms = super().next_alarm(), self._connection_ledger.next_verdict()
+        return min((alarm for alarm in alarms if alarm is not None), default=None)
 
     def stop(self, error: RedeliveryError | None = None) -> None:
         """Dispatch nothing more, and claim no turn."""
@@ -234,7 +244,9 @@ class LedgerDispatcher(Dispatcher):
             if isinstance(command, Clear):
                 self._connection_ledger.clear(command)
             else:
-                self._connection_ledger.bury(command)
+                self._connection_ledger.bury(command, self._clock.monotonic())
+                if command.early:
+                    self._driver.expect_alarm()
         except LedgerError as error:
             self._fail(error)
         if isinstance(command, Clear):

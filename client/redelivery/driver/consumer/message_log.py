@@ -1,17 +1,51 @@
-"""What the log says about messages: what became of each, and what comes next; never what is in them.
+"""Log lines about messages: what happened to each, and what happens next; never their contents.
 
-A line on a message is `destination: id: what happened; what comes next`, with the message's own destination; a line on
-a consumer begins with what it consumes. Tracebacks of handlers are logged at DEBUG only.
+A line on a message is `destination: id: what happened; what happens next`, with the message's own destination. A line
+on a consumer begins with its destination. Tracebacks of handlers are logged at DEBUG only.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
-from redelivery.core.commands import Accept, Dropped, Forward, Hold, PoisonAck, Stop, Unanswered
-from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Credit,
+    Dispatch,
+    Dropped,
+    Forward,
+    Hold,
+    LookUp,
+    Mark,
+    PoisonAck,
+    Release,
+    Stop,
+    Unanswered,
+)
+from redelivery.core.events import (
+    Alone,
+    Arrived,
+    Committed,
+    Confirmed,
+    Connected,
+    ConnectionLost,
+    Deferred,
+    Discarded,
+    Drained,
+    Failed,
+    Inherited,
+    Known,
+    Poisoned,
+    Released,
+    Resumed,
+    Succeeded,
+    Tick,
+    Wanted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,20 +63,20 @@ __all__ = ["Drops", "Once", "brief", "guarded", "named", "said", "say", "say_wai
 logger = logging.getLogger("redelivery")
 
 Line = tuple[int, str]
-"""A level, and what is to be said at it."""
+"""Level and text of a line."""
 
 
 def brief(error: RedeliveryError) -> RedeliveryError:
-    """Return an error to be raised `from None` at a public call: its traceback begins there, not deep inside.
+    """Return an error to be raised `from None` at a public call, with a traceback that begins there.
 
-    The sentence says it all; the way to it is logged at DEBUG.
+    The whole traceback is logged at DEBUG.
     """
     logger.debug("%s", error, exc_info=error)
     return error.with_traceback(None)
 
 
 def guarded(observer: Observer | None) -> Observer | None:
-    """Return an observer whose exceptions are logged: raised inside a channel, they would lose what was decided."""
+    """Return an observer whose exceptions are logged: raised in a dispatcher, they would lose its commands."""
     if observer is None:
         return None
 
@@ -56,7 +90,7 @@ def guarded(observer: Observer | None) -> Observer | None:
 
 
 def named(delivery: Delivery) -> str:
-    """Return a message's own destination and its id, with the id that `send` returned where that is another one."""
+    """Return a message's own destination and its id, with the id that `send` returned if that is another one."""
     sent = delivery.headers.get("redeliveryId")
     own = delivery.message_id
     also = f" (sent as {sent})" if sent is not None and sent != own and own is not None else ""
@@ -64,41 +98,49 @@ def named(delivery: Delivery) -> str:
 
 
 def say(line: Line | None) -> None:
-    """Write a line. Not to be called with a lock held: whoever reads the log may be slow."""
+    """Write a line. Call it without a lock: a log handler may be slow."""
     if line is not None:
         logger.log(line[0], "%s", line[1])
 
 
 def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMap) -> Line | None:
-    """Return what is to be said about the result of a dispatch; nothing about one that is accepted or given back.
+    """Return the line on the result of a dispatch; None for a message that was accepted or released.
 
-    `commands` are what follows from the result.
+    `commands`: those that follow from the result.
     """
     match event:
         case Failed() | Poisoned():
             level, what = logging.WARNING, _failed(event, policies)
         case Deferred():
             record = event.delivery.record
-            charged = event.delivery.outcome in (
-                "redelivered",
-                "poisoned",
-            )  # past redelivery.maximumDeferrals
+            # Past redelivery.maximumDeferrals.
+            charged = event.delivery.outcome in ("redelivered", "poisoned")
             level = logging.WARNING if charged else logging.INFO
             many = f" {record.deferrals} times, and charged" if charged and record is not None else ""
             what = f"deferred{many} ({event.cause.text.removeprefix('Defer: ')})"
         case Discarded():
             level, what = logging.INFO, f"discarded ({event.cause.text.removeprefix('Discard: ')})"
-        case _:
+        case Succeeded() | Committed() | Released():
             return None
+        case Wanted() | Known() | Alone() | Arrived() | Resumed() | Confirmed() | Tick() | Inherited():
+            return None
+        case Connected() | ConnectionLost() | Drained():
+            return None
+        case _:
+            assert_never(event)
     if not logger.isEnabledFor(level):
         return None
     return level, f"{named(event.delivery)}: {what}; {_next(event.delivery, commands)}"
 
 
 def say_waits(commands: Sequence[Command]) -> None:
-    """Tell of messages whose fate follows from no result: they came again, have expired, or are tried again."""
+    """Log commands that follow from no result: for messages that were redelivered, have expired, or are repeated."""
     for command in commands:
         match command:
+            case Accept() | Dispatch() | Credit() | Release() | Stop():
+                continue
+            case LookUp() | Mark() | Clear() | Bury():
+                continue
             case Hold():
                 what = "deferred before" if command.deferred else f"failed before ({_cause(command)})"
                 line = logging.INFO, what, _redelivery(command)
@@ -115,7 +157,7 @@ def say_waits(commands: Sequence[Command]) -> None:
                 what = f"no answer to its {what} for {command.seconds:g} s"
                 line = logging.WARNING, what, "waited for as long as the connection stands"
             case _:
-                continue
+                assert_never(command)
         if logger.isEnabledFor(line[0]):
             logger.log(line[0], "%s: %s; %s", named(command.delivery), *line[1:])
 
@@ -141,8 +183,12 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
                 return "accepted and dropped"
             case Stop():
                 return "its consumer stops"
-            case _:
+            case Dispatch() | Credit() | Release() | Dropped() | Unanswered():
                 pass
+            case LookUp() | Mark() | Clear() | Bury():
+                pass
+            case _:
+                assert_never(command)
     if delivery.outcome == "stale":
         return "its connection was lost, and the broker sends it again"
     return "given back to the broker, for the consumer ends"
@@ -169,7 +215,7 @@ def _copied(command: PoisonAck | Forward) -> str:
 
 
 class Drops:
-    """Says in the log how many dead letters a connection has dropped, each time it was `interval` more; 0: never."""
+    """Logs the number of dead letters that a connection has dropped, once for each `interval` of them; 0: never."""
 
     def __init__(self, interval: int) -> None:
         self._interval = interval
@@ -177,7 +223,7 @@ class Drops:
         self._lock = threading.Lock()
 
     def count(self) -> None:
-        """Take note of one more."""
+        """Count one more."""
         with self._lock:
             self._dropped += 1
             dropped = self._dropped
@@ -188,21 +234,21 @@ class Drops:
 
 
 class Once:
-    """Warnings that a consumer gives once, because what they are about stays."""
+    """Warnings that a consumer logs once, because their reason stays."""
 
     def __init__(self, consumer: Subscribe) -> None:
         self._consumer = consumer
         self._said: set[str] = set()
 
     def spent(self, running: int) -> None:
-        """Say that nothing comes because nothing is settled."""
+        """Warn that no message arrives because none is settled."""
         self._say(
             "the application holds its whole credit (%d messages) unsettled; nothing more comes until it settles one",
             running,
         )
 
     def full(self, parked: int) -> None:
-        """Say that nothing fresh is dispatched, because too much is held back."""
+        """Warn that no fresh message is dispatched, because too many are parked."""
         self._say(
             "%d messages wait here for a redelivery, a dead letter or the end of the consumer; nothing fresh is "
             "dispatched until one of them is done (redelivery.maxParked)",
@@ -210,7 +256,7 @@ class Once:
         )
 
     def stale(self) -> None:
-        """Say that a result came too late."""
+        """Warn of a stale result."""
         self._say("a result came too late, for its connection was lost; the broker sends the message again")
 
     def _say(self, text: str, *values: object) -> None:

@@ -51,6 +51,5 @@ class ReadThrottle:
                 self.paused = False
                 self._skip = SKIPPED  # the handlers are slow: a pause would only delay receipts
             else:
-                self._opened.acquire(
-                    blocking=False
-                )  # opened in the very moment: take it back for the next pause
+                # Opened at this moment: take it back for the next pause.
+                self._opened.acquire(blocking=False)

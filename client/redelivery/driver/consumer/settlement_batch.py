@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept
+from redelivery.core.commands import Accept, Forward, ForwardAll
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
 
-__all__ = ["LINGER", "SettlementBatch"]
+__all__ = ["LINGER", "SettlementBatch", "joined"]
 
 BATCH = 64  # settlements per write at most: more brings no rate, and latency
 LINGER = 0.001  # seconds that a settlement may wait for company
@@ -69,3 +69,11 @@ class SettlementBatch:
             accepts, self._accepts = self._accepts, []
             return [Accept(accepts), *commands]
         return commands
+
+
+def joined(commands: Sequence[AdapterCommand]) -> Sequence[AdapterCommand]:
+    """Return the commands with all that is forwarded in one transaction."""
+    forwards = [command for command in commands if isinstance(command, Forward)]
+    if len(forwards) < 2:
+        return commands
+    return [*(command for command in commands if not isinstance(command, Forward)), ForwardAll(forwards)]

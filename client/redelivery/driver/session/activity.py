@@ -1,70 +1,77 @@
-"""Which handlers of a session are at work, which of its commits have no answer yet, and who asks."""
+"""What a session is busy with: handlers that run, and commits without an answer."""
 
 from __future__ import annotations
 
 import threading
 import time
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from redelivery.driver.session.session_message import SessionMessage
+    from redelivery.message import Message
 
-__all__ = ["SessionActivity"]
+__all__ = ["Busy", "SessionActivity"]
+
+Busy = Literal["handler", "commit"]
+"""What a session is busy with: a handler runs, or the broker has not answered a commit."""
 
 _IN_HAND: ContextVar[object] = ContextVar("redelivery.in_hand", default=None)
 """The message whose handler runs here. Tasks that a handler makes are the handler's, too; threads are not."""
 
 
 class SessionActivity:
-    """What a session is busy with. Its lock is the session's own.
+    """Handlers that run and commits without an answer, of one session. Its lock is the session's own.
 
-    The session is for one thread, as in JMS: what settles all of it must not take what a handler elsewhere still
-    works on.
+    A session is for one thread, as in JMS: a call that settles everything must not take the message of a handler that
+    runs in another thread.
     """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # the application keeps to one thread; closing comes from another
-        self.listens = False  # whether there is a listener
+        # The application uses one thread; `close` may be called from another.
+        self.lock = threading.RLock()
+        # True if the session has a listener.
+        self.listens = False
         self._quiet = threading.Condition(self.lock)
-        self._unwritten: set[SessionMessage] = set()
-        self._unanswered = 0  # commits
+        self._unwritten: set[Message] = set()
+        # Number of commits without an answer.
+        self._unanswered = 0
 
-    def begins(self, message: SessionMessage) -> None:
-        """Learn that a handler begins, in this thread or task."""
+    def begins(self, message: Message) -> None:
+        """Count a handler that begins in this thread or task."""
         with self.lock:
             self._unwritten.add(message)
         _IN_HAND.set(message)
 
-    def ended(self, message: SessionMessage) -> None:
-        """Learn that the handler has ended, whatever it came to."""
+    def ended(self, message: Message) -> None:
+        """Stop counting a handler: it has ended, with any result."""
         with self.lock:
             self._unwritten.discard(message)
             if _IN_HAND.get() is message:
-                _IN_HAND.set(None)  # nothing here keeps it
+                # Keep no reference to the message.
+                _IN_HAND.set(None)
             self._quiet.notify_all()
 
     def commits(self) -> None:
-        """Learn that a commit is on its way."""
+        """Count a commit that is being written."""
         with self.lock:
             self._unanswered += 1
 
     def answered(self) -> None:
-        """Learn that it is settled."""
+        """Stop counting a commit: it has its answer, or was not written."""
         with self.lock:
             self._unanswered -= 1
             self._quiet.notify_all()
 
-    def others(self, own: object = None) -> set[SessionMessage]:
-        """Return what handlers have in hand, but for the caller's own (or `own`, for another thread's sake)."""
+    def others(self, own: object = None) -> set[Message]:
+        """Return the messages of running handlers, without the caller's own (or `own`, the one of another thread)."""
         mine = own or _IN_HAND.get()
         with self.lock:
             return {message for message in self._unwritten if message is not mine}
 
     def only_here(self, call: str) -> None:
-        """Raise ConfigurationError if a handler of another thread or task is at work."""
+        """Raise ConfigurationError if a handler runs in another thread or task."""
         if self.others():
             raise ConfigurationError(
                 f"{call}(): a handler of this session is at work in another thread or task, and only there may it be "
@@ -72,7 +79,7 @@ class SessionActivity:
             )
 
     def check_pull(self, call: str) -> None:
-        """Raise ConfigurationError if the session has a listener: messages go to that one."""
+        """Raise ConfigurationError if the session has a listener, which gets all messages."""
         if self.listens:
             whose = "its" if call == "receive" else "this"
             raise ConfigurationError(
@@ -81,13 +88,13 @@ class SessionActivity:
 
     @staticmethod
     def mine() -> object:
-        """Return what the caller's own handler has in hand, if it is one."""
+        """Return the message of the handler that calls, or None."""
         return _IN_HAND.get()
 
-    def wait_quiet(self, deadline: float, own: object) -> str | None:
-        """Wait until no handler but the one of `own` is at work, and no commit unanswered; return what still is.
+    def wait_quiet(self, deadline: float, own: object) -> Busy | None:
+        """Wait until no handler but the one of `own` runs and all commits have answers; return what is left, or None.
 
-        In real time: it is about the wire, and about code that runs.
+        In real time, for it waits for the broker and for running code.
         """
         with self.lock:
             while (busy := self._busy(own)) and (left := deadline - time.monotonic()) > 0:
@@ -95,12 +102,12 @@ class SessionActivity:
             return busy
 
     def wait_answered(self, deadline: float) -> None:
-        """Wait until no commit is unanswered, as above, but for no handler."""
+        """Wait until all commits have answers; handlers may run."""
         with self.lock:
             while self._unanswered and (left := deadline - time.monotonic()) > 0:
                 self._quiet.wait(left)
 
-    def _busy(self, own: object) -> str | None:
+    def _busy(self, own: object) -> Busy | None:
         if any(message is not own for message in self._unwritten):
-            return "a handler still runs"
-        return "the broker has not answered a commit" if self._unanswered else None
+            return "handler"
+        return "commit" if self._unanswered else None

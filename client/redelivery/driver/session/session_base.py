@@ -14,6 +14,7 @@ from redelivery.core.events import Failed
 from redelivery.core.option_values import seconds
 from redelivery.driver.connection.pending_sends import end
 from redelivery.driver.connection.send_request import outgoing, time_limit
+from redelivery.driver.listening import Listening
 from redelivery.driver.session.session_state import KEPT, SessionState, checked_mode, in_doubt
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
 
     from redelivery.clock import Clock
     from redelivery.driver.arguments import ListenOptions
-    from redelivery.driver.connection.connection_base import HandlerRegistration
     from redelivery.driver.connection.connection_driver import ConnectionDriver
+    from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.connection.send_request import SendOptions
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.session.activity import Busy
     from redelivery.driver.session.session_message import SessionMessage
     from redelivery.driver.session.session_state import Mode
     from redelivery.message import Message
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 __all__ = ["CommitAttempt", "SessionBase", "SessionPort"]
 
 logger = logging.getLogger("redelivery")
+
+_STILL: dict[Busy, str] = {
+    "handler": "a handler still runs after",
+    "commit": "the broker has not answered a commit within",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +67,8 @@ class SessionPort:
     patience: Callable[[float], float]
 
 
-class SessionBase:
-    """The part of a session that does not wait."""
+class SessionBase(Listening):
+    """The part of `Session` and `AsyncSession` that does not wait."""
 
     def __init__(self, port: SessionPort, mode: str) -> None:
         self._state = SessionState(checked_mode(mode, port.driver.capabilities))
@@ -164,9 +171,8 @@ class SessionBase:
             return None
         try:
             answer = self._port.driver.commit([message.delivery for message in messages], sends)
-        except (
-            BaseException
-        ):  # an interrupt: nobody knows what was written; what was received stays in flight
+        except BaseException:
+            # An interrupt: it is unknown what was written, and the received messages stay in flight.
             self._state.activity.answered()
             raise
         future: Future[None] = Future()
@@ -221,8 +227,7 @@ class SessionBase:
         try:
             busy = self._state.activity.wait_quiet(deadline, own)
             if busy is not None:
-                within = "after" if busy.endswith("runs") else "within"
-                logger.warning("%r closes all the same: %s %s %g s", self, busy, within, timeout)
+                logger.warning("%r closes all the same: %s %g s", self, _STILL[busy], timeout)
         finally:
             self.abandon(own)
             self._closed = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Released, Succeeded
@@ -14,11 +14,30 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
-    from redelivery.driver.session.session_state import SessionState
+    from redelivery.driver.session.activity import SessionActivity
 
 __all__ = ["SessionMessage"]
 
 logger = logging.getLogger("redelivery")
+
+
+class MessageSession(Protocol):
+    """The session of a message, as the message sees it; `SessionState` implements it."""
+
+    activity: SessionActivity
+    cause: Cause | None
+
+    @property
+    def mode(self) -> str:
+        """`auto`, `client`, `individual`, `transacted` or `dups_ok`."""
+        ...
+
+    def forget(self, delivery: Delivery) -> bool:
+        """Let go of a delivery that is settled by itself. False: a commit has taken it."""
+        ...
+
+    def acknowledge(self, call: str) -> None:
+        """Accept all that the session has given out so far."""
 
 
 class SessionMessage(Message):
@@ -28,10 +47,11 @@ class SessionMessage(Message):
     and `rollback()` settle, nothing else does, and `with message:` lets every exception through.
     """
 
-    __slots__ = ("_state",)
+    __slots__ = ("_dispatcher", "_state")
 
-    def __init__(self, delivery: Delivery, dispatcher: Dispatcher, session_state: SessionState) -> None:
+    def __init__(self, delivery: Delivery, dispatcher: Dispatcher, session_state: MessageSession) -> None:
         super().__init__(delivery, dispatcher)
+        self._dispatcher = dispatcher
         self._state = session_state
 
     @property

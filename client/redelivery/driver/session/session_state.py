@@ -101,7 +101,7 @@ class SessionState:
         with self._lock:
             busy = self.activity.others(self)
             held = [*self._late, *(message for message in self._given.values() if message not in busy)]
-        return sum(message.dispatcher is dispatcher for message in held)
+        return len([message for message in held if message.dispatcher is dispatcher])
 
     def late(self, messages: Sequence[SessionMessage]) -> None:
         """Take note that nobody waits any longer for the answer to their commit."""
@@ -123,7 +123,7 @@ class SessionState:
             self.activity.only_here(call)
             return self._take()
 
-    def _take(self, leave: Collection[SessionMessage] = ()) -> tuple[list[SessionMessage], list[Outgoing]]:
+    def _take(self, leave: Collection[Message] = ()) -> tuple[list[SessionMessage], list[Outgoing]]:
         held = self._given
         self._given = {delivery: one for delivery, one in held.items() if one in leave}
         sends, self._sends = self._sends, []

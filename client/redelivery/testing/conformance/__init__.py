@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-from redelivery.testing.conformance.attempt_log import EXPECTED_LOG, Attempt, AttemptLog, attempt_log
 from redelivery.testing.conformance.bench import Bench, Gate, Suite
 from redelivery.testing.conformance.bodies import Bodies
 from redelivery.testing.conformance.broker_under_test import (
@@ -30,6 +29,7 @@ from redelivery.testing.conformance.browsing import Browsing
 from redelivery.testing.conformance.counts import Counts
 from redelivery.testing.conformance.destinations import Destinations
 from redelivery.testing.conformance.draining import Draining
+from redelivery.testing.conformance.expected_log import EXPECTED_LOG, Attempt, AttemptLog, attempt_log
 from redelivery.testing.conformance.expiry import Expiry
 from redelivery.testing.conformance.holding import Holding
 from redelivery.testing.conformance.orders import Orders

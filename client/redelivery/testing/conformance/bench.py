@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "refused"]
 
 T = TypeVar("T")
-PATIENCE = (
-    60.0  # seconds for what must happen: a broker may stand still for ten of them (Artemis, after a cut link)
-)
+# Seconds for what must happen: a broker may stand still for ten of them (Artemis, after a cut connection).
+PATIENCE = 60.0
 QUIET = 0.1  # seconds for what must not happen
 POLL = 0.01
 MARK = "conformance"  # the property that tells a test's messages from others'

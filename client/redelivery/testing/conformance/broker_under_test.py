@@ -118,10 +118,8 @@ class BrokerUnderTest(ABC):
 
     def uri(self, **options: object) -> str:
         """Return the connection URI with these options; `__` stands for a dot: `redelivery__credit=5`."""
-        query = {
-            **self.options,
-            "maxReconnectDelay": "50",
-        }  # or pauses grow to seconds when links are cut often
+        # Without a maximum, pauses grow to seconds when connections are cut often.
+        query = {**self.options, "maxReconnectDelay": "50"}
         for name, value in options.items():
             query[name.replace("__", ".")] = str(value).lower() if isinstance(value, bool) else str(value)
         return f"failover:({self.address})?{urlencode(query)}"

@@ -39,7 +39,7 @@ def deliveries(
         else:
             message.accept()
     bench.nothing(consumer)
-    poison = sum(body == "bad" for body, _ in messages)
+    poison = [body for body, _ in messages].count("bad")
     assert len(bench.buried(connection, poison)) == poison
     assert bench.left() == []
     return found

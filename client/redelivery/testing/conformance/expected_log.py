@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 import redelivery
 from redelivery.testing.conformance.bench import MARK, Suite
@@ -94,6 +94,8 @@ def _take(message: Message, step: Step) -> None:
             raise redelivery.Discard("at once")
         case "defer":
             raise redelivery.Defer(DEFERRED)
+        case _:
+            assert_never(step)
 
 
 class AttemptLog(Suite):

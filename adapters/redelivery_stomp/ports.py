@@ -1,0 +1,83 @@
+"""What the parts of a connection use of it, as protocols. `StompConnection` implements them; no part imports it.
+
+| part | uses |
+|---|---|
+| listener | `FrameReceiver` |
+| rabbitmq_requeue | `FrameWriter`, and a callable that forgets a subscription |
+| transactions | `StompIo` |
+| subscribing | `SubscribeIo`, and the table of subscriptions |
+| receipts, disconnect_cause, subscriptions, delivery | values and callables only |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from stomp.utils import Frame
+
+    from redelivery_stomp.profile_base import StompProfile
+    from redelivery_stomp.receipts import Answer
+
+__all__ = ["FrameReceiver", "FrameWriter", "StompIo", "SubscribeIo"]
+
+
+class FrameReceiver(Protocol):
+    """Takes the frames that stomp.py has parsed, and the end of the connection."""
+
+    def on_connected(self, received: Frame, /) -> None:
+        """Take CONNECTED."""
+
+    def on_message(self, received: Frame, /) -> None:
+        """Take a MESSAGE that the frame scanner left to stomp.py."""
+
+    def on_receipt(self, received: Frame, /) -> None:
+        """Take a RECEIPT."""
+
+    def on_error(self, received: Frame, /) -> None:
+        """Take an ERROR."""
+
+    def lost(self, reason: str, /) -> None:
+        """Report the end of the connection, once."""
+
+
+class FrameWriter(Protocol):
+    """Writes whole frames, and makes the `receipt` headers that ask for answers."""
+
+    def write(self, data: bytes, /) -> None:
+        """Write whole frames. Never waits for the broker."""
+
+    def receipt(self, answer: Answer, kind: str = ..., address: str = ...) -> tuple[str, str]:
+        """Return a `receipt` header. Its RECEIPT or ERROR goes to `answer`; `address`: the request's destination."""
+        ...
+
+
+class StompIo(FrameWriter, Protocol):
+    """The writing side of a connection to a known broker."""
+
+    @property
+    def profile(self) -> StompProfile:
+        """The broker's profile."""
+        ...
+
+    @property
+    def order(self) -> AbstractContextManager[object]:
+        """Lock: with it held, no subscription ends between two writes."""
+        ...
+
+    def lost(self, reason: str, /) -> None:
+        """End the connection and report it, once."""
+
+
+class SubscribeIo(StompIo, Protocol):
+    """What a consumer needs to start."""
+
+    @property
+    def over(self) -> bool:
+        """True if nothing more can be written."""
+        ...
+
+    def doubt(self, refused: Answer, address: str, /) -> None:
+        """Call `refused` for an ERROR about this `destination` header that arrives after its RECEIPT."""

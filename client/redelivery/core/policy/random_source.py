@@ -1,0 +1,15 @@
+"""Where jitter comes from."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["RandomSource"]
+
+
+class RandomSource(Protocol):
+    """Where jitter comes from; a `random.Random` is one."""
+
+    def random(self) -> float:
+        """Return a uniform number in [0, 1)."""
+        ...

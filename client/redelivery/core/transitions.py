@@ -1,0 +1,73 @@
+"""The states of a delivery, the table of all transitions between them, and the one place that changes a state.
+
+| state | the delivery |
+|---|---|
+| ready | has arrived and may be dispatched |
+| running | is with a handler, or with a thread that looks it up in the ledger first |
+| parked | is kept here, unacknowledged, until its due time, or until it may run exclusively |
+| waiting | is the broker's second delivery of a message whose handler still runs for the first one |
+| settling | has been dead-lettered, or copied for later; the broker's answer is outstanding |
+| held | is kept here, unacknowledged, until the consumer closes |
+| settled | is accepted, released or dead-lettered: the broker has it no more for this consumer |
+| lost | belongs to a connection that is gone: no command for it is ever written |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Delivery, State
+
+__all__ = ["TRANSITIONS", "Transition", "enter"]
+
+
+class Transition(NamedTuple):
+    """One row: from a state to another, upon which events, and why."""
+
+    before: State
+    after: State
+    events: str
+    why: str
+
+
+TRANSITIONS = (
+    # An arrival.
+    Transition("ready", "parked", "Arrived", "it is remembered and not due yet, or a delayed copy came early"),
+    Transition("ready", "waiting", "Arrived", "a handler still has the message, over a connection that is gone"),
+    Transition("ready", "settling", "Arrived, Wanted", "its verdict is remembered; or it has expired, or is used up"),
+    Transition("ready", "settled", "Arrived, Wanted, Drained", "accepted before; expired and dropped; or released"),
+    Transition("ready", "held", "Arrived, Wanted, Drained", "it has to go back, and the broker takes nothing back"),
+    # A dispatch.
+    Transition("ready", "running", "Wanted, Resumed", "it is dispatched"),
+    Transition("parked", "running", "Wanted, Alone", "its due time has come, or its exclusive run"),
+    Transition("parked", "settling", "Wanted, Alone", "it has expired while it was parked"),
+    Transition("parked", "settled", "Wanted, Drained", "it has expired and is dropped; or it is released"),
+    Transition("parked", "held", "Wanted, Drained", "it has to go back, and the broker takes nothing back"),
+    # A result.
+    Transition("running", "parked", "Failed, Deferred, Known", "it is redelivered later; or it needs an exclusive run"),
+    Transition("running", "settling", "Failed, Poisoned, Deferred, Known", "it is poison; or the broker delays a copy"),
+    Transition("running", "settled", "Succeeded, Discarded, Committed, Released", "it is accepted or released"),
+    Transition("running", "held", "Released, Failed, Deferred", "it has to go back, and the broker takes nothing back"),
+    Transition("running", "lost", "Succeeded, Failed, …", "a result for a connection that is gone is stale"),
+    # The result of the first delivery decides for the second one.
+    Transition("waiting", "parked", "Failed, Deferred", "the handler failed: it is redelivered later"),
+    Transition("waiting", "settling", "Failed, Poisoned", "the handler failed for the last time"),
+    Transition("waiting", "settled", "Succeeded, Released", "the handler succeeded: it is accepted without running"),
+    Transition("waiting", "held", "Released, Failed", "it has to go back, and the broker takes nothing back"),
+    # The broker's answer.
+    Transition("settling", "settling", "Tick", "it was refused, and is tried again"),
+    Transition("settling", "settled", "Confirmed, Tick", "the dead letter, or the delayed copy, is safe"),
+    Transition("settling", "held", "Tick", "it can be dead-lettered no more: the consumer stops"),
+    # The end of a connection.
+    Transition("ready", "lost", "ConnectionLost", "the broker delivers it again"),
+    Transition("parked", "lost", "ConnectionLost", "the broker delivers it again; count and due time are remembered"),
+    Transition("waiting", "lost", "ConnectionLost", "the broker delivers it again"),
+    Transition("settling", "lost", "ConnectionLost", "the broker may deliver it again; its verdict is remembered"),
+    Transition("held", "lost", "ConnectionLost", "the broker delivers it again, or to others"),
+)  # fmt: skip
+
+
+def enter(delivery: Delivery, state: State) -> None:
+    """Change the state of a delivery. That the table has the transition is checked in every test."""
+    delivery.state = state

@@ -1,0 +1,78 @@
+"""What a connection is made of, from its URI and its keyword arguments. No I/O."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from redelivery.classifier import Classifier, checked_errors
+from redelivery.clock import Clock, SystemClock
+from redelivery.driver.arguments import ConnectOptions, check_drops, checked_ledger, checked_policies, known
+from redelivery.driver.connection.connection_driver import ConnectionDriver
+from redelivery.driver.connection.connection_ledger import ConnectionLedger
+from redelivery.driver.consumer import message_log
+from redelivery.errors import ConfigurationError
+from redelivery.registry import adapter_for
+from redelivery.uri.parser import parse_uri
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redelivery.adapter import Adapter
+    from redelivery.driver.consumer.message_log import Observer
+    from redelivery.ledger import Ledger
+    from redelivery.settings import Endpoint, Settings
+
+__all__ = ["ConnectionParts", "connection_parts", "not_open"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionParts:
+    """The parts of one connection."""
+
+    settings: Settings
+    errors: Classifier
+    clock: Clock
+    observer: Observer | None
+    ledger: Ledger | None
+    connection_ledger: ConnectionLedger | None
+    """The ledger, where it counts the attempts of this connection."""
+    driver: ConnectionDriver
+    numbers: Iterator[int]
+    """Of consumers; several threads may take one at once."""
+
+
+def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) -> ConnectionParts:
+    """Return the parts of a connection. `counts`: its ledger counts attempts; else the ledger is only read.
+
+    Raises:
+        ConfigurationError: an option, or an argument, cannot be honoured.
+    """
+    known(options, ConnectOptions)
+    errors = checked_errors(options.get("errors")) or Classifier()
+    parsed = parse_uri(uri)
+    settings = replace(parsed, policies=checked_policies(options.get("policies"), parsed))
+    check_drops(settings)
+    adapter = adapter_for(settings.scheme)
+    clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
+    observer = message_log.guarded(options.get("observer"))
+    ledger = checked_ledger(options.get("ledger"), settings)
+    connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
+    driver = ConnectionDriver(settings, adapter, clock, connection_ledger)
+    return ConnectionParts(
+        settings, errors, clock, observer, ledger, connection_ledger, driver, itertools.count(1)
+    )
+
+
+def _clock_of(adapter: Adapter, settings: Settings) -> Clock | None:
+    """Return the clock that a broker inside this process has been given, if it has: time must be one."""
+    clock_at: Callable[[Endpoint], Clock | None] | None = getattr(adapter, "clock_at", None)
+    found = None if clock_at is None else (clock_at(endpoint) for endpoint in settings.endpoints)
+    return None if found is None else next((clock for clock in found if clock is not None), None)
+
+
+def not_open(*, closed: bool) -> ConfigurationError:
+    """Return the error for a call that needs an open connection."""
+    state = "closed" if closed else "not open yet"
+    return ConfigurationError(f"the connection is {state}; use it inside `with redelivery.connect(...)`")

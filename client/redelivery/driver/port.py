@@ -1,0 +1,324 @@
+"""The port of the drivers: a connection for packages that are built on the library, as the dead-letter tools and Spark.
+
+They *have* a connection, and import no other module of `redelivery.driver`. A port waits on the calling thread; it runs
+no handlers and has no listeners, sessions or signals: those are the application's connection.
+
+A message's walk: `plan` makes the subscription and the engine, `subscribe` starts the consumer, `take` or `take_many`
+returns its deliveries, `settle` or `settle_many` feeds what became of each, and the engine decides as for everyone.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, Self
+
+from redelivery.core.commands import Subscribe
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, known, single
+from redelivery.driver.connection.browser import Browser
+from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
+from redelivery.driver.connection.connection_parts import connection_parts, not_open
+from redelivery.driver.connection.send_request import SEND_TIMEOUT, SendOptions, outgoing, unconfirmed
+from redelivery.driver.consumer import message_log
+from redelivery.driver.consumer.dispatcher import Dispatcher
+from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
+from redelivery.driver.consumer.plan import dead_letters_of, planned
+from redelivery.driver.thread_wait import answer_by, await_connected, await_subscription
+from redelivery.errors import ConfigurationError, RedeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from concurrent.futures import Future
+    from types import TracebackType
+
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.dead_lettering.redrive import DeadLetterRoute
+    from redelivery.core.delivery import Delivery, Outcome
+    from redelivery.core.engine import Engine
+    from redelivery.core.events import Event
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.ledger import Ledger
+    from redelivery.settings import Settings
+
+__all__ = [
+    "CLOSE_TIMEOUT",
+    "ConnectionPort",
+    "ConsumerHooks",
+    "ConsumerOptions",
+    "ConsumerPlan",
+    "ConsumerPort",
+    "PendingSend",
+    "SendOptions",
+    "dead_letters_of",
+    "known",
+    "message_log",
+    "outgoing",
+    "single",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPlan:
+    """A consumer before it starts: what is asked of the broker, and the engine that will decide."""
+
+    subscribe: Subscribe
+    engine: Engine
+    settings: Settings
+
+    def with_window(self, window: int, *, existing: bool = False) -> ConsumerPlan:
+        """Return a plan for a window of so many messages. `existing`: the queue must be there already."""
+        return replace(self, subscribe=replace(self.subscribe, window=window, existing=existing))
+
+
+class ConsumerPort(Protocol):
+    """A consumer that a port has started; the dispatcher of the drivers implements it."""
+
+    error: RedeliveryError | None
+    """What stopped it, or None."""
+
+    @property
+    def engine(self) -> Engine:
+        """Its engine, to be read."""
+        ...
+
+    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
+        """Return the next delivery; None after `timeout` seconds, or at the end. Raises what stopped the consumer."""
+        ...
+
+    def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
+        """Return all deliveries that are here, within limits, after waiting for the first one."""
+        ...
+
+    def settle(self, delivery: Delivery, event: Event) -> Outcome:
+        """Feed the result of a dispatch, and return what became of it. Raises AlreadySettled."""
+        ...
+
+    def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
+        """Feed results and write their settlements at once; `together`: in one transaction."""
+
+    def wait_unconfirmed(self, below: int) -> None:
+        """Wait until fewer poison acknowledgements are unconfirmed. Raises what stopped the consumer."""
+
+
+class ConnectionPort:
+    """One connection over all its reconnects. Use it as a context manager."""
+
+    def __init__(
+        self,
+        uri: str,
+        *,
+        ledger: Ledger | None = None,
+        clock: Clock | None = None,
+        counts: bool = True,
+    ) -> None:
+        """Make a connection; no I/O happens before `with`.
+
+        Args:
+            uri: as for `redelivery.connect`.
+            ledger: instead of `redelivery.ledger` in the URI.
+            clock: the machine's by default.
+            counts: False: the ledger is read, and no delivery here is an attempt.
+
+        Raises:
+            ConfigurationError: an option cannot be honoured.
+        """
+        options: ConnectOptions = {"ledger": ledger, "clock": clock}
+        self._parts = connection_parts(uri, options, counts=counts)
+        self._driver = self._parts.driver
+        self._entered = False
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        """Connect: each address is tried once.
+
+        Raises:
+            TransportError: no address answered.
+            AdapterError: a broker refused the log-in.
+            LedgerError: the ledger cannot count.
+        """
+        if self._entered:
+            raise ConfigurationError("a connection is entered once; make a new one")
+        try:
+            self._driver.open()
+        except RedeliveryError as error:
+            raise message_log.brief(error) from None
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
+        """Close within `timeout` seconds; the broker takes back what is not settled."""
+        if self._entered and not self._closed:
+            self._closed = True
+            self._driver.close(timeout)
+
+    @property
+    def settings(self) -> Settings:
+        """What the URI says."""
+        return self._parts.settings
+
+    @property
+    def clock(self) -> Clock:
+        """What it waits by."""
+        return self._parts.clock
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The ledger, if there is one."""
+        return self._parts.ledger
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection stands at the moment."""
+        return self._driver.up
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the broker of the last connection can do.
+
+        Raises:
+            ConfigurationError: the connection is not open.
+        """
+        if not self._entered or self._closed or self._driver.capabilities is None:
+            raise not_open(closed=self._closed)
+        return self._driver.capabilities
+
+    # Consumers.
+
+    def plan(
+        self,
+        destination: str,
+        options: ConsumerOptions,
+        *,
+        settings: Settings | None = None,
+        capabilities: Capabilities | None = None,
+        route: DeadLetterRoute | None = None,
+        counted: bool = False,
+    ) -> ConsumerPlan:
+        """Return the plan of a consumer.
+
+        Args:
+            destination: as for `redelivery.connect(...).consumer`, and so are the `options`.
+            options: see above.
+            settings: instead of the connection's.
+            capabilities: instead of the broker's.
+            route: where poison goes, instead of what the settings say.
+            counted: whether a ledger counts.
+
+        Raises:
+            ConfigurationError: this broker cannot do what is asked for.
+        """
+        used = settings or self.settings
+        able = capabilities or self.capabilities
+        subscribe, engine = planned(
+            next(self._parts.numbers),
+            single(destination),
+            options,
+            used,
+            able,
+            redrive=route,
+            counted=counted,
+        )
+        return ConsumerPlan(subscribe, engine, used)
+
+    def subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks = APPLICATION) -> ConsumerPort:
+        """Start a consumer, and wait until the broker has confirmed it.
+
+        Raises:
+            AdapterError: the broker refused the subscription.
+            TransportError: the broker did not confirm it in time.
+        """
+        return self._subscribe(plan, hooks)
+
+    @contextmanager
+    def consume(self, plan: ConsumerPlan, hooks: ConsumerHooks = APPLICATION) -> Generator[ConsumerPort]:
+        """Start a consumer as `subscribe` does; at the end what it has not settled goes back to the broker."""
+        dispatcher = self._subscribe(plan, hooks)
+        try:
+            yield dispatcher
+        finally:
+            self._driver.unsubscribe(dispatcher)
+
+    def _subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks) -> Dispatcher:
+        if not hooks.keeps_history:
+            plan.engine.keep_no_history()
+        parts = self._parts
+        dispatcher = Dispatcher(
+            plan.subscribe,
+            plan.engine,
+            self._driver,
+            parts.clock,
+            plan.settings.policies,
+            parts.observer,
+            hooks,
+        )
+        self._driver.open_consumers.add(dispatcher)
+        await_subscription(self._driver, dispatcher, parts.clock)
+        return dispatcher
+
+    def flush(self) -> None:
+        """Write the settlements that are collected."""
+        self._driver.flush()
+
+    def browse(self, queue: str, *, window: int) -> Iterator[Delivery]:
+        """Go through what is on a queue, and leave it there. `window`: messages that the broker may send ahead.
+
+        Raises:
+            AdapterError: the broker refused to show the queue.
+            TransportError: the connection was lost, or the broker does not go on.
+        """
+        number = next(self._parts.numbers)
+        subscribe = Subscribe(number, queue, window=window, browse=True, existing=True)
+        browser = Browser(subscribe, self._driver.write, self.clock)
+        self._driver.browsers[number] = browser
+        try:
+            yield from browser
+        finally:
+            del self._driver.browsers[number]
+
+    # Sending.
+
+    def send(self, message: Outgoing) -> Future[None]:
+        """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
+        return self._driver.send(message)
+
+    def send_connected(self, message: Outgoing) -> PendingSend:
+        """Send once the connection stands. Raises TransportError: it does not, in time."""
+        limit = self.settings.failover.timeout
+        patience = SEND_TIMEOUT if limit is None else min(SEND_TIMEOUT, limit)
+        began = self.clock.monotonic()
+        await_connected(self._driver, message.destination, patience, self.clock)
+        return PendingSend(self.send(message), message, began + SEND_TIMEOUT, self.clock)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSend:
+    """A message that was sent, and that the broker has still to confirm."""
+
+    future: Future[None]
+    message: Outgoing
+    deadline: float
+    clock: Clock
+
+    def wait(self) -> None:
+        """Wait until the broker has confirmed it.
+
+        Raises:
+            AdapterError: the broker refused it.
+            TransportError: the connection was lost, or no confirmation came in time.
+        """
+        try:
+            answer_by(self.deadline, self.future, self.clock)
+        except TimeoutError:
+            raise unconfirmed(self.message.destination, SEND_TIMEOUT) from None
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why it failed, if the answer is here already."""
+        done = self.future.done() and not self.future.cancelled()
+        return self.future.exception() if done else None

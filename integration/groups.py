@@ -1,0 +1,119 @@
+"""Which process of a parallel run has which tests: one for each broker, and two for Spark, with brokers of their own.
+
+A process of the run starts every broker that its tests ask for. So tests of one broker stay together, and a broker that
+is killed, stopped or frozen is no other process's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from integration.brokers import BROKERS
+from integration.matrix import FULL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "group_of",
+    "pytest_collection_modifyitems",
+    "pytest_configure_node",
+    "pytest_runtest_setup",
+    "pytest_xdist_make_scheduler",
+]
+
+_FOLDER = pytest.StashKey[Path]()
+_GROUP = pytest.StashKey[str]()
+_FILE = "redelivery_groups"
+
+NICE = 5  # a third of the processor's time that Spark's processes get
+USUAL = os.getpriority(os.PRIO_PROCESS, 0)
+# The tests of these modules start Spark in processes that they kill, those of Spark's other modules share a session. In
+# the full run each broker and protocol has its own group, because that takes four times as long.
+QUERIES = {"test_spark.py", "test_spark_idle.py", "test_spark_broker_killed.py"}
+WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of the run where to write down the groups that it finds."""
+    config: pytest.Config = node.config
+    if _FOLDER not in config.stash:
+        folder = tempfile.TemporaryDirectory(prefix="redelivery-groups-")
+        config.add_cleanup(folder.cleanup)
+        config.stash[_FOLDER] = Path(folder.name)
+    node.workerinput[_FILE] = str(config.stash[_FOLDER] / f"{node.gateway.id}.json")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Deal the tests out by their groups, whatever `--dist` says."""
+    from integration.scheduling import ByGroup  # noqa: PLC0415 -- pytest-xdist may be missing
+
+    return ByGroup(config, log, config.stash[_FOLDER])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Find the group of each test; what reports on the run may read it, too."""
+    groups: dict[str, str] = {}
+    for item in items:
+        group = group_of(item) if isinstance(item, pytest.Function) else None
+        if group is not None:
+            groups[item.nodeid] = item.stash[_GROUP] = group
+            item.user_properties.append(("group", group))
+    told = getattr(config, "workerinput", {}).get(_FILE)
+    if told is not None:
+        Path(told).write_text(json.dumps(groups), encoding="utf-8")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Give way to Spark, in a process of a parallel run that has other tests: what it starts gives way too.
+
+    A Python process that Spark starts must answer within 10 s, which no setting of Spark changes.
+    """
+    group = item.stash.get(_GROUP, None)
+    if group is not None and hasattr(item.config, "workerinput"):
+        wanted = USUAL if group.startswith("spark") else USUAL + NICE
+        if os.getpriority(os.PRIO_PROCESS, 0) != wanted:
+            with contextlib.suppress(PermissionError):  # only root can take it back
+                os.setpriority(os.PRIO_PROCESS, 0, wanted)
+
+
+def group_of(item: pytest.Function) -> str | None:
+    """Return the name of a test's group, or None."""
+    if item.path.parent.name != "integration":
+        return None
+    if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
+        return _spark(item)
+    return next(_brokers(item), None)
+
+
+def _spark(item: pytest.Function) -> str:
+    if item.path.name not in QUERIES:
+        return "spark"
+    peer: Any = item.callspec.params.get("peer")
+    return "-".join(("spark-queries", *(peer if FULL and peer else ())))
+
+
+def _brokers(item: pytest.Function) -> Iterator[str]:
+    """The brokers that a test asks for: by its class, its parameters, and the names of its fixtures."""
+    pair = getattr(item.cls, "pair", None)
+    if pair is not None:
+        yield pair.broker
+    callspec = getattr(item, "callspec", None)
+    yield from _named(callspec.params.values() if callspec is not None else ())
+    yield from _named(item.fixturenames)
+
+
+def _named(values: Iterable[Any]) -> Iterator[str]:
+    for value in values:
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, str) and first in BROKERS:
+            yield first

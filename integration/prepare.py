@@ -1,0 +1,29 @@
+"""Everything that the tests would fetch, compile or make on a new machine: `python -m integration.prepare`."""
+
+from __future__ import annotations
+
+from integration.brokers import BROKERS
+from integration.brokers.toolchain import progress
+from integration.java_client import JavaClient
+
+
+def main() -> None:
+    """Fetch the brokers and the Java clients, compile, and make the archive of Spark's classes."""
+    for name, kind in BROKERS.items():
+        reason = kind.unavailable()
+        if reason is not None:
+            progress(f"{name}: {reason}")
+            continue
+        kind.obtain()
+        for client in kind.java_clients:
+            JavaClient.prepare(client)
+    try:
+        from integration.spark_jvm import java_options  # noqa: PLC0415 -- Spark may be missing
+    except ImportError as error:
+        progress(f"Spark: {error}")
+    else:
+        java_options()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""Deals tests out to the processes of a parallel run: a whole group to one of them, any other test by itself.
+
+pytest-xdist's own `--dist loadgroup` does so too, but its release 3.8 sees no groups under pytest 9.2.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+__all__ = ["ByGroup"]
+
+
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """The largest group first; `folder` has a file of each process, which tells the groups that it has found."""
+
+    def __init__(self, config: pytest.Config, log: Any, folder: Path) -> None:
+        """Nothing is read before the processes have collected their tests."""
+        super().__init__(config, log)
+        self._folder = folder
+        self._groups: dict[str, str] | None = None
+
+    def _split_scope(self, nodeid: str) -> str:
+        if self._groups is None:
+            self._groups = json.loads(next(self._folder.glob("*.json")).read_text(encoding="utf-8"))
+        return self._groups.get(nodeid, nodeid)

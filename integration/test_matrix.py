@@ -1,0 +1,59 @@
+"""The choice of cases from a matrix, and the groups of tests that one process has."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration import matrix
+from integration.brokers import BROKERS
+from integration.groups import group_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ONE, TWO, THREE = "abcdefg", "12", "xy"
+
+
+@pytest.fixture(params=[False, True], ids=["few", "full"])
+def full(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the whole matrix is asked for."""
+    monkeypatch.setattr(matrix, "FULL", request.param)
+    return bool(request.param)
+
+
+def test_each_value_is_covered(*, full: bool) -> None:
+    """Few cases have each value of each axis; all cases are the product."""
+    found = matrix.cover(ONE, TWO, THREE)
+    assert len(found) == (28 if full else 7)
+    for axis, values in enumerate((ONE, TWO, THREE)):
+        assert {case[axis] for case in found} == set(values)
+
+
+def test_each_two_values_are_covered(*, full: bool) -> None:
+    """Few cases have each two values of two axes; all cases are the product."""
+    axes: Sequence[str] = (ONE, TWO, THREE)
+    found = matrix.pairwise(*axes)
+    assert len(found) == (28 if full else 14)
+    for one, two in itertools.combinations(range(3), 2):
+        assert {(case[one], case[two]) for case in found} == {*itertools.product(axes[one], axes[two])}
+
+
+def test_few_stand_for_all(*, full: bool) -> None:
+    """The few are run, or all; what is not one of all is a mistake."""
+    assert matrix.some("abc", "b") == (["a", "b", "c"] if full else ["b"])
+    with pytest.raises(AssertionError):
+        matrix.some("abc", "d")
+
+
+def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> None:
+    """The group of a test is its broker, as its parameters, fixtures or class name it; without a broker it has none."""
+    groups = {
+        item.nodeid: group_of(item) for item in request.session.items if isinstance(item, pytest.Function)
+    }
+    assert groups[request.node.nodeid] is None
+    for nodeid, group in groups.items():
+        named = [name for name in BROKERS if f"[{name}" in nodeid]
+        assert "test_spark" in nodeid or not named or group == named[0], nodeid

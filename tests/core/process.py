@@ -1,0 +1,45 @@
+"""A process with a ledger, and a message that several of them may have: what the state machine of deaths is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.core.model import Arrival, Letter
+
+from redelivery.core.exclusive_run import ExclusiveRuns
+from redelivery.core.ledger_entry import AttemptMark, Entry
+
+if TYPE_CHECKING:
+    from redelivery.core.ledger_engine import LedgerEngine
+
+
+@dataclass(eq=False)
+class Mail(Letter):
+    """A message of a kind: it kills its process, fails always, or is good."""
+
+    kind: str = "good"
+    starts: int = 0
+    operator: int = 0  # kills by somebody else while it alone was running
+    crashes: int = 0  # deaths while it alone was running
+    company: int = 0  # deaths while others were running, too
+
+
+@dataclass(eq=False)
+class Process:
+    """One process: its engine, its marks, and who runs beside whom."""
+
+    engine: LedgerEngine
+    exclusive_runs: ExclusiveRuns = field(default_factory=ExclusiveRuns)
+    marks: dict[Arrival, AttemptMark] = field(default_factory=dict[Arrival, AttemptMark])
+    unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
+    failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten
+    held: list[Arrival] = field(default_factory=list[Arrival])
+    in_doubt: dict[Arrival, bytes | None] = field(default_factory=dict[Arrival, bytes | None])
+    """Copied, and not surely acknowledged; with the key of what the ledger is to forget then."""
+    alone: Arrival | None = None
+    dead: bool = False
+
+    def open(self) -> list[AttemptMark]:
+        """Return what is in its file."""
+        return [*self.marks.values(), *self.failed]

@@ -1,0 +1,106 @@
+"""The port of the drivers: what packages that are built on the library do with a connection of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redelivery import ConfigurationError, TransportError
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Poisoned, Succeeded
+from redelivery.core.outgoing import Outgoing
+from redelivery.driver.port import ConnectionPort, ConsumerHooks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.core.events import Confirmed
+    from redelivery.testing import ManualClock, MemoryBroker
+
+MANY = 1 << 20
+
+
+@pytest.fixture
+def port(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[ConnectionPort]:
+    """Return a port that is open."""
+    with ConnectionPort(redelivery_broker.uri, clock=redelivery_clock) as made:
+        yield made
+
+
+def test_a_port_is_entered_once(redelivery_broker: MemoryBroker) -> None:
+    """A second `with` is refused, and the capabilities are known inside of the first one only."""
+    port = ConnectionPort(redelivery_broker.uri)
+    with pytest.raises(ConfigurationError, match="not open yet"):
+        _ = port.capabilities
+    with port:
+        assert port.capabilities.broker == "memory"
+        assert port.connected
+    with pytest.raises(ConfigurationError, match="closed"):
+        _ = port.capabilities
+    with pytest.raises(ConfigurationError, match="entered once"):
+        port.__enter__()
+
+
+def test_many_are_taken_within_limits(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
+    """`take_many` returns what is here, up to a number and a size, and nothing when nothing comes in time."""
+    for body in ("aaaa", "bbbb", "cccc", "dddd"):
+        redelivery_broker.send("orders", body)
+    with port.consume(port.plan("orders", {})) as consumer:
+        assert [each.body for each in consumer.take_many(2, MANY, 0.0)] == [b"aaaa", b"bbbb"]
+        assert [each.body for each in consumer.take_many(9, 4, 0.0)] == [b"cccc"]
+        assert [each.body for each in consumer.take_many(9, MANY, 0.0)] == [b"dddd"]
+        assert consumer.take_many(9, MANY, 3.0) == []
+    assert redelivery_broker.depth("orders") == 4, "what is not settled goes back at the end of `consume`"
+
+
+def test_many_are_settled_at_once(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
+    """Results of several deliveries are fed together; each has its own outcome."""
+    for body in ("good", "bad"):
+        redelivery_broker.send("orders", body)
+    confirmed: list[Confirmed] = []
+    hooks = ConsumerHooks(logs_results=False, confirmed=confirmed.append)
+    with port.consume(port.plan("orders", {}), hooks) as consumer:
+        good, bad = consumer.take_many(9, MANY, 0.0)
+        consumer.settle_many([Succeeded(good), Poisoned(bad, Cause("bad"))])
+        consumer.wait_unconfirmed(1)
+        assert (good.outcome, bad.outcome) == ("accepted", "poisoned")
+    assert [event.delivery for event in confirmed] == [bad]
+    assert redelivery_broker.depth("orders") == 0
+    assert [held.body for held in redelivery_broker.dead_letters()] == [b"bad"]
+
+
+def test_an_expired_message_is_taken_where_it_was_asked_for(
+    port: ConnectionPort, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """`expires=False` hands out what an application's consumer would dead-letter unseen."""
+    redelivery_broker.send("orders", "late", expires_at=redelivery_clock.time() + 1)
+    redelivery_broker.send("others", "late", expires_at=redelivery_clock.time() + 1)
+    with (
+        port.consume(port.plan("orders", {}), ConsumerHooks(expires=False)) as asked,
+        port.consume(port.plan("others", {})) as usual,
+    ):
+        redelivery_clock.advance(2)
+        assert asked.take(None, 0.0) is not None
+        assert usual.take(None, 0.0) is None
+
+
+def test_a_look_takes_nothing(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
+    """A browse shows the queue and takes nothing of it."""
+    for body in ("a", "b"):
+        redelivery_broker.send("orders", body)
+    assert [each.body for each in port.browse("queue://orders", window=1)] == [b"a", b"b"]
+    assert redelivery_broker.depth("orders") == 2
+
+
+def test_a_send_waits_for_the_connection_and_for_its_confirmation(
+    port: ConnectionPort, redelivery_broker: MemoryBroker
+) -> None:
+    """`send_connected` ends at once where the broker confirms; a broker that stays away is a TransportError."""
+    sent = port.send_connected(Outgoing("queue://orders", b"a"))
+    sent.wait()
+    assert (sent.error, redelivery_broker.depth("orders")) == (None, 1)
+    redelivery_broker.refuse_connections()
+    redelivery_broker.cut()
+    with pytest.raises(TransportError, match="nothing was sent to queue://orders"):
+        port.send_connected(Outgoing("queue://orders", b"b"))

@@ -1,0 +1,44 @@
+"""No circles of imports; those for the type checker are a list that can only shrink."""
+
+from __future__ import annotations
+
+import pytest
+from tests.house.source import circles, compared, graph
+
+FOR_THE_TYPE_CHECKER = {
+    # Consumers, their queues and what is delivered name each other.
+    "redelivery_memory.connection redelivery_memory.messages redelivery_memory.queues",
+}
+
+
+def circles_of(*when: str) -> set[str]:
+    """Return the circles at those times, each as the names of its modules without `redelivery.`."""
+    return {" ".join(name.removeprefix("redelivery.") for name in each) for each in circles(graph(*when))}
+
+
+def test_no_circle_at_load_time() -> None:
+    """Any module can be imported first."""
+    assert circles_of("load") == set()
+
+
+def test_no_circle_at_run_time() -> None:
+    """No module imports another that imports it, inside functions neither."""
+    assert circles_of("load", "lazy") == set()
+
+
+def test_circles_for_the_type_checker_become_fewer() -> None:
+    """Circles with the imports for the type checker are those of the list."""
+    assert compared(circles_of("load", "lazy", "typing"), FOR_THE_TYPE_CHECKER) == {}
+
+
+@pytest.mark.parametrize(
+    ("edges", "expected"),
+    [
+        ({"a": {"b"}, "b": {"c"}, "c": set()}, []),
+        ({"a": {"b"}, "b": {"a"}, "c": {"a"}}, [("a", "b")]),
+        ({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}}, [("a", "b", "c"), ("d", "e")]),
+    ],
+)
+def test_circles_are_found(edges: dict[str, set[str]], expected: list[tuple[str, ...]]) -> None:
+    """A circle is each largest set of modules that reach each other."""
+    assert circles(edges) == expected

@@ -1,0 +1,259 @@
+"""What decisions are not made by: the text of a message, the number that a condition is, the state of an event."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.house.source import (
+    SOURCE_ROOTS,
+    Function,
+    compared,
+    functions,
+    name_of,
+    nodes,
+    place_of,
+    shown,
+    sources,
+    text,
+    tree,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+ON_TEXT = {
+    # Python errors come through the JVM as text only.
+    "adapters/redelivery_spark/api/foreach_batch.py _stopped",
+    "adapters/redelivery_spark/api/run.py run",
+    # tomllib gives the line of an error in its text only (as attributes since Python 3.14).
+    "client/redelivery/importers/toml_reader.py read_toml",
+}
+ARITHMETIC = {
+    "client/redelivery/cli/demo_run.py Demo._none_early",
+    "client/redelivery/dlq/removal_run.py RemovalPlan.gone",
+    "client/redelivery/dlq/removal_run.py RemovalRun._look",
+}
+MUTATED: set[str] = set()
+TRAILING = {
+    "adapters/redelivery_amqp": 40,
+    "adapters/redelivery_memory": 12,
+    "adapters/redelivery_spark": 4,
+    "adapters/redelivery_spark/api": 5,
+    "adapters/redelivery_spark/batch": 17,
+    "adapters/redelivery_spark/executors": 5,
+    "adapters/redelivery_spark/options": 4,
+    "adapters/redelivery_spark/stream": 33,
+    "adapters/redelivery_spark/wal": 9,
+    "adapters/redelivery_spark/writing": 4,
+    "client/redelivery": 8,
+    "client/redelivery/adapter_support": 3,
+    "client/redelivery/cli": 35,
+    "client/redelivery/core": 40,
+    "client/redelivery/core/dead_lettering": 4,
+    "client/redelivery/core/policy": 4,
+    "client/redelivery/dlq": 18,
+    "client/redelivery/driver": 6,
+    "client/redelivery/driver/connection": 41,
+    "client/redelivery/driver/consumer": 32,
+    "client/redelivery/driver/session": 9,
+    "client/redelivery/importers": 13,
+    "client/redelivery/ledger": 8,
+    "client/redelivery/testing": 9,
+    "client/redelivery/testing/conformance": 6,
+    "client/redelivery/uri": 4,
+}
+"""Comments behind code that are longer than they may be, by folder."""
+
+ERRORS = {"cause", "error", "exc", "exception", "failure", "reason"}
+"""Names that errors have where no `except` binds them."""
+SENTENCES = {"busy", "why"}
+"""Names that texts for people have: comparing two of them is no decision, searching one is."""
+SEARCHES = {"endswith", "find", "fullmatch", "index", "match", "search", "startswith"}
+LONGEST_TRAILING = 30
+_DIRECTIVE = re.compile(r"\s*(?:noqa|type:|pragma|pyright:|mypy:|fmt:|ruff:)")
+
+
+# Rule 8: no logic on the text of a message.
+
+
+def on_text(function: Function) -> bool:
+    """Whether a function compares or searches the text of an error."""
+    found = list(ast.walk(function))
+    errors = ERRORS | {node.name for node in found if isinstance(node, ast.ExceptHandler) and node.name}
+    texts = {
+        name_of(node.targets[0])
+        for node in found
+        if isinstance(node, ast.Assign) and _is_text(node.value, errors, set())
+    }
+    return any(_decides(node, errors, texts) for node in found)
+
+
+def _is_text(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
+    """Whether an expression is the text of an error, or begins with it: `str(error).lower()`."""
+    if isinstance(node, ast.Name):
+        return node.id in texts
+    if isinstance(node, ast.Call):
+        if isinstance(node.func, ast.Name) and node.func.id in ("str", "repr") and node.args:
+            return isinstance(node.args[0], ast.Name) and node.args[0].id in errors
+        return isinstance(node.func, ast.Attribute) and _is_text(node.func.value, errors, texts)
+    return False
+
+
+def _decides(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
+    if isinstance(node, ast.Compare):
+        return any(_is_text(each, errors, texts) for each in (node.left, *node.comparators))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
+        return any(_is_text(each, errors, texts | SENTENCES) for each in (node.func.value, *node.args))
+    return False
+
+
+# Rule 10: no boolean arithmetic, no change of an event.
+
+
+def is_arithmetic(node: ast.AST) -> bool:
+    """Whether a node counts with a condition: `+= a and b`, `items[a == b :]`, `n * (a < b)`."""
+    if isinstance(node, ast.AugAssign):
+        return _is_condition(node.value)
+    if isinstance(node, ast.Slice):
+        return any(_is_condition(each) for each in (node.lower, node.upper, node.step) if each is not None)
+    if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitAnd | ast.BitOr | ast.BitXor):
+        return any(isinstance(each, ast.Compare) for each in (node.left, node.right))
+    return (
+        isinstance(node, ast.Call)
+        and name_of(node.func) == "isinstance"
+        and isinstance(node.args[0], ast.Subscript)
+        and isinstance(node.args[0].slice, ast.UnaryOp)
+    )
+
+
+def _is_condition(node: ast.AST) -> bool:
+    negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negated or isinstance(node, ast.BoolOp | ast.Compare)
+
+
+def mutates(node: ast.AST) -> bool:
+    """Whether a node sets an attribute of an event."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(
+        isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "event"
+        for each in targets
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign)
+    )
+
+
+# Rule 9: comments above the line.
+
+
+def long_trailing(content: str, found: Iterable[ast.AST]) -> list[int]:
+    """Return the lines with a comment behind code that is longer than 30 characters."""
+    inside = {
+        line
+        for node in found
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno != node.lineno
+        for line in range(node.lineno, node.end_lineno or 0)
+    }
+    lines: list[int] = []
+    for number, line in enumerate(content.splitlines(), 1):
+        code, mark, comment = line.rpartition("  # ")
+        if not mark or not code.strip() or number in inside or _DIRECTIVE.match(comment):
+            continue
+        if len(comment) > LONGEST_TRAILING:
+            lines.append(number)
+    return lines
+
+
+def places(kind: Callable[[ast.AST], bool]) -> set[str]:
+    """Return the functions in which a node of that kind is."""
+    return {
+        f"{shown(path)} {place_of(tree(path), node)}"
+        for path in sources(*SOURCE_ROOTS)
+        for node in nodes(path)
+        if kind(node)
+    }
+
+
+def test_no_decision_depends_on_the_text_of_an_error() -> None:
+    """Nothing compares or searches `str(error)`, but for where an error exists only as text."""
+    found = {
+        f"{shown(path)} {place_of(tree(path), function)}"
+        for path in sources(*SOURCE_ROOTS)
+        for function in functions(path)
+        if on_text(function)
+    }
+    assert compared(found, ON_TEXT) == {}
+
+
+def test_no_condition_is_counted_with() -> None:
+    """No condition is added, multiplied or sliced by, and no decision looks at the type of the last command."""
+    assert compared(places(is_arithmetic), ARITHMETIC) == {}
+
+
+def test_events_do_not_change() -> None:
+    """No attribute of an event is set."""
+    assert compared(places(mutates), MUTATED) == {}
+
+
+def test_comments_stand_above_the_line() -> None:
+    """A comment behind code has 30 characters at most; the list has the number of longer ones in each folder."""
+    found: Counter[str] = Counter()
+    for path in sources(*SOURCE_ROOTS):
+        if "  # " in text(path):
+            found[shown(path.parent)] += len(long_trailing(text(path), nodes(path)))
+    counted = {f"{name}: {number}" for name, number in found.items() if number}
+    assert compared(counted, {f"{name}: {number}" for name, number in TRAILING.items()}) == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "decides"),
+    [
+        ("try: pass\nexcept OSError as why_not:\n  return 'full' in str(why_not)", True),
+        ("return str(error).lower().startswith('no space')", True),
+        ("text = str(cause)\nreturn text == 'gone'", True),
+        ("return re.search('x', repr(error))", True),
+        ("return busy.endswith('runs')", True),
+        ("return error.code == 7 and log(str(error))", False),
+        ("return name.endswith('.db')", False),
+    ],
+)
+def test_logic_on_a_text_is_seen(code: str, *, decides: bool) -> None:
+    """Comparing and searching are found, in a variable too; showing a text is no decision."""
+    body = "\n".join(f"    {line}" for line in code.splitlines())
+    (function,) = ast.parse(f"def f(error, cause, busy, name):\n{body}").body
+    assert isinstance(function, ast.FunctionDef)
+    assert on_text(function) == decides
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("n += a and b", True),
+        ("n += not a", True),
+        ("n += a == b", True),
+        ("x = items[a != b :]", True),
+        ("x = n * (a < b)", True),
+        ("x = isinstance(items[-1], Stop)", True),
+        ("n += 1 if a else 0", False),
+        ("x = items[1:]", False),
+        ("x = a < b", False),
+    ],
+)
+def test_boolean_arithmetic_is_seen(code: str, *, expected: bool) -> None:
+    """A condition that is added, multiplied or sliced by is found; a conditional expression is plain."""
+    assert any(is_arithmetic(node) for node in ast.walk(ast.parse(code))) == expected
+
+
+def test_a_changed_event_is_seen() -> None:
+    """Setting an attribute of an event is found, reading one is not."""
+    for code, expected in (("event.stop = 1", True), ("event.n += 1", True), ("stop = event.stop", False)):
+        assert any(mutates(node) for node in ast.walk(ast.parse(code))) == expected
+
+
+def test_a_long_comment_is_seen() -> None:
+    """A long comment behind code is found; above the line, in a string or as a directive it is not."""
+    long = "why this is so, in many more words than fit"
+    code = f'x = 1  # {long}\n# {long}\ny = 2  # s\nz = 3  # noqa: E501 {long}\nt = """\na  # {long}\n"""\n'
+    assert long_trailing(code, ast.walk(ast.parse(code))) == [1]

@@ -1,0 +1,69 @@
+"""Nothing at rest names a module of ours: what an older version wrote can be read after its modules have moved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+from tests.spark.query import Query, fails_bad
+from tests.spark.tables import read
+
+from redelivery_spark.wal.folder import Folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from redelivery.testing import MemoryBroker
+
+OURS = (b"redelivery_spark.", b"redelivery.core", b"redelivery_memory.")
+KINDS = {"failures", "parts", "rows", "segments", "state", "verdicts", "drain.json", "orders"}
+"""The folders of a query's log, and the two kinds of files of a drain."""
+FAST = "jms.redeliveryPolicy.maximumRedeliveries=2&jms.redeliveryPolicy.redeliveryDelay=2000"
+
+
+def naming_modules(files: Mapping[str, bytes]) -> list[str]:
+    """Return the files that name a module of ours."""
+    return [name for name, content in files.items() if any(path in content for path in OURS)]
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """Return what is written into logs, those files too that are removed later."""
+    files: dict[str, bytes] = {}
+    publish = Folder.publish
+
+    def noted(folder: Folder, name: str, content: bytes | memoryview, *, durable: bool = True) -> bool:
+        files[name] = bytes(content)
+        return publish(folder, name, content, durable=durable)
+
+    monkeypatch.setattr(Folder, "publish", noted)
+    return files
+
+
+def test_no_log_names_a_module(
+    redelivery_broker: MemoryBroker, written: dict[str, bytes], tmp_path: Path
+) -> None:
+    """A log with records of each kind, of tasks that consume too, and a drain name no module of ours."""
+    for consumers in ("driver", "executors"):
+        for body in ("good", "bad", "flaky", "killer", "late"):
+            redelivery_broker.send("orders", body)
+        with Query(redelivery_broker, tmp_path / consumers, uri=FAST, consumers=consumers) as query:
+            query.drain(fails_bad, evidence=True)
+    redelivery_broker.send("orders", "drained")
+    assert read(redelivery_broker, mode="drain", destination="orders", walDir=str(tmp_path / "drain"))
+    kinds = {name.partition("/")[0].partition("-")[0] for name in written}
+    assert kinds >= KINDS
+    assert naming_modules(written) == []
+    at_rest = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(at_rest) > 10
+    assert naming_modules(at_rest) == []
+
+
+def test_a_module_in_a_log_is_seen() -> None:
+    """A pickled class, which has the path of its module, is found."""
+    assert naming_modules({"a": b"cdataclasses\nredelivery_spark.wal.records\nRefusal", "b": b"{}"}) == ["a"]
