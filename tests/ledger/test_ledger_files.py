@@ -105,3 +105,14 @@ def test_a_dead_process_is_no_owner_any_more(ledger: SqliteLedger) -> None:
         assert learned(ledger, A) is not None
         assert owners(ledger) == 1
         assert not ledger._others
+
+
+def test_a_process_that_dies_idle_is_an_owner_until_the_ledger_is_opened_next(ledger: SqliteLedger) -> None:
+    """No message leads to a dead process without open attempts: the next opening of the ledger removes its row."""
+    for _ in range(3):
+        Other(ledger.path, "").kill()
+        assert owners(ledger) == 2  # the row of the one before has gone with this one's opening
+    ledger.close(nobody)
+    ledger.open(nobody)
+    assert owners(ledger) == 1
+    assert len(list(ledger.path.parent.glob("*-marks-*"))) == 1
