@@ -8,6 +8,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.transitions import transitions, transitions_of_the_run
 
 from integration.again import (
     QUEUES,
@@ -55,6 +56,8 @@ __all__ = [
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_xdist_make_scheduler",
+    "transitions",
+    "transitions_of_the_run",
 ]
 
 Client = JavaClient | StompClient

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-from redelivery.core.delivery import Delivery
-from redelivery.core.transitions import TRANSITIONS
+from tests.transitions import transitions, transitions_of_the_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["transitions", "transitions_of_the_run"]
 
 # A busy machine draws slowly and runs late: neither is a failure of what is tested.
 settings.register_profile(
@@ -21,28 +21,6 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
-
-
-@pytest.fixture(scope="session", autouse=True)
-def transitions() -> Iterator[set[tuple[str, str]]]:
-    """Check each change of a delivery's state against the engine's table; return those that were seen."""
-    plain: Any = vars(Delivery)["state"]
-    allowed = {(row.before, row.after) for row in TRANSITIONS}
-    seen: set[tuple[str, str]] = set()
-
-    def enter(delivery: Delivery, state: str) -> None:
-        before = plain.__get__(delivery, type(delivery)) if hasattr(delivery, "state") else None
-        if before is not None:
-            assert (before, state) in allowed, f"{before} -> {state} is not in the table of transitions"
-            seen.add((before, state))
-        else:
-            assert state == "ready"
-        plain.__set__(delivery, state)
-
-    kind: Any = Delivery
-    kind.state = property(plain.__get__, enter)
-    yield seen
-    kind.state = plain
 
 
 @pytest.fixture(autouse=True)

@@ -38,6 +38,22 @@ def test_refused_poison_is_tried_again_with_back_off() -> None:
 
 
 @pytest.mark.parametrize("able", [NATIVE, CONFIRMED_FORWARD], ids=["poison", "forward"])
+def test_poison_that_is_refused_at_once_is_tried_once_each_time(able: Capabilities) -> None:
+    """A refusal at the very time of the try, as of a coarse clock, makes no second try of the next one."""
+    bench = Bench(able=able)
+    delivery = bench.run(Letter(0))
+    bench.feed(Poisoned(delivery, CAUSE))
+    for _ in range(12):
+        bench.feed(Confirmed(delivery, AdapterError("full")))
+        alarm = bench.engine.next_alarm()
+        assert alarm is not None
+        bench.now = max(bench.now, alarm)
+        while not (commands := bench.feed(Tick())):
+            bench.now = bench.engine.next_alarm() or 0.0
+        assert len(commands) == 1
+
+
+@pytest.mark.parametrize("able", [NATIVE, CONFIRMED_FORWARD], ids=["poison", "forward"])
 def test_unanswered_poison_is_not_sent_twice_over_one_connection(able: Capabilities) -> None:
     """A poison acknowledgement without an answer for 30 s is told once, waited for, and done when the answer comes."""
     bench = Bench(able=able)

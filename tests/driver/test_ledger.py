@@ -12,6 +12,7 @@ from tests.driver.twins import body_of
 import redelivery_memory
 from redelivery import LedgerError, RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
 from redelivery.core.ledger_entry import CRASH, AttemptMark, Entry, after_death, fingerprint
+from redelivery.core.message_history import RETURN
 from redelivery.driver.connection.connection_ledger import VERDICT
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def test_both_ledgers_contradict_each_other(twin: Twin, ledger: SqliteLedger) ->
         twin.make("?redelivery.ledger=sqlite:///x.db", ledger=ledger)
 
 
-@pytest.mark.parametrize("ends", ["time", "close"])
+@pytest.mark.parametrize("ends", ["time", "close", "outage"])
 def test_a_verdict_stays_until_the_original_is_acknowledged(
     twin: Twin, ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
@@ -225,7 +226,17 @@ def test_a_verdict_stays_until_the_original_is_acknowledged(
     found = ledger.look_up(key, fresh=True)
     assert found is not None
     assert found.poisoned
-    if ends == "time":
+    if ends == "outage":
+        twin.broker.refuse_connections()
+        twin.broker.cut()
+        twin.advance(4 * VERDICT)
+        twin.broker.accept_connections()
+        twin.advance(RETURN - 1)
+        assert ledger.look_up(key, fresh=True) is not None
+        twin.advance(120)
+        assert ledger.look_up(key, fresh=True) is None
+        twin.leave(connection)
+    elif ends == "time":
         twin.advance(VERDICT)
         assert ledger.look_up(key, fresh=True) is None
         twin.leave(connection)

@@ -8,7 +8,7 @@ import pytest
 
 from redelivery import ConfigurationError, TransportError
 from redelivery.core.delivery import Cause
-from redelivery.core.events import Poisoned, Succeeded
+from redelivery.core.events import Failed, Poisoned, Succeeded
 from redelivery.core.outgoing import Outgoing
 from redelivery.driver.port import ConnectionPort, ConsumerHooks
 
@@ -104,3 +104,39 @@ def test_a_send_waits_for_the_connection_and_for_its_confirmation(
     redelivery_broker.cut()
     with pytest.raises(TransportError, match="nothing was sent to queue://orders"):
         port.send_connected(Outgoing("queue://orders", b"b"))
+
+
+def test_failures_that_are_settled_together_are_logged(
+    port: ConnectionPort, redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each has its line, as one that is settled by itself; a consumer with `logs_results=False` has none."""
+    for hooks, lines in ((ConsumerHooks(), 2), (ConsumerHooks(logs_results=False), 0)):
+        caplog.clear()
+        for body in ("a", "b"):
+            redelivery_broker.send("orders", body)
+        with port.consume(port.plan("orders", {}), hooks) as consumer:
+            consumer.settle_many([Failed(each, Cause("no")) for each in consumer.take_many(2, MANY, 0.0)])
+        assert sum("delivery 1 of 7 failed (no)" in record.getMessage() for record in caplog.records) == lines
+
+
+def test_a_plan_that_is_counted_is_not_subscribed(port: ConnectionPort) -> None:
+    """Its engine would wait for a ledger that nobody asks."""
+    with pytest.raises(ValueError, match="counted=True"):
+        port.subscribe(port.plan("orders", {}, counted=True))
+
+
+def test_a_hook_that_fails_changes_nothing(
+    port: ConnectionPort, redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker's answer reaches the engine, and the failure the log."""
+
+    def fails(_: Confirmed) -> None:
+        raise ValueError("no")
+
+    redelivery_broker.send("orders", "bad")
+    with port.consume(port.plan("orders", {}), ConsumerHooks(confirmed=fails)) as consumer:
+        (bad,) = consumer.take_many(1, MANY, 0.0)
+        consumer.settle_many([Poisoned(bad, Cause("bad"))])
+        consumer.wait_unconfirmed(1)
+    assert redelivery_broker.depth("DLQ") == 1
+    assert "a consumer's hook failed" in caplog.text

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.broker_redelivery import EARLY
-from redelivery.core.commands import Accept, Command, Dispatch, Hold, Release, Stop
+from redelivery.core.commands import Accept, Command, Dispatch, Hold, Release, Stop, Unanswered
 from redelivery.core.credit import CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.events import (
@@ -363,7 +363,8 @@ class Engine:
         if delivery.state != "running":
             return NOTHING
         record = delivery.record = delivery.record or Record()
-        record.deferrals += event.counted
+        if event.counted:
+            record.deferrals += 1
         if record.deferrals > self._maximum_deferrals:
             return self._failed(delivery, event.cause, None, now)
         most = None if self._rescheduling is not None else self._most()
@@ -545,9 +546,12 @@ class Engine:
 
     def _ticked(self, now: float) -> Sequence[Command]:
         """Try refused poison acknowledgements again whose time has come."""
-        commands, again = self._confirms.tick(now)
-        for delivery, record in again:
-            commands += self._begin_poison_ack(delivery, record, now)
+        commands: list[Command] = []
+        for due in self._confirms.tick(now):
+            if isinstance(due, Unanswered):
+                commands.append(due)
+            else:
+                commands += self._begin_poison_ack(*due, now)
         return commands
 
     def _too_long(self, record: Record) -> bool:

@@ -10,7 +10,7 @@ from redelivery.core.delivery import EXPIRED, UNKNOWN
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
@@ -130,14 +130,14 @@ class PendingConfirms:
         delivery.let_go()
         return (Accept((delivery,)),)
 
-    def tick(self, now: float) -> tuple[list[Command], list[tuple[Delivery, Record]]]:
-        """Return what is to be said of missing answers, and what was refused and is to be tried again now.
+    def tick(self, now: float) -> Iterator[Unanswered | tuple[Delivery, Record]]:
+        """Go through what is due: what is to be said of a missing answer, and what was refused and is tried again.
+
+        The caller tries again before it takes the next one, which makes a second alarm of the same delivery void.
 
         What has no answer is waited for as long as the connection stands: a broker that takes nothing more for now (it
         is out of memory, or an address is full) answers when it does again, and a second copy would be one too many.
         """
-        commands: list[Command] = []
-        again: list[tuple[Delivery, Record]] = []
         alarms = self._alarms
         while alarms and alarms[0][0] <= now:
             at, _, delivery = heappop(alarms)
@@ -145,10 +145,9 @@ class PendingConfirms:
             if record is None or delivery.state != "settling" or record.due != at:
                 continue
             if delivery in self.in_doubt:
-                commands.append(Unanswered(delivery, CONFIRM_TIMEOUT))
+                yield Unanswered(delivery, CONFIRM_TIMEOUT)
             else:
-                again.append((delivery, record))
-        return commands, again
+                yield delivery, record
 
     def next_alarm(self) -> float | None:
         """When `tick` has something to do."""

@@ -16,6 +16,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from redelivery.core.events import (
+    Alone,
+    Arrived,
+    Committed,
+    Confirmed,
+    ConnectionLost,
+    Deferred,
+    Discarded,
+    Drained,
+    Failed,
+    Known,
+    Poisoned,
+    Released,
+    Resumed,
+    Succeeded,
+    Tick,
+    Wanted,
+)  # fmt: skip
+
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery, State
 
@@ -23,48 +42,52 @@ __all__ = ["TRANSITIONS", "Transition", "enter"]
 
 
 class Transition(NamedTuple):
-    """One row: from a state to another, upon which events, and why."""
+    """One row: from a state to another, which events may bring it, and why."""
 
     before: State
     after: State
-    events: str
+    events: tuple[type, ...]
     why: str
 
 
+RESULT = (Succeeded, Failed, Poisoned, Discarded, Committed, Deferred, Released, Known)
+"""What ends a dispatch; with a ledger its look-up may, before the handler begins."""
+
 TRANSITIONS = (
     # An arrival.
-    Transition("ready", "parked", "Arrived", "it is remembered and not due yet, or a delayed copy came early"),
-    Transition("ready", "waiting", "Arrived", "a handler still has the message, over a connection that is gone"),
-    Transition("ready", "settling", "Arrived, Wanted", "its verdict is remembered; or it has expired, or is used up"),
-    Transition("ready", "settled", "Arrived, Wanted, Drained", "accepted before; expired and dropped; or released"),
-    Transition("ready", "held", "Arrived, Wanted, Drained", "it has to go back, and the broker takes nothing back"),
+    Transition("ready", "parked", (Arrived,), "it is remembered and not due yet, or a delayed copy came early"),
+    Transition("ready", "waiting", (Arrived,), "a handler still has the message, over a connection that is gone"),
+    Transition("ready", "settling", (Arrived, Wanted), "its verdict is remembered; or it has expired, or is used up"),
+    Transition("ready", "settled", (Arrived, Wanted, Drained), "accepted before; expired and dropped; or released"),
+    Transition("ready", "held", (Arrived, Wanted, Drained), "it has to go back, and the broker takes nothing back"),
     # A dispatch.
-    Transition("ready", "running", "Wanted, Resumed", "it is dispatched"),
-    Transition("parked", "running", "Wanted, Alone", "its due time has come, or its exclusive run"),
-    Transition("parked", "settling", "Wanted, Alone", "it has expired while it was parked"),
-    Transition("parked", "settled", "Wanted, Drained", "it has expired and is dropped; or it is released"),
-    Transition("parked", "held", "Wanted, Drained", "it has to go back, and the broker takes nothing back"),
+    Transition("ready", "running", (Wanted, Resumed), "it is dispatched"),
+    Transition("parked", "running", (Wanted, Alone), "its due time has come, or its exclusive run"),
+    Transition("parked", "settling", (Wanted, Alone), "it has expired while it was parked"),
+    Transition("parked", "settled", (Wanted, Alone, Drained), "it has expired and is dropped; or it is released"),
+    Transition("parked", "held", (Wanted, Alone, Drained), "it has to go back, and the broker takes nothing back"),
     # A result.
-    Transition("running", "parked", "Failed, Deferred, Known", "it is redelivered later; or it needs an exclusive run"),
-    Transition("running", "settling", "Failed, Poisoned, Deferred, Known", "it is poison; or the broker delays a copy"),
-    Transition("running", "settled", "Succeeded, Discarded, Committed, Released", "it is accepted or released"),
-    Transition("running", "held", "Released, Failed, Deferred", "it has to go back, and the broker takes nothing back"),
-    Transition("running", "lost", "Succeeded, Failed, …", "a result for a connection that is gone is stale"),
+    Transition("running", "parked", (Failed, Deferred, Known), "it is redelivered later, or needs an exclusive run"),
+    Transition("running", "settling", (Failed, Poisoned, Deferred, Known), "it is poison, or the broker delays a copy"),
+    Transition("running", "settled", RESULT, "it is accepted; released; or poison that is dropped"),
+    # A row of Spark's log arrives once more while its batch has it.
+    Transition("running", "held", (*RESULT, Arrived), "it has to go back, and the broker takes nothing back"),
+    Transition("running", "lost", RESULT, "a result for a connection that is gone is stale"),
     # The result of the first delivery decides for the second one.
-    Transition("waiting", "parked", "Failed, Deferred", "the handler failed: it is redelivered later"),
-    Transition("waiting", "settling", "Failed, Poisoned", "the handler failed for the last time"),
-    Transition("waiting", "settled", "Succeeded, Released", "the handler succeeded: it is accepted without running"),
-    Transition("waiting", "held", "Released, Failed", "it has to go back, and the broker takes nothing back"),
+    Transition("waiting", "parked", (Failed, Deferred, Known), "the handler failed: it is redelivered later"),
+    Transition("waiting", "settling", (Failed, Poisoned, Deferred, Known), "the handler failed for the last time"),
+    Transition("waiting", "settled", RESULT, "the handler succeeded, so it is accepted unseen; or it is released"),
+    Transition("waiting", "held", RESULT, "it has to go back, and the broker takes nothing back"),
     # The broker's answer.
-    Transition("settling", "settling", "Tick", "it was refused, and is tried again"),
-    Transition("settling", "settled", "Confirmed, Tick", "the dead letter, or the delayed copy, is safe"),
-    Transition("settling", "held", "Tick", "it can be dead-lettered no more: the consumer stops"),
+    Transition("settling", "settling", (Tick,), "it was refused, and is tried again"),
+    Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),
+    Transition("settling", "held", (Tick,), "it can be dead-lettered no more: the consumer stops"),
     # The end of a connection.
-    Transition("ready", "lost", "ConnectionLost", "the broker delivers it again"),
-    Transition("parked", "lost", "ConnectionLost", "the broker delivers it again; count and due time are remembered"),
-    Transition("waiting", "lost", "ConnectionLost", "the broker delivers it again"),
-    Transition("settling", "lost", "ConnectionLost", "the broker may deliver it again; its verdict is remembered"),
-    Transition("held", "lost", "ConnectionLost", "the broker delivers it again, or to others"),
+    Transition("ready", "lost", (ConnectionLost,), "the broker delivers it again"),
+    Transition("parked", "lost", (ConnectionLost,), "the broker delivers it again; count and due time are remembered"),
+    Transition("waiting", "lost", (ConnectionLost,), "the broker delivers it again"),
+    Transition("settling", "lost", (ConnectionLost,), "the broker may deliver it again; its verdict is remembered"),
+    Transition("held", "lost", (ConnectionLost,), "the broker delivers it again, or to others"),
 )  # fmt: skip
 
 

@@ -65,6 +65,8 @@ class ConsumerPlan:
     subscribe: Subscribe
     engine: Engine
     settings: Settings
+    counted: bool = False
+    """Its engine expects a ledger, which a port does not ask. Its owner feeds such an engine; it is not subscribed."""
 
     def with_window(self, window: int, *, existing: bool = False) -> ConsumerPlan:
         """Return a plan for a window of so many messages. `existing`: the queue must be there already."""
@@ -208,7 +210,7 @@ class ConnectionPort:
             settings: instead of the connection's.
             capabilities: instead of the broker's.
             route: where poison goes, instead of what the settings say.
-            counted: whether a ledger counts.
+            counted: the engine asks a ledger; for an engine that the caller feeds itself.
 
         Raises:
             ConfigurationError: this broker cannot do what is asked for.
@@ -224,7 +226,7 @@ class ConnectionPort:
             redrive=route,
             counted=counted,
         )
-        return ConsumerPlan(subscribe, engine, used)
+        return ConsumerPlan(subscribe, engine, used, counted)
 
     def subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks = APPLICATION) -> ConsumerPort:
         """Start a consumer, and wait until the broker has confirmed it.
@@ -245,6 +247,10 @@ class ConnectionPort:
             self._driver.unsubscribe(dispatcher)
 
     def _subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks) -> Dispatcher:
+        if plan.counted:
+            raise ValueError(
+                "a plan with counted=True cannot be subscribed: nothing would look up its attempts"
+            )
         if not hooks.keeps_history:
             plan.engine.keep_no_history()
         parts = self._parts

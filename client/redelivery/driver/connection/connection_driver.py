@@ -120,6 +120,8 @@ class ConnectionDriver:
         self._epoch += 1
         opening = Opening(self._settings, endpoint, self._epoch, self._clock)
         self.capabilities = self._adapter.open(opening, self._sink)
+        if self._connection_ledger is not None:
+            self._connection_ledger.reconnected(self._clock.monotonic())
         with self._introducing:
             with self._lock:
                 if self._lost_epoch == self._epoch:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 
 from redelivery.core.exclusive_run import ExclusiveRuns
 from redelivery.core.ledger_entry import fingerprint
+from redelivery.core.message_history import RETURN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -27,7 +28,7 @@ lost with the process. Not longer: on RabbitMQ a dead letter that a person puts 
 
 
 class _House:
-    """The solitude of one ledger in this process, its lock, and who is to be told when somebody may go on."""
+    """The exclusive runs of one ledger in this process, their lock, and who is called when another may go on."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -46,7 +47,7 @@ class ConnectionLedger:
         self.ledger = ledger
         self._house = _HOUSES.setdefault(ledger, _House())
         self._tell: Callable[[], None] = lambda: None
-        # When each is to be forgotten; the earliest first.
+        # When each is to be forgotten.
         self._verdicts: dict[bytes, float] = {}
 
     @property
@@ -68,12 +69,14 @@ class ConnectionLedger:
 
     def close(self, *, settled: bool = True) -> None:
         """End. `settled`: the connection stood until then, so that no acknowledgement is lost."""
-        if settled and self.error is None:
-            self.forget(inf)
-        with self._house.lock:
-            if self._tell in self._house.told:
-                self._house.told.remove(self._tell)
-        self.ledger.close(self._changed)
+        try:
+            if settled and self.error is None:
+                self.forget(inf)
+        finally:
+            with self._house.lock:
+                if self._tell in self._house.told:
+                    self._house.told.remove(self._tell)
+            self.ledger.close(self._changed)
 
     def _changed(self) -> None:
         """Have those that wait look again."""
@@ -159,21 +162,25 @@ class ConnectionLedger:
 
     def forget(self, now: float) -> None:
         """Forget messages whose originals have been acknowledged for long enough. Raises LedgerError."""
-        due: list[bytes] = []
         with self._house.lock:
-            for key, at in self._verdicts.items():
-                if at > now:
-                    break
-                due.append(key)
-            for key in due:
-                del self._verdicts[key]
+            due = [key for key, at in self._verdicts.items() if at <= now]
         for key in due:
             self.ledger.bury(key, None)
+            with self._house.lock:
+                self._verdicts.pop(key, None)
+
+    def reconnected(self, now: float) -> None:
+        """Keep all verdicts for longer: acknowledgements may be lost with the connection before.
+
+        The broker redelivers their messages soon after a connection began, to this process or to another one.
+        """
+        with self._house.lock:
+            self._verdicts = dict.fromkeys(self._verdicts, now + RETURN)
 
     def next_verdict(self) -> float | None:
         """When `forget` has something to do."""
         with self._house.lock:
-            return next(iter(self._verdicts.values()), None)
+            return min(self._verdicts.values(), default=None)
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that an attempt will not end. Raises LedgerError."""

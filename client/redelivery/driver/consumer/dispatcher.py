@@ -107,8 +107,8 @@ class Dispatcher:
 
     def feed(self, event: Event) -> None:
         """Feed an event; what must be written is left to the driver's thread, for this one may own the socket."""
-        if isinstance(event, Confirmed) and self._hooks.confirmed is not None:
-            self._hooks.confirmed(event)
+        if isinstance(event, Confirmed):
+            self._hooks.answered(event)
         with self._lock:
             now = self._now()
             if self._driver.shared_history.sources and isinstance(event, Arrived):
@@ -310,14 +310,15 @@ class Dispatcher:
         """
         with self._lock:
             now = self._now()
-            for event in events:
-                self._result(event, now)
+            lines = [self._result(event, now) for event in events]
             if self.closed:
                 self._notice_end()
             writes = self._settlements.all()
             writes = self._take(joined(writes) if together else writes)
             self._wake()
         self._write(writes)
+        for line in lines:
+            message_log.say(line)
 
     def wait_unconfirmed(self, below: int) -> None:
         """Wait until fewer than `below` poison acknowledgements are unconfirmed, or the consumer has ended.

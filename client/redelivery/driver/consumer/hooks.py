@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from redelivery.core.events import Confirmed
 
 __all__ = ["APPLICATION", "ConsumerHooks"]
+
+logger = logging.getLogger("redelivery")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,19 @@ class ConsumerHooks:
     expires: bool = True
     """A message that has expired is dead-lettered before its dispatch, not dispatched."""
     confirmed: Callable[[Confirmed], None] | None = None
-    """Called with the broker's answer to each poison acknowledgement, on the adapter's thread."""
+    """Called with the broker's answer to each poison acknowledgement, on the adapter's thread.
+
+    It is called before the engine has the answer, so a thread that waits for the engine finds the call done. An exception
+    is logged, and changes nothing.
+    """
+
+    def answered(self, event: Confirmed) -> None:
+        """Call `confirmed`."""
+        if self.confirmed is not None:
+            try:
+                self.confirmed(event)
+            except Exception:
+                logger.exception("a consumer's hook failed; the broker's answer is taken all the same")
 
 
 APPLICATION = ConsumerHooks()

@@ -34,20 +34,20 @@ class SessionActivity:
         # True if the session has a listener.
         self.listens = False
         self._quiet = threading.Condition(self.lock)
-        self._unwritten: set[Message] = set()
+        self._handling: set[Message] = set()
         # Number of commits without an answer.
         self._unanswered = 0
 
     def begins(self, message: Message) -> None:
         """Count a handler that begins in this thread or task."""
         with self.lock:
-            self._unwritten.add(message)
+            self._handling.add(message)
         _IN_HAND.set(message)
 
     def ended(self, message: Message) -> None:
         """Stop counting a handler: it has ended, with any result."""
         with self.lock:
-            self._unwritten.discard(message)
+            self._handling.discard(message)
             if _IN_HAND.get() is message:
                 # Keep no reference to the message.
                 _IN_HAND.set(None)
@@ -68,7 +68,7 @@ class SessionActivity:
         """Return the messages of running handlers, without the caller's own (or `own`, the one of another thread)."""
         mine = own or _IN_HAND.get()
         with self.lock:
-            return {message for message in self._unwritten if message is not mine}
+            return {message for message in self._handling if message is not mine}
 
     def only_here(self, call: str) -> None:
         """Raise ConfigurationError if a handler runs in another thread or task."""
@@ -108,6 +108,6 @@ class SessionActivity:
                 self._quiet.wait(left)
 
     def _busy(self, own: object) -> Busy | None:
-        if any(message is not own for message in self._unwritten):
+        if any(message is not own for message in self._handling):
             return "handler"
         return "commit" if self._unanswered else None
