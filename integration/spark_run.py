@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from integration.spark_jvm import java_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from integration.brokers import Broker
 
@@ -113,8 +113,7 @@ class SparkRun:
             return Counter(self.out.read_text(encoding="utf-8").split())
         if self.sink == "files":
             return Counter(body for name in self._committed() for body in _column(name))
-        there = (name for name in self.out.rglob("*.parquet") if "_temporary" not in name.parts)
-        return Counter(body for name in there for body in _column(name))
+        return Counter(body for name in self._parquet() for body in _column(name))
 
     def attempts(self) -> dict[str, list[tuple[float, float]]]:
         """When each message that is not good was tried, on the wall's clock: first and last at each delivery's number.
@@ -152,6 +151,12 @@ class SparkRun:
             ]
             found.append((again[0] - settled - delay, max(meanwhile)))
         return found
+
+    def _parquet(self) -> Iterator[Path]:
+        """The files that no task is writing; what Spark takes away meanwhile is passed over."""
+        for folder, inside, names in os.walk(self.out):
+            inside[:] = [name for name in inside if name != "_temporary"]
+            yield from (Path(folder, name) for name in names if name.endswith(".parquet"))
 
     def _committed(self) -> Sequence[Path]:
         """The files of Spark's own sink that its log knows."""

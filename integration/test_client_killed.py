@@ -65,7 +65,9 @@ class Kills:
             for body in bodies:
                 connection.send(self._queue, body)
         self._killed(log, point, self._dice.randint(1, MESSAGES // 2))
-        found = Round(point, Counter(log.read_text().splitlines()[:-1]), Counter())
+        # Another thread of the process may have handled one more before it died.
+        handled = [line for line in log.read_text().splitlines() if line != f"killed {point}"]
+        found = Round(point, Counter(handled), Counter())
 
         def complete() -> bool:
             self.finish(0.4, found)
@@ -91,7 +93,7 @@ class Kills:
         argv = [sys.executable, "-m", "integration.killed_client", str(log), point, str(turn), self._uri]
         done = subprocess.run([*argv, self._queue], check=False, capture_output=True, text=True, timeout=180)
         assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-        assert log.read_text().splitlines()[-1] == f"killed {point}"
+        assert f"killed {point}" in log.read_text().splitlines()
 
 
 @pytest.mark.parametrize("peer", PAIRS, ids="-".join, indirect=True)

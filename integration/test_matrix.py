@@ -55,5 +55,5 @@ def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> 
     }
     assert groups[request.node.nodeid] is None
     for nodeid, group in groups.items():
-        named = [name for name in BROKERS if f"[{name}" in nodeid]
+        named = [name for name in BROKERS if f"[{name}-" in nodeid or f"[{name}]" in nodeid]
         assert "test_spark" in nodeid or not named or group == named[0], nodeid
