@@ -31,8 +31,8 @@ class ConsumerHooks:
     confirmed: Callable[[Confirmed], None] | None = None
     """Called with the broker's answer to each poison acknowledgement, on the adapter's thread.
 
-    It is called before the engine has the answer, so a thread that waits for the engine finds the call done. An exception
-    is logged, and changes nothing.
+    It is called before the engine has the answer, so a thread that waits for the engine finds the call done. What it
+    raises is logged, and changes nothing.
     """
 
     def answered(self, event: Confirmed) -> None:
