@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.driver.seats import POLICY, pull, seated
+from tests.driver.twins import eventually
 
 from redelivery import TransactionRolledBack, TransportError
 from redelivery.driver.session.session_state import COMMIT_TIMEOUT
@@ -118,14 +119,11 @@ def test_a_handler_that_is_interrupted_in_its_commit(twin: Twin, monkeypatch: py
     session.listen("work", cancelled if twin.asynchronous else lambda _: session.commit())
     twin.broker.send("work", "1")
     twin.call(connection.start())
-    for _ in range(100):
-        twin.advance(0.01)
-    assert "Commit" in done
+    eventually(twin, lambda: "Commit" in done)
+    twin.advance(1)
     assert "Release" not in done
     twin.broker.resume_confirmations()
-    for _ in range(100):
-        twin.advance(0.01)
-    assert connection.report().accepted == 1
+    eventually(twin, lambda: connection.report().accepted == 1)
 
 
 def noting(execute: Callable[[Any], Any], names: list[str]) -> Callable[[Any], Any]:

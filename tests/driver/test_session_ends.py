@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.driver.seats import POLICY, pull, seated
+from tests.driver.twins import eventually
 
 from redelivery import AdapterError, Classifier, ConfigurationError, TransportError
 
@@ -85,11 +86,7 @@ def test_a_commit_that_is_interrupted_is_settled_by_its_answer(
         monkeypatch.setattr(f"redelivery.{module}", interrupted)
     with pytest.raises(KeyboardInterrupt):
         twin.call(session.commit())
-    for _ in range(200):
-        if connection.report().accepted:
-            break
-        twin.advance(0.01)
-    assert connection.report().accepted == 1
+    eventually(twin, lambda: connection.report().accepted == 1)
 
 
 def test_what_cannot_be_written_is_refused(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +123,7 @@ def test_a_close_that_is_cancelled_ends_all_consumers(twin: Twin) -> None:
             await closing
 
     twin.runner.run(cancelled())
-    for _ in range(200):
-        if not connection._driver.dispatchers:
-            break
-        twin.advance(0.01)
-    assert not connection._driver.dispatchers
+    eventually(twin, lambda: not connection._driver.dispatchers)
 
 
 def test_what_is_closed_is_not_kept(twin: Twin) -> None:

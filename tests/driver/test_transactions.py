@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.driver.seats import pull, seated
-from tests.driver.twins import body_of
+from tests.driver.twins import body_of, eventually
 
 from redelivery import AdapterError, ConfigurationError, TransactionRolledBack, TransportError
 
@@ -172,7 +172,7 @@ def test_an_answer_that_comes_late_settles(twin: Twin) -> None:
         twin.call(session.commit(timeout=5), over=5)
     assert connection.report().accepted == 0
     twin.broker.resume_confirmations()
-    assert wait_for(twin, lambda: connection.report().accepted == 1)
+    eventually(twin, lambda: connection.report().accepted == 1)
     assert twin.receive(consumer) is None
 
 
@@ -206,12 +206,3 @@ def test_a_transaction_that_breaks_its_connection_each_time_ends(twin: Twin) -> 
         twin.advance(10)
     assert twin.receive(consumer) is None
     assert [letter.body for letter in twin.broker.dead_letters()] == [b"1"]
-
-
-def wait_for(twin: Twin, predicate: Any) -> bool:
-    """Give a thread of the library its turns."""
-    for _ in range(200):
-        if predicate():
-            return True
-        twin.advance(0.01)
-    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redelivery
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE = 10.0  # real seconds for what needs no more virtual ones
 
-__all__ = ["AsyncTwin", "SyncTwin", "Twin", "body_of", "threads_left"]
+__all__ = ["AsyncTwin", "SyncTwin", "Twin", "body_of", "eventually", "threads_left"]
 
 
 def threads_left() -> list[threading.Thread]:
@@ -26,6 +27,19 @@ def threads_left() -> list[threading.Thread]:
     for thread in ours:
         thread.join(2)
     return [thread for thread in ours if thread.is_alive()]
+
+
+def eventually(twin: Twin, happened: Callable[[], object]) -> None:
+    """Wait for what a thread of the library does: it gets virtual time, and on a busy machine real time, too."""
+    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+    steps = 0
+    while not happened():
+        assert time.monotonic() < deadline, "it has not happened"
+        steps += 1
+        if steps < 200:
+            twin.advance(0.01)
+        else:
+            pause.wait(0.001)
 
 
 def body_of(message: Message | None) -> str | None:
