@@ -227,7 +227,7 @@ _PRODUCTS: dict[str, type[AmqpProfile]] = {
     "ActiveMQ": AmqpClassic,
     "apache-activemq-artemis": AmqpArtemis,
     "Apache Qpid Broker-J Core": AmqpBrokerJ,
-    "AmqpRabbitMQ": AmqpRabbitMQ,
+    "RabbitMQ": AmqpRabbitMQ,
 }
 _NAMED = {profile.capabilities.broker: profile for profile in _PRODUCTS.values()}
 
