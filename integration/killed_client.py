@@ -6,7 +6,7 @@ At the `TURN`-th poison message (with `anywhere`: attempt of the handler) it die
 `settled`: the settlement has been written, or the commit that holds it, and no answer to it has been read;
 `anywhere`: up to 30 ms later, wherever that is.
 
-Every message that was handled is a line of LOG; the last line is `killed POINT`.
+Every message that was handled is a line of LOG; and one of the last is `killed POINT`.
 """
 
 from __future__ import annotations
