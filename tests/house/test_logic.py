@@ -32,11 +32,7 @@ ON_TEXT = {
     # tomllib gives the line of an error in its text only (as attributes since Python 3.14).
     "client/redelivery/importers/toml_reader.py read_toml",
 }
-ARITHMETIC = {
-    "client/redelivery/cli/demo_run.py Demo._none_early",
-    "client/redelivery/dlq/removal_run.py RemovalPlan.gone",
-    "client/redelivery/dlq/removal_run.py RemovalRun._look",
-}
+ARITHMETIC: set[str] = set()
 MUTATED: set[str] = set()
 TRAILING = {
     "client/redelivery/dlq": 1,

@@ -260,12 +260,11 @@ class Demo:
         )
 
     def _none_early(self) -> bool:
-        kept = True
-        for attempt in self.attempts:
-            if attempt.asked_ms is None or attempt.waited_ms is None:
-                kept &= attempt.delivery == 1
-                continue
-            asked_for = self.delays_ms[attempt.delivery - 2]
-            # A microsecond of grace: the clock's floats round.
-            kept &= attempt.asked_ms == asked_for and attempt.waited_ms >= asked_for - 0.001
-        return kept
+        return all(self._in_time(attempt) for attempt in self.attempts)
+
+    def _in_time(self, attempt: DemoAttempt) -> bool:
+        if attempt.asked_ms is None or attempt.waited_ms is None:
+            return attempt.delivery == 1
+        asked_for = self.delays_ms[attempt.delivery - 2]
+        # A microsecond of grace: the clock's floats round.
+        return attempt.asked_ms == asked_for and attempt.waited_ms >= asked_for - 0.001

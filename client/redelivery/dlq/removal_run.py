@@ -75,7 +75,8 @@ class RemovalPlan:
         redrive = self.redrive
         target = self.queue if redrive is None else redrive.target(delivery)
         self.destinations[target or ""] += 1
-        self.quarantined += redrive is not None and target is not None and target == redrive.quarantine
+        if redrive is not None and target is not None and target == redrive.quarantine:
+            self.quarantined += 1
 
     def report(self, incomplete: str | None, *, dry_run: bool = False) -> Redriven | Purged:
         """Return the counts."""
@@ -179,8 +180,10 @@ class RemovalRun:
         if limit is not None and held >= limit:
             # It would be shown what it was given; Classic takes seconds to show many.
             return held, 0
-        for shown, delivery in enumerate(self._reading.shown(plan.queue), 1):  # noqa: B007 - the last is returned
-            meant += plan.judge(self._read(delivery), delivery, now) == "go"
+        for delivery in self._reading.shown(plan.queue):
+            shown += 1
+            if plan.judge(self._read(delivery), delivery, now) == "go":
+                meant += 1
         return shown, meant
 
     def _opened(self, stack: ExitStack, redrive: Redrive, selector: str | None) -> DeadLetterConsumer:
