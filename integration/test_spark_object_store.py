@@ -23,13 +23,14 @@ from integration.eventually import eventually
 from integration.peers import fill
 from integration.spark_run import LONGEST, SparkRun
 from redelivery_spark.wal.segments import FOLDER as SEGMENTS
-from redelivery_spark.wal.store import WalStore, prepared
+from redelivery_spark.wal.store import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from integration.conftest import Session
+    from redelivery_spark.wal.wal_store import WalStore
 
 POLICY: dict[str, Any] = {
     "jms__redeliveryPolicy__maximumRedeliveries": 2,

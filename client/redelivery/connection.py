@@ -11,12 +11,12 @@ from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
-from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed
+from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
 from redelivery.driver.connection.signals import Signals, Stopping
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.consumer.worker import Worker
 from redelivery.driver.session.session_base import SessionPort
-from redelivery.driver.thread_wait import answer_by, await_connected, await_subscription
+from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
 
@@ -241,8 +241,6 @@ class Connection(ConnectionBase[Worker]):
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options), self._clock.monotonic()
         await_connected(self._driver, message.destination, self._patience(timeout), self._clock)
-        try:
-            answer_by(began + timeout, self._driver.send(message), self._clock)
-        except TimeoutError:
-            raise unconfirmed(message.destination, timeout) from None
+        sent = self._driver.send(message)
+        await_confirmed(sent, message.destination, began + timeout, timeout, self._clock)
         return identity

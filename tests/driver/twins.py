@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from tests.stomp import peer
 
 import redelivery
 
@@ -31,15 +32,11 @@ def threads_left() -> list[threading.Thread]:
 
 def eventually(twin: Twin, happened: Callable[[], object]) -> None:
     """Wait for what a thread of the library does: it gets virtual time, and on a busy machine real time, too."""
-    deadline, pause = time.monotonic() + PATIENCE, threading.Event()
-    steps = 0
-    while not happened():
-        assert time.monotonic() < deadline, "it has not happened"
-        steps += 1
-        if steps < 200:
-            twin.advance(0.01)
-        else:
-            pause.wait(0.001)
+    for _ in range(200):
+        if happened():
+            return
+        twin.advance(0.01)
+    peer.eventually(happened)
 
 
 def body_of(message: Message | None) -> str | None:

@@ -42,14 +42,19 @@ class _Stage:
         )
 
 
+def _received(consumer: redelivery.Consumer, timeout: float = 0) -> redelivery.Message:
+    message = consumer.receive(timeout)
+    assert message is not None
+    return message
+
+
 def _fails(stage: _Stage) -> None:
     """A handler fails until its message is poison."""
     with stage.connect("jms.redeliveryPolicy.maximumRedeliveries=1") as connection:
         consumer = connection.consumer("orders")
         stage.broker.send("orders", "a")
         for _ in range(2):
-            message = consumer.receive(5)
-            assert message is not None
+            message = _received(consumer, 5)
             with message:
                 raise ValueError("no stock")
 
@@ -60,8 +65,7 @@ def _steers(stage: _Stage) -> None:
         consumer = connection.consumer("orders")
         for error in (redelivery.Poison("bad"), redelivery.Discard("old"), redelivery.Defer(60.0, "busy")):
             stage.broker.send("orders", "a")
-            message = consumer.receive(0)
-            assert message is not None
+            message = _received(consumer, 0)
             with message:
                 raise error
 
@@ -72,8 +76,7 @@ def _defers_too_often(stage: _Stage) -> None:
         consumer = connection.consumer("orders")
         stage.broker.send("orders", "a")
         for _ in range(2):
-            message = consumer.receive(5)
-            assert message is not None
+            message = _received(consumer, 5)
             with message:
                 raise redelivery.Defer(0.5)
 
@@ -85,8 +88,7 @@ def _forwards(stage: _Stage) -> None:
     with stage.connect(options_) as connection:
         consumer = connection.consumer("orders")
         stage.broker.send("orders", "a")
-        message = consumer.receive(0)
-        assert message is not None
+        message = _received(consumer, 0)
         message.fail("no stock")
         stage.clock.advance(5)
 
@@ -97,8 +99,7 @@ def _drops(stage: _Stage) -> None:
     with stage.connect(f"jms.redeliveryPolicy.maximumRedeliveries=0&{dropping}") as connection:
         consumer = connection.consumer("orders")
         stage.broker.send("orders", "a")
-        message = consumer.receive(0)
-        assert message is not None
+        message = _received(consumer, 0)
         message.fail("no stock")
 
 
@@ -108,9 +109,7 @@ def _loses_its_connection(stage: _Stage) -> None:
         consumer = connection.consumer("orders")
         stage.broker.send("orders", "a")
         stage.broker.send("orders", "b")
-        first, second = consumer.receive(0), consumer.receive(0)
-        assert first is not None
-        assert second is not None
+        first, second = _received(consumer), _received(consumer)
         first.fail("no stock")
         stage.broker.cut()
         second.accept()
@@ -122,8 +121,7 @@ def _raises_late(stage: _Stage) -> None:
     with stage.connect() as connection:
         consumer = connection.consumer("orders")
         stage.broker.send("orders", "a")
-        message = consumer.receive(0)
-        assert message is not None
+        message = _received(consumer, 0)
         with message:
             message.accept()
             raise ValueError("late")

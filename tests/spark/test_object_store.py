@@ -17,7 +17,7 @@ from tests.spark.query import Query
 from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.startup import LogInUse
 from redelivery_spark.wal.records import Records, Refusal
-from redelivery_spark.wal.store import LogTaken, WalStore, prepared, store_at
+from redelivery_spark.wal.store import LogTaken, prepared, store_at
 from redelivery_spark.wal.task_parts import FOLDER as PARTS
 from redelivery_spark.wal.task_parts import TaskParts
 from redelivery_spark.wal.wal_state import State, States
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tests.spark.query import Row
 
     from redelivery.testing import MemoryBroker
+    from redelivery_spark.wal.wal_store import WalStore
 
 
 @pytest.fixture(autouse=True)

@@ -32,9 +32,9 @@ def test_a_state_of_the_version_before_is_read(tmp_path: Path) -> None:
     folder.prepare(FOLDER, ROWS)
     States(folder).publish(State("log", settled=3), 0, None)
     (written,) = (tmp_path / FOLDER).iterdir()
-    told = json.loads(written.read_text(encoding="utf-8"))
-    del told["awaited"]
-    written.write_text(json.dumps(told), encoding="utf-8")
+    content = json.loads(written.read_text(encoding="utf-8"))
+    del content["awaited"]
+    written.write_text(json.dumps(content), encoding="utf-8")
     found = States(folder).load()
     assert found is not None
     assert (found.settled, found.awaited) == (3, {})

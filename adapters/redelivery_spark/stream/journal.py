@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from redelivery_spark.stream.engine_driver import EngineDriver
     from redelivery_spark.stream.source_connection import SourceConnection
     from redelivery_spark.stream.unacked_messages import UnackedMessages
-    from redelivery_spark.wal.store import WalStore
     from redelivery_spark.wal.wal_state import Place
+    from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["FOLDERS", "Journal"]
 

@@ -10,12 +10,13 @@ from urllib.parse import unquote, urlsplit
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.store_probe import why_not
-from redelivery_spark.wal.wal_store import WalStore
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["LogTaken", "WalStore", "log_at", "prepared", "store_at", "taken"]
+    from redelivery_spark.wal.wal_store import WalStore
+
+__all__ = ["LogTaken", "log_at", "prepared", "store_at", "taken"]
 
 
 class LogTaken(RedeliveryError):

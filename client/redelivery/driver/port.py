@@ -18,12 +18,12 @@ from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, known, 
 from redelivery.driver.connection.browser import Browser
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
-from redelivery.driver.connection.send_request import SEND_TIMEOUT, SendOptions, outgoing, unconfirmed
+from redelivery.driver.connection.send_request import SEND_TIMEOUT, SendOptions, connection_limit, outgoing
 from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
 from redelivery.driver.consumer.plan import dead_letters_of, planned
-from redelivery.driver.thread_wait import answer_by, await_connected, await_subscription
+from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
@@ -295,10 +295,8 @@ class ConnectionPort:
 
     def send_connected(self, message: Outgoing) -> PendingSend:
         """Send once the connection stands. Raises TransportError: it does not, in time."""
-        limit = self.settings.failover.timeout
-        patience = SEND_TIMEOUT if limit is None else min(SEND_TIMEOUT, limit)
-        began = self.clock.monotonic()
-        await_connected(self._driver, message.destination, patience, self.clock)
+        began, limit = self.clock.monotonic(), connection_limit(self.settings, SEND_TIMEOUT)
+        await_connected(self._driver, message.destination, limit, self.clock)
         return PendingSend(self.send(message), message, began + SEND_TIMEOUT, self.clock)
 
 
@@ -318,10 +316,7 @@ class PendingSend:
             AdapterError: the broker refused it.
             TransportError: the connection was lost, or no confirmation came in time.
         """
-        try:
-            answer_by(self.deadline, self.future, self.clock)
-        except TimeoutError:
-            raise unconfirmed(self.message.destination, SEND_TIMEOUT) from None
+        await_confirmed(self.future, self.message.destination, self.deadline, SEND_TIMEOUT, self.clock)
 
     @property
     def error(self) -> BaseException | None:

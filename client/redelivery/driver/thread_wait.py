@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.driver.connection.send_request import unsent
+from redelivery.driver.connection.send_request import unconfirmed, unsent
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["answer_by", "await_connected", "await_subscription"]
+__all__ = ["answer_by", "await_confirmed", "await_connected", "await_subscription"]
 
 
 def answer_by(deadline: float, future: Future[None], clock: Clock) -> None:
@@ -64,3 +64,18 @@ def await_connected(driver: ConnectionDriver, destination: str, limit: float, cl
             answer_by(clock.monotonic() + limit, driver.standing(), clock)
         except TimeoutError:
             raise unsent(destination, limit) from None
+
+
+def await_confirmed(
+    future: Future[None], destination: str, deadline: float, timeout: float, clock: Clock
+) -> None:
+    """Wait until the broker has confirmed a message to `destination`, which had `timeout` seconds for that.
+
+    Raises:
+        AdapterError: the broker refused it.
+        TransportError: the connection was lost, or no confirmation came in time.
+    """
+    try:
+        answer_by(deadline, future, clock)
+    except TimeoutError:
+        raise unconfirmed(destination, timeout) from None

@@ -19,6 +19,7 @@ from redelivery.driver.arguments import (
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.idle_watch import IdleWatch
+from redelivery.driver.connection.send_request import connection_limit
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
@@ -80,9 +81,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return self._driver.open_consumers.report()
 
     def _patience(self, timeout: float) -> float:
-        """Return how long a send may wait for a lost connection: `failover`'s own `timeout` may cut it short."""
-        limit = self.settings.failover.timeout
-        return timeout if limit is None else min(timeout, limit)
+        """Return how long a send may wait for a lost connection."""
+        return connection_limit(self.settings, timeout)
 
     def _check_open(self) -> None:
         if not self._entered or self._closed:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from redelivery.clock import Clock
+    from redelivery.settings import Settings
 
-__all__ = ["SendOptions", "outgoing", "time_limit", "unconfirmed", "unsent"]
+__all__ = ["SendOptions", "connection_limit", "outgoing", "time_limit", "unconfirmed", "unsent"]
 
 # Seconds for the connection to stand and the broker to confirm a message.
 SEND_TIMEOUT = 30.0
@@ -155,6 +156,12 @@ def _encoded(body: str) -> bytes:
         raise ConfigurationError(
             "body has a lone surrogate, which is no text; send bytes", option="body"
         ) from None
+
+
+def connection_limit(settings: Settings, timeout: float) -> float:
+    """Return how long a send may wait for a lost connection: `failover`'s own `timeout` may cut it short."""
+    limit = settings.failover.timeout
+    return timeout if limit is None else min(timeout, limit)
 
 
 def unsent(destination: str, timeout: float) -> TransportError:
