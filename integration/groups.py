@@ -1,6 +1,6 @@
-"""Which process of a parallel run has which tests: one for each broker, and two for Spark, with brokers of their own.
+"""Which process of a parallel run has which tests: one for each broker and protocol, and two for Spark.
 
-A process of the run starts every broker that its tests ask for. So tests of one broker stay together, and a broker that
+A process of the run starts every broker that its tests ask for. So tests of one group stay together, and a broker that
 is killed, stopped or frozen is no other process's.
 """
 
@@ -19,7 +19,7 @@ from integration.brokers import BROKERS
 from integration.matrix import FULL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 __all__ = [
     "group_of",
@@ -92,7 +92,8 @@ def group_of(item: pytest.Function) -> str | None:
         return None
     if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
         return _spark(item)
-    return next(_brokers(item), None)
+    broker = next(_named(_asked(item), BROKERS), None)
+    return broker and f"{broker}-{_protocol(item, broker)}"
 
 
 def _spark(item: pytest.Function) -> str:
@@ -102,18 +103,24 @@ def _spark(item: pytest.Function) -> str:
     return "-".join(("spark-queries", *(peer if FULL and peer else ())))
 
 
-def _brokers(item: pytest.Function) -> Iterator[str]:
-    """The brokers that a test asks for: by its class, its parameters, and the names of its fixtures."""
+def _protocol(item: pytest.Function, broker: str) -> str:
+    """The protocol that a test asks for; one that asks for none is where its module's name or the shorter group is."""
+    if "stomp" not in BROKERS[broker].services:
+        return "amqp"
+    usual = "stomp" if "stomp" in item.path.name else "amqp"
+    return next(_named(_asked(item), ("stomp", "amqp")), usual)
+
+
+def _asked(item: pytest.Function) -> Iterator[Any]:
+    """What a test asks for: by its class, its parameters, and the names of its fixtures."""
     pair = getattr(item.cls, "pair", None)
     if pair is not None:
-        yield pair.broker
+        yield from (pair.broker, pair.scheme)
     callspec = getattr(item, "callspec", None)
-    yield from _named(callspec.params.values() if callspec is not None else ())
-    yield from _named(item.fixturenames)
+    for value in callspec.params.values() if callspec is not None else ():
+        yield from value if isinstance(value, tuple) else (value,)
+    yield from item.fixturenames
 
 
-def _named(values: Iterable[Any]) -> Iterator[str]:
-    for value in values:
-        first = value[0] if isinstance(value, tuple) and value else value
-        if isinstance(first, str) and first in BROKERS:
-            yield first
+def _named(asked: Iterable[Any], names: Collection[str]) -> Iterator[str]:
+    return (value for value in asked if isinstance(value, str) and value in names)

@@ -49,11 +49,15 @@ def test_few_stand_for_all(*, full: bool) -> None:
 
 
 def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> None:
-    """The group of a test is its broker, as its parameters, fixtures or class name it; without a broker it has none."""
+    """A test's group is its broker and protocol, as its parameters, fixtures or class name them; or it has none."""
     groups = {
         item.nodeid: group_of(item) for item in request.session.items if isinstance(item, pytest.Function)
     }
     assert groups[request.node.nodeid] is None
     for nodeid, group in groups.items():
         named = [name for name in BROKERS if f"[{name}-" in nodeid or f"[{name}]" in nodeid]
-        assert "test_spark" in nodeid or not named or group == named[0], nodeid
+        if named and "test_spark" not in nodeid:
+            broker, _, protocol = (group or "").partition("-")
+            assert broker == named[0], nodeid
+            told = [name for name in ("stomp", "amqp") if f"-{name}]" in nodeid or f"[{broker}-{name}-" in nodeid]
+            assert protocol in (told or ["stomp", "amqp"]), nodeid
