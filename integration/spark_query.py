@@ -2,7 +2,8 @@
 
 What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
 twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down. The process ends with
-status 0 when the query has ended by itself, and prints the batches and the restarts as JSON lines.
+status 0 when the query has ended by itself, and prints the batches and the restarts as JSON lines. If the process that
+has started it ends first, it is killed with all that Spark has started.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import datetime
 from pathlib import Path
@@ -91,8 +93,21 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
     return writer.trigger(**trigger).start()
 
 
+def end_with(parent: int) -> None:
+    """Kill this process and all of its group once its parent has ended."""
+
+    def watch() -> None:
+        pause = threading.Event()
+        while os.getppid() == parent:
+            pause.wait(1.0)
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def main(path: str) -> int:
     """Run it to its end."""
+    end_with(os.getppid())
     config: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     spark = session(config)
     starts: list[float] = []
