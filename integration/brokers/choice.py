@@ -10,13 +10,13 @@ NAMES = ("activemq", "artemis", "brokerj", "rabbitmq")
 
 
 def required(name: str) -> bool:
-    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip this broker's tests."""
-    return _asks("REDELIVERY_REQUIRE_BROKERS", name)
+    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip this broker's tests, or Spark's."""
+    return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark"})
 
 
 def containers_wanted(name: str) -> bool:
     """Whether REDELIVERY_CONTAINERS (`1`, or names with commas) asks to run this broker in a container."""
-    return _asks("REDELIVERY_CONTAINERS", name)
+    return _asks("REDELIVERY_CONTAINERS", name, {*NAMES})
 
 
 def image(name: str, default: str) -> str:
@@ -24,14 +24,14 @@ def image(name: str, default: str) -> str:
     return os.environ.get(f"REDELIVERY_IMAGE_{name.upper()}", "").strip() or default
 
 
-def _asks(variable: str, name: str) -> bool:
+def _asks(variable: str, name: str, known: set[str]) -> bool:
     value = os.environ.get(variable, "").strip().lower()
     if value in {"", "0", "false", "no"}:
         return False
     if value in {"1", "true", "yes", "all"}:
         return True
     names = {part.strip() for part in value.split(",")} - {""}
-    unknown = names - set(NAMES)
+    unknown = names - known
     if unknown:
-        raise BrokerError(f"{variable} names {sorted(unknown)}; known: {sorted(NAMES)}")
+        raise BrokerError(f"{variable} names {sorted(unknown)}; known: {sorted(known)}")
     return name in names

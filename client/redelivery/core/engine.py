@@ -227,14 +227,12 @@ class Engine:
                 commands = NOTHING
             case _:
                 assert_never(event)
-        return self._with_credit(commands)
+        return self._with_credit(commands) if self._flow.active else commands
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
-        if self._flow.active and not self._closed:
-            credit = self._flow.due(self.parked)
-            if credit is not None:
-                return [*commands, credit]
-        return commands
+        """Return the commands, and the credit that is to be granted now."""
+        credit = None if self._closed else self._flow.due(self.parked)
+        return commands if credit is None else [*commands, credit]
 
     # Arrival and dispatch.
 
