@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
+from integration.brokers import free_ports
 from integration.eventually import eventually
 from integration.spark_jvm import java_options
 
@@ -36,7 +36,7 @@ class Cluster:
         self._folder = folder
         self._count = workers
         self._stack = ExitStack()
-        port, self._page = _free_port(), _free_port()
+        port, self._page = free_ports(2)
         self.url = f"spark://127.0.0.1:{port}"
         self._home = Path(pyspark.__file__).parent
         self._master = [
@@ -129,8 +129,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 COUNT = int(os.environ.get("REDELIVERY_DEAD_LETTERS", "2100"))
 RATE = 500
+# Of the one that is killed: it is at work for another second at least when half of its letters are back.
+SLOW = 125
 CHOSEN = "TypeError"
 KILLS = [("artemis", "amqp"), ("activemq", "stomp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
 TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]
@@ -80,11 +82,12 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
                 message.accept()
             return found.total() >= enough
 
-        first = started(uri, dead, "redrive", "--cause", CHOSEN, "--rate", str(RATE))
+        first = started(uri, dead, "redrive", "--cause", CHOSEN, "--rate", str(SLOW))
         began = time.monotonic()
         eventually(lambda: arrived(len(expected) // 2), 120, 0.01, "half of them are back")
         first.send_signal(signal.SIGKILL)
         first.communicate()
+        assert first.returncode == -signal.SIGKILL, "it was at work when it was killed"
         print(
             f"killed after {found.total()} of {len(expected)}, {time.monotonic() - began:.2f} s after its start"
         )

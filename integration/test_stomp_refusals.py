@@ -178,7 +178,7 @@ def test_many_parked_messages_keep_the_others_flowing(
 ) -> None:
     """150 wait for their redelivery (Classic stalls at 200 unacknowledged ones), and 400 others are handled."""
     policies = redelivery.RedeliveryPolicyMap(
-        default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=4)
+        default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=3600)
     )
     java.send(unique_queue, b"once", persistent=persistent, properties={"key": "once"}, copies=150)
     java.send(unique_queue, b"good", persistent=persistent, copies=400)
@@ -194,6 +194,5 @@ def test_many_parked_messages_keep_the_others_flowing(
     with redelivery.connect(broker.uri(), policies=policies) as connection:
         connection.listen(unique_queue, handle)
         with Running(connection):
-            eventually(lambda: (parked, done) == (150, 400), 3.5, message="the others flow meanwhile")
-            eventually(lambda: done == 550, 60)
-    assert java.count(unique_queue) == 0
+            eventually(lambda: (parked, done) == (150, 400), message="the others flow meanwhile")
+    eventually(lambda: java.count(unique_queue) == 150, message="those that waited go back")

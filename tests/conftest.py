@@ -20,6 +20,8 @@ settings.register_profile(
     "quick", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=300, derandomize=True)
+# Other examples each night: `--hypothesis-seed`, which .ci/full chooses and says, repeats them.
+settings.register_profile("nightly", settings.get_profile("quick"), max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
 
 

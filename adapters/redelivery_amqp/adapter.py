@@ -74,11 +74,10 @@ class AmqpAdapter:
                 self._carry_out(link, command)
             link.flush()
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float) -> bool:
         """Say goodbye and close; see `redelivery.adapter.Adapter.close`."""
         link, self._link = self._link, None
-        if link is not None:
-            link.close(timeout)
+        return link is not None and link.close(timeout)
 
     def _carry_out(self, link: AmqpConnection, command: AdapterCommand) -> None:
         match command:

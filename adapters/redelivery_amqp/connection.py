@@ -55,6 +55,8 @@ class AmqpConnection:
         self._answered = threading.Event()
         # The broker has answered our close, or is gone.
         self._closed = threading.Event()
+        # Whether the broker has closed, too, and has nothing to object.
+        self._parted = False
         self._opened = False
         # A loss is reported; before, it is raised.
         self._standing = False
@@ -130,10 +132,11 @@ class AmqpConnection:
         self.over = True
         self._stream.stop(1.0)
 
-    def close(self, timeout: float) -> None:
-        """Say goodbye, wait for the broker's answer for `timeout` seconds, and close."""
+    def close(self, timeout: float) -> bool:
+        """Say goodbye, wait for the broker's answer for `timeout` seconds, and close; return whether it came."""
         deadline = time.monotonic() + timeout
         with self.wire.lock:
+            stands = not self.over
             if self.over:
                 self._closed.set()
             else:
@@ -148,6 +151,7 @@ class AmqpConnection:
             self._stream.flush()
         self._closed.wait(max(0.0, deadline - time.monotonic()))
         self._stream.stop(max(0.1, deadline - time.monotonic()))
+        return stands and self._parted
 
     # What the adapter and the links ask for, with the wire's lock held.
 
@@ -208,6 +212,7 @@ class AmqpConnection:
     def on_closed(self, event: proton.Event) -> None:
         """The broker has closed the connection."""
         condition = event.connection.remote_condition
+        self._parted = condition is None
         self._note(condition, end_of(None if condition is None else condition.name))
 
     def on_transport_closed(self, event: proton.Event) -> None:

@@ -61,10 +61,12 @@ class MemoryAdapter:
             server, link = self._open
             server.execute(link, commands)
 
-    def close(self, timeout: float, /) -> None:
+    def close(self, timeout: float, /) -> bool:
         """Close; what is unsettled goes back, counted. Waits for a sink that is still running."""
+        stands = self._open is not None
         if self._open is not None:
             server, link = self._open
             self._open = None
             server.disconnect([link])
             link.settle(timeout)
+        return stands

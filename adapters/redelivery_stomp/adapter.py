@@ -105,11 +105,10 @@ class StompAdapter:
         if frames:
             link.write(b"".join(frames))
 
-    def close(self, timeout: float) -> None:
+    def close(self, timeout: float) -> bool:
         """Disconnect and close; see `redelivery.adapter.Adapter.close`."""
         link, self._link = self._link, None
-        if link is not None:
-            link.close(timeout)
+        return link is not None and link.close(timeout)
 
     def _accept(self, link: StompConnection, deliveries: Sequence[Delivery], frames: list[bytes]) -> None:
         epoch = link.epoch

@@ -125,10 +125,10 @@ class StompConnection:
         self.transport.set_connected(False)
         self.transport.disconnect_socket()
 
-    def close(self, timeout: float) -> None:
-        """Write DISCONNECT, wait for its receipt, and close; all of it for `timeout` seconds at most."""
+    def close(self, timeout: float) -> bool:
+        """Write DISCONNECT, wait for its receipt, and close, within `timeout` seconds; return whether it came."""
         if self._over:
-            return
+            return False
         deadline = time.monotonic() + timeout
         done = threading.Event()
         # From here on the end is no loss.
@@ -138,6 +138,7 @@ class StompConnection:
             self.transport.write(goodbye)
             done.wait(max(0.0, deadline - time.monotonic()))
         self.abandon()
+        return done.is_set()
 
     # Writing.
 

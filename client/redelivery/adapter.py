@@ -90,8 +90,10 @@ class Adapter(Protocol):
         connection's is dropped too; a `Commit` with one is answered with a TransportError, and nothing of it is done.
         """
 
-    def close(self, timeout: float, /) -> None:
+    def close(self, timeout: float, /) -> bool:
         """Say goodbye and close, within `timeout` seconds. No event comes after it returns.
+
+        Return whether the broker has answered the goodbye, so that it has read all that was written before.
 
         Callable while other threads are in `execute`. A write that the broker blocks must end with it.
         """

@@ -10,7 +10,7 @@ NAMES = ("activemq", "artemis", "brokerj", "rabbitmq")
 
 
 def required(name: str) -> bool:
-    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip this broker's tests, or Spark's."""
+    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark."""
     return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark"})
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.amqp.peer import PATIENCE, FrozenPeer
-from tests.stomp.peer import eventually
+from tests.eventually import eventually
 
 import redelivery
 from redelivery import TransportError

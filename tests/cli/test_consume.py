@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
+from tests.eventually import eventually
 
 from redelivery_memory import MemoryBroker
 
@@ -147,13 +148,16 @@ def test_command_is_killed_at_the_deadline(cli: Any, shop: MemoryBroker, uri: st
     assert ended.code == 3
     assert shop.depth("orders") == 3
     pid = int((tmp_path / "pid").read_text())
-    for _ in range(1000):  # until the worker that waited for it has reaped it
+
+    def reaped() -> bool:
+        """Whether the worker that waited for the command has seen its end."""
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            return
-        threading.Event().wait(0.005)
-    pytest.fail("the command is still there")
+            return True
+        return False
+
+    eventually(reaped)
 
 
 @pytest.mark.usefixtures("handlers")

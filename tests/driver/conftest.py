@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     from redelivery.testing import ManualClock, MemoryBroker
 
-STUCK = 30.0  # seconds after which a test that hangs shows where
+# Seconds after which a test that hangs shows where. With it ends the process, and all that is started for its tests.
+STUCK = 120.0
 
 
 class Watch:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.stomp.peer import eventually
+from tests.eventually import eventually
 
 import redelivery
 import redelivery_memory.adapter
@@ -257,7 +257,7 @@ def test_closing_ends_with_the_last_write(
         assert not closer.is_alive()
 
 
-def test_nothing_overtakes_what_is_left_to_the_keeper(
+def test_nothing_overtakes_what_is_left_to_the_drivers_thread(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy that is to be tried again is the driver's to write before anybody can end the consumer."""

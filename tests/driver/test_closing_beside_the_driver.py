@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.driver.test_closing import MEANWHILE, Written
-from tests.stomp.peer import eventually
+from tests.eventually import eventually
 
 import redelivery
 import redelivery_memory.adapter

@@ -253,3 +253,19 @@ def test_used_outside_of_with(twin: Twin) -> None:
             twin.leave(connection)
     with pytest.raises(ConfigurationError, match="entered once"):
         twin.call(connection.__aenter__() if twin.asynchronous else connection.__enter__())
+
+
+def test_who_waits_for_a_consumer_that_is_drained_meanwhile_hears_of_it(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """At the next connection, which does not subscribe it any more; the broker is not blamed for its silence."""
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        redelivery_broker.refuse_connections()
+        redelivery_broker.cut()
+        asked = connection._driver.subscribe(connection._dispatcher("orders", {}))
+        connection.drain(0)
+        assert not asked.done()
+        redelivery_broker.accept_connections()
+        redelivery_clock.advance(5)
+        with pytest.raises(TransportError, match="closed before it began"):
+            asked.result(0)

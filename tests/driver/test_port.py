@@ -54,6 +54,21 @@ def test_many_are_taken_within_limits(port: ConnectionPort, redelivery_broker: M
     assert redelivery_broker.depth("orders") == 4, "what is not settled goes back at the end of `consume`"
 
 
+def test_what_expired_is_dead_lettered_with_what_is_taken(
+    port: ConnectionPort, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """Nothing else has to happen first: the caller may be busy for long."""
+    redelivery_broker.send("orders", "first")
+    redelivery_broker.send("orders", "late", expires_at=redelivery_clock.time() + 1)
+    redelivery_broker.send("orders", "last")
+    with port.consume(port.plan("orders", {})) as consumer:
+        redelivery_clock.advance(2)
+        assert [each.body for each in consumer.take_many(9, MANY, 0.0)] == [b"first", b"last"]
+        assert [(held.body, held.cause) for held in redelivery_broker.dead_letters()] == [
+            (b"late", "expired")
+        ]
+
+
 def test_many_are_settled_at_once(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
     """Results of several deliveries are fed together; each has its own outcome."""
     for body in ("good", "bad"):

@@ -6,7 +6,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.stomp.peer import eventually
+from tests.eventually import eventually
 
 import redelivery
 import redelivery_memory.adapter

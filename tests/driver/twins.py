@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.stomp import peer
+from tests.eventually import eventually as wait_for
 
 import redelivery
 
@@ -36,7 +36,7 @@ def eventually(twin: Twin, happened: Callable[[], object]) -> None:
         if happened():
             return
         twin.advance(0.01)
-    peer.eventually(happened)
+    wait_for(happened)
 
 
 def body_of(message: Message | None) -> str | None:

@@ -49,7 +49,6 @@ PRIVATE = {
         "_schedule",
         "_seq",
         "_suspects",
-        "_with_credit",
     },
     "MemoryServer": {"_bury", "_dirty", "_note", "_post", "_put_back", "_take"},
     "NonBlocking": {"_heap", "_ready"},

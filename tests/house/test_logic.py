@@ -29,6 +29,9 @@ ON_TEXT = {
     # Python errors come through the JVM as text only.
     "adapters/redelivery_spark/api/foreach_batch.py _stopped",
     "adapters/redelivery_spark/api/run.py run",
+    # A broker's ERROR has no other sign of what it is about than its text; the patterns are in the profiles.
+    "adapters/redelivery_stomp/disconnect_cause.py StompDisconnectCause.unclaimed",
+    "adapters/redelivery_stomp/subscribing.py Subscribing._reason",
     # tomllib gives the line of an error in its text only (as attributes since Python 3.14).
     "client/redelivery/importers/toml_reader.py read_toml",
 }
@@ -69,17 +72,26 @@ def _is_text(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
         return node.id in texts
     if isinstance(node, ast.Call):
         if isinstance(node.func, ast.Name) and node.func.id in ("str", "repr") and node.args:
-            return isinstance(node.args[0], ast.Name) and node.args[0].id in errors
+            return name_of(node.args[0]).lstrip("_") in errors
         return isinstance(node.func, ast.Attribute) and _is_text(node.func.value, errors, texts)
     return False
 
 
+def _has_text(call: ast.Call, errors: set[str]) -> bool:
+    return any(_is_text(each, errors, set()) for each in call.args)
+
+
 def _decides(node: ast.AST, errors: set[str], texts: set[str]) -> bool:
     if isinstance(node, ast.Compare):
+        if any(isinstance(each, ast.In | ast.NotIn) for each in node.ops):
+            return any(_is_text(each, errors, texts | {"why"}) for each in node.comparators)
         return any(_is_text(each, errors, texts) for each in (node.left, *node.comparators))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in SEARCHES:
         return any(_is_text(each, errors, texts | SENTENCES) for each in (node.func.value, *node.args))
-    return False
+    # The text may be searched by whoever gets it; one that is logged or shown is not.
+    return (
+        isinstance(node, ast.Call) and name_of(node.func) in {"accused", "names"} and _has_text(node, errors)
+    )
 
 
 # Rule 10: no boolean arithmetic, no change of an event.
@@ -92,13 +104,24 @@ def is_arithmetic(node: ast.AST) -> bool:
     if isinstance(node, ast.Slice):
         return any(_is_condition(each) for each in (node.lower, node.upper, node.step) if each is not None)
     if isinstance(node, ast.BinOp) and not isinstance(node.op, ast.BitAnd | ast.BitOr | ast.BitXor):
-        return any(isinstance(each, ast.Compare) for each in (node.left, node.right))
+        return any(_is_number_of(each) for each in (node.left, node.right))
+    if isinstance(node, ast.Subscript):
+        return _is_number_of(node.slice)
+    if isinstance(node, ast.Call) and name_of(node.func) == "int":
+        return any(map(_is_number_of, node.args))
+    if isinstance(node, ast.Call) and name_of(node.func) == "sum":
+        return any(isinstance(each, ast.GeneratorExp) and _is_number_of(each.elt) for each in node.args)
     return (
         isinstance(node, ast.Call)
         and name_of(node.func) == "isinstance"
         and isinstance(node.args[0], ast.Subscript)
         and isinstance(node.args[0].slice, ast.UnaryOp)
     )
+
+
+def _is_number_of(node: ast.AST) -> bool:
+    """Whether a node is a condition, and no default: `a or 0` is a number."""
+    return _is_condition(node) and not (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or))
 
 
 def _is_condition(node: ast.AST) -> bool:
@@ -186,6 +209,10 @@ def test_comments_stand_above_the_line() -> None:
         ("text = str(cause)\nreturn text == 'gone'", True),
         ("return re.search('x', repr(error))", True),
         ("return busy.endswith('runs')", True),
+        ("return 'not yet' not in why", True),
+        ("return why == busy", False),
+        ("return self.search(str(self._error))", True),
+        ("return names(str(event.error), 'q')", True),
         ("return error.code == 7 and log(str(error))", False),
         ("return name.endswith('.db')", False),
     ],
@@ -193,7 +220,7 @@ def test_comments_stand_above_the_line() -> None:
 def test_logic_on_a_text_is_seen(code: str, *, decides: bool) -> None:
     """Comparing and searching are found, in a variable too; showing a text is no decision."""
     body = "\n".join(f"    {line}" for line in code.splitlines())
-    (function,) = ast.parse(f"def f(error, cause, busy, name):\n{body}").body
+    (function,) = ast.parse(f"def f(self, event, error, cause, busy, why, name):\n{body}").body
     assert isinstance(function, ast.FunctionDef)
     assert on_text(function) == decides
 
@@ -206,6 +233,11 @@ def test_logic_on_a_text_is_seen(code: str, *, decides: bool) -> None:
         ("n += a == b", True),
         ("x = items[a != b :]", True),
         ("x = n * (a < b)", True),
+        ("x = n + (a and b)", True),
+        ("x = items[a == b]", True),
+        ("x = int(a < b)", True),
+        ("x = sum(a in b for a in c)", True),
+        ("x = int(a or 0)", False),
         ("x = isinstance(items[-1], Stop)", True),
         ("n += 1 if a else 0", False),
         ("x = items[1:]", False),

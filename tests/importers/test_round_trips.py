@@ -97,7 +97,7 @@ MAPS = (
     | artemis_map(ARTEMIS_POLICY | CLASSIC)
     | artemis_map(ARTEMIS_POLICY, ArtemisWildcards("/", "+", "~"))
 )
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @given(policies=MAPS)

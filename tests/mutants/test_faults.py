@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.mutants import trial
+from tests.mutants.__main__ import stored
 from tests.mutants.faults import AREAS, ROOT, Area, Fault, faults
 from tests.mutants.trial import Tree
 
@@ -32,6 +33,16 @@ def test_the_tests_of_an_area_are_there(area: str) -> None:
     """Each area names folders and files that exist, and none of the house style."""
     named = [*AREAS[area].own, *AREAS[area].related]
     assert [name for name in named if not (ROOT / name).exists() or "house" in name] == []
+
+
+def test_the_results_are_of_these_faults() -> None:
+    """Each fault has a result, of the same text; the test that has killed it is still there."""
+    results = stored()
+    assert {name: each.what for name, each in results.items()} == {each.id: each.what for each in faults()}
+    for result in results.values():
+        path, _, name = result.test.partition("::")
+        if result.test:
+            assert name.partition("[")[0].rpartition("::")[2] in (ROOT / path).read_text(encoding="utf-8")
 
 
 @pytest.fixture

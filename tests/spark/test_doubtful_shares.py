@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.eventually import eventually
 from tests.spark.conftest import no_marks
 from tests.spark.query import Killed, Query
-from tests.stomp.peer import eventually
 
 import redelivery
 from redelivery.testing import MemoryBroker

@@ -100,6 +100,8 @@ def test_columns_are_refused_before_anything_is_sent(redelivery_broker: MemoryBr
             with pytest.raises(ConfigurationError, match=words):
                 getattr(source(redelivery_broker, destination="a"), make)(schema, False)
     body = from_arrow_schema(pa.schema({"body": pa.binary()}))
+    with pytest.raises(ConfigurationError, match=r"redelivery\.ledger has no place here"):
+        source(redelivery_broker, **{"redelivery.ledger": "sqlite:///x"}).writer(body, False)
     with pytest.raises(ConfigurationError, match="nobody says where to"):
         source(redelivery_broker).writer(body, False)
     with pytest.raises(ConfigurationError, match="mode overwrite has no meaning"):

@@ -12,12 +12,11 @@ from redelivery.adapter import Opening
 from redelivery.clock import SystemClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
 
     from redelivery_stomp.transport import ScanningTransport
 
-__all__ = ["FrozenPeer", "eventually", "opening", "stuck"]
+__all__ = ["FrozenPeer", "opening", "stuck"]
 
 PATIENCE = 10.0  # seconds
 CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/5.18.3\nheart-beat:0,0\n\n\0"
@@ -101,13 +100,3 @@ def opening(uri: str) -> Opening:
 def stuck(transport: ScanningTransport) -> bool:
     """Whether bytes wait for a broker that takes none."""
     return transport.behind
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
-    never = threading.Event()
-    for _ in range(int(PATIENCE / 0.005)):
-        if condition():
-            return
-        never.wait(0.005)
-    raise AssertionError("this has not happened")

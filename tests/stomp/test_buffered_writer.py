@@ -7,7 +7,8 @@ import socket
 import threading
 
 import pytest
-from tests.stomp.peer import FrozenPeer, eventually, opening, stuck
+from tests.eventually import eventually
+from tests.stomp.peer import FrozenPeer, opening, stuck
 from tests.stomp.test_in_time import LARGE, threads
 
 from redelivery.core.commands import Send

@@ -6,7 +6,8 @@ import asyncio
 import time
 
 import pytest
-from tests.stomp.peer import FrozenPeer, eventually
+from tests.eventually import eventually
+from tests.stomp.peer import FrozenPeer
 
 import redelivery
 

@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.stomp.peer import PATIENCE, FrozenPeer, eventually, opening, stuck
+from tests.eventually import eventually
+from tests.stomp.peer import PATIENCE, FrozenPeer, opening, stuck
 
 import redelivery
 from redelivery import TransportError

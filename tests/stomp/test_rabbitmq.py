@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.stomp.peer import eventually
+from tests.eventually import eventually
 from tests.stomp.test_refused import Wire
 
 from redelivery import AdapterError, ConfigurationError, parse_uri

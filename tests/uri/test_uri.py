@@ -177,7 +177,7 @@ def test_option_rows_show_each_supported_option() -> None:
     assert all(len(row) == 5 and row[3] and row[4] for row in rows)
 
 
-@for_each([o for o in OPTIONS.values() if o.scope != "later"])
+@for_each([*OPTIONS.values()])
 def test_each_option_says_over_which_schemes_it_has_a_meaning(option: Option) -> None:
     """The schemes of the table are schemes that connect, and one is refused where it has no meaning."""
     assert option.schemes <= set(SCHEMES)

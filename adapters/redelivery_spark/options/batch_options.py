@@ -71,11 +71,6 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
     told.require("url")
     uri, settings = connectable(told.ours["url"], told.uri)
     refuse_shipped(settings)
-    if settings.ledger is not None:
-        raise ConfigurationError(
-            "redelivery.ledger has no place here: it is on the host of whoever consumed, and executors are not",
-            option="redelivery.ledger",
-        )
     mode = told.choice("mode")
     _refuse_of_mode(told, mode)
     decode = told.choice("decode")

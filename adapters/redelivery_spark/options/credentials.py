@@ -80,10 +80,15 @@ def with_credentials(url: str, credentials_file: str | None = None) -> str:
 
 
 def refuse_shipped(settings: Settings) -> None:
-    """Refuse credentials in an url that executors need: Spark would pickle them, and may show them.
+    """Refuse in an url that executors need: credentials, which Spark would pickle and may show, and a host's ledger.
 
     Raises ConfigurationError, without repeating them.
     """
+    if settings.ledger is not None:
+        raise ConfigurationError(
+            "redelivery.ledger has no place here: it is on the host of whoever consumed, and executors are not",
+            option="redelivery.ledger",
+        )
     if settings.user_name is not None or settings.password is not None:
         raise ConfigurationError(
             "the url has credentials, which would be shipped to every executor: name a file by credentialsFile, or set "

@@ -41,7 +41,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
-from redelivery.driver.port import message_log
+from redelivery.driver.port import said, say
 from redelivery_spark.stream.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ class EngineDriver:
 
     def _finish(self, event: Event) -> None:
         commands = self._feed(event)
-        line = None if isinstance(event, Succeeded) else message_log.said(event, commands, self._policies)
-        message_log.say(line)
+        line = None if isinstance(event, Succeeded) else said(event, commands, self._policies)
+        say(line)
 
     def _wanted(self) -> bool:
         """Ask the engine for a row; False: there is none at the moment."""

@@ -177,7 +177,7 @@ class Journal:
         table, running = self._table, self._running
         self.state.totals["accepted"] += table.num_rows
         stale |= self.expected.settled(number, table)
-        if table.num_rows > sum(name in refused for name in called):
+        if table.num_rows > len([name for name in called if name in refused]):
             self.isolation.passed += 1
         if refused or running or stale or self._suspects():
             self.isolation.succeeded(place for place in running if place in self._grouped)

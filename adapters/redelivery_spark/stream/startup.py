@@ -74,7 +74,7 @@ def _built(options: SourceOptions, store: WalStore, unlock: Callable[[], None]) 
 
 def _refuse_kept(journal: Journal) -> None:
     """Refuse to have tasks consume what the broker keeps: they would take it for new, and accept it."""
-    kept = sum(fact.kept for fact in journal.state.facts)
+    kept = len([fact for fact in journal.state.facts if fact.kept])
     if kept:
         raise ConfigurationError(
             f"consumers=executors: {kept} rows wait in the log whose messages the broker still has (ack=commit, or a "

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from redelivery.cli.shell_handler import CommandHandler
     from redelivery.cli.stop_condition import StopCondition
     from redelivery.core.report import Report
-    from redelivery.driver.arguments import ListenOptions
+    from redelivery.driver.port import ListenOptions
     from redelivery.message import Message
 
 __all__ = ["consume"]

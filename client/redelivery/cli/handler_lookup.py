@@ -8,7 +8,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from redelivery.driver.arguments import check_handler
+from redelivery.driver.port import check_handler
 from redelivery.errors import ConfigurationError, near_miss
 
 if TYPE_CHECKING:

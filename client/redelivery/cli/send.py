@@ -14,7 +14,7 @@ from redelivery.cli.common_options import output_option, uri_and_rest, verbose_o
 from redelivery.cli.exit_codes import PARTLY, Failure
 from redelivery.cli.formatting import clean, console, note, to_json
 from redelivery.cli.param_types import number
-from redelivery.driver.arguments import single
+from redelivery.driver.port import single
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator

@@ -227,11 +227,12 @@ class Engine:
                 commands = NOTHING
             case _:
                 assert_never(event)
+        # The same question as there: no call where credit does not flow.
         return self._with_credit(commands) if self._flow.active else commands
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
-        credit = None if self._closed else self._flow.due(self.parked)
+        credit = self._flow.due(self.parked) if self._flow.active and not self._closed else None
         return commands if credit is None else [*commands, credit]
 
     # Arrival and dispatch.

@@ -43,7 +43,7 @@ class LedgerEngine(Engine):
             return self._known(event.delivery, event.entry, now)
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
-            return self._with_credit(commands) if self._flow.active else commands
+            return self._with_credit(commands)
         if not isinstance(event, Result) or event.delivery.state != "running":
             return Engine.feed(self, event, now)
         record = event.delivery.record

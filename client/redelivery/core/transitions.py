@@ -52,6 +52,8 @@ class Transition(NamedTuple):
 
 RESULT = (Succeeded, Failed, Poisoned, Discarded, Committed, Deferred, Released, Known)
 """What ends a dispatch; with a ledger its look-up may, before the handler begins."""
+GIVEN_BACK = (Failed, Poisoned, Deferred, Released, Known)
+"""What may end a dispatch without settling the message."""
 
 TRANSITIONS = (
     # An arrival.
@@ -71,13 +73,13 @@ TRANSITIONS = (
     Transition("running", "settling", (Failed, Poisoned, Deferred, Known), "it is poison, or the broker delays a copy"),
     Transition("running", "settled", RESULT, "it is accepted; released; or poison that is dropped"),
     # A row of Spark's log arrives once more while its batch has it.
-    Transition("running", "held", (*RESULT, Arrived), "it has to go back, and the broker takes nothing back"),
+    Transition("running", "held", (*GIVEN_BACK, Arrived), "it has to go back, and the broker takes nothing back"),
     Transition("running", "lost", RESULT, "a result for a connection that is gone is stale"),
     # The result of the first delivery decides for the second one.
     Transition("waiting", "parked", (Failed, Deferred, Known), "the handler failed: it is redelivered later"),
     Transition("waiting", "settling", (Failed, Poisoned, Deferred, Known), "the handler failed for the last time"),
     Transition("waiting", "settled", RESULT, "the handler succeeded, so it is accepted unseen; or it is released"),
-    Transition("waiting", "held", RESULT, "it has to go back, and the broker takes nothing back"),
+    Transition("waiting", "held", GIVEN_BACK, "it has to go back, and the broker takes nothing back"),
     # The broker's answer.
     Transition("settling", "settling", (Tick,), "it was refused, and is tried again"),
     Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),

@@ -34,7 +34,7 @@ class DeadLetterConnection:
     """A connection whose consumers look after dead letters. Its ledger is only read: none of them is an attempt."""
 
     def __init__(self, uri: str, *, ledger: Ledger | None = None, clock: Clock | None = None) -> None:
-        self._port = ConnectionPort(uri, ledger=ledger, clock=clock, counts=False)
+        self._port = ConnectionPort(uri, ledger=ledger, clock=clock)
         self.full: str | None = None
         """Why what was taken last may not be all, or None."""
 

@@ -14,14 +14,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from redelivery.core.commands import Subscribe
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, known, single
+from redelivery.driver.arguments import (
+    ConnectOptions,
+    ConsumerOptions,
+    ListenOptions,
+    check_handler,
+    known,
+    single,
+)  # fmt: skip
 from redelivery.driver.connection.browser import Browser
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.send_request import SEND_TIMEOUT, SendOptions, connection_limit, outgoing
-from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
+from redelivery.driver.consumer.message_log import brief, said, say
 from redelivery.driver.consumer.plan import dead_letters_of, planned
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
@@ -48,12 +55,15 @@ __all__ = [
     "ConsumerOptions",
     "ConsumerPlan",
     "ConsumerPort",
+    "ListenOptions",
     "PendingSend",
     "SendOptions",
+    "check_handler",
     "dead_letters_of",
     "known",
-    "message_log",
     "outgoing",
+    "said",
+    "say",
     "single",
 ]
 
@@ -112,21 +122,19 @@ class ConnectionPort:
         *,
         ledger: Ledger | None = None,
         clock: Clock | None = None,
-        counts: bool = True,
     ) -> None:
         """Make a connection; no I/O happens before `with`.
 
         Args:
             uri: as for `redelivery.connect`.
-            ledger: instead of `redelivery.ledger` in the URI.
+            ledger: instead of `redelivery.ledger` in the URI. It is read only: no delivery here is an attempt.
             clock: the machine's by default.
-            counts: False: the ledger is read, and no delivery here is an attempt.
 
         Raises:
             ConfigurationError: an option cannot be honoured.
         """
         options: ConnectOptions = {"ledger": ledger, "clock": clock}
-        self._parts = connection_parts(uri, options, counts=counts)
+        self._parts = connection_parts(uri, options, counts=False)
         self._driver = self._parts.driver
         self._entered = False
         self._closed = False
@@ -144,7 +152,7 @@ class ConnectionPort:
         try:
             self._driver.open()
         except RedeliveryError as error:
-            raise message_log.brief(error) from None
+            raise brief(error) from None
         self._entered = True
         return self
 

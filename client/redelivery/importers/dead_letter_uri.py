@@ -99,7 +99,7 @@ def carried(
             kept |= group
         elif group.get(_STRATEGY) == "discarding" and len(group) == 1:
             kept["redelivery.deadLetter"] = "discard"  # the same, for all destinations
-        elif known and "not supported yet" not in why and refusal({name: value.text}) == why:
+        elif known and refusal({name: value.text}) == why:
             raise notes.error(value.line, ConfigurationError(why, option=name))
         else:
             said = " ".join(f"{given}={text}" for given, text in group.items())

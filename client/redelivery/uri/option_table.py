@@ -9,10 +9,9 @@ from typing import Literal, NamedTuple
 
 __all__ = ["JAVA_PORTS", "MAP_PREFIX", "OPTIONS", "SCHEMES", "Option", "Scope", "is_java_only", "option_rows"]
 
-Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls", "later"]
-"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only; `later`:
-not supported yet. The Java client's own options (`is_java_only`) are kept in `settings.inapplicable` of a
-Java URI, and refused elsewhere."""
+Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls"]
+"""Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only. The
+Java client's own options (`is_java_only`) are kept in `settings.inapplicable` of a Java URI, and refused elsewhere."""
 
 Kind = Literal[
     "boolean", "integer", "milliseconds", "number", "text", "secret", "choice", "destination", "file"
@@ -234,7 +233,7 @@ def is_java_only(name: str, *, failover: bool) -> bool:
 def option_rows() -> list[tuple[str, str, str, str, str]]:
     """Return (name, type, default, schemes, one line) of every supported option, for documentation and help texts."""
     mapped = f"{MAP_PREFIX}<pattern>.<option>"
-    rows = [(o.name, o.takes, o.default, o.over, o.doc) for o in _TABLE if o.scope != "later"]
+    rows = [(o.name, o.takes, o.default, o.over, o.doc) for o in _TABLE]
     return [
         *rows,
         (mapped, "as the option", "", "all", "A jms.redeliveryPolicy option for destinations of a pattern."),

@@ -42,8 +42,8 @@ def parse_uri(text: str) -> Settings:
     """Read a connection URI. No I/O.
 
     Every option's name, values and default are in `redelivery.options`; durations are milliseconds. Raises
-    ConfigurationError for an option that is unknown, unconvertible, misplaced, contradictory, senseless or
-    not supported yet; the error names it and shows no user name or password.
+    ConfigurationError for an option that is unknown, unconvertible, misplaced, contradictory or
+    senseless; the error names it and shows no user name or password.
     """
     parts = split_uri(text)
     family = _family(parts)
@@ -158,8 +158,6 @@ def _is_qpid(name: str) -> bool:
 
 def _check_place(parts: UriParts, name: str, *, java: bool) -> None:
     option = OPTIONS[name]
-    if option.scope == "later":
-        raise ConfigurationError(f"{name} is not supported yet", option=name)
     if option.scope == "failover" and not parts.failover:
         raise ConfigurationError(
             f"{name} is misplaced: it belongs to a failover:(...)?{name}=... URI", option=name

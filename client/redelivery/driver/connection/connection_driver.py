@@ -148,6 +148,8 @@ class ConnectionDriver:
     def _introduce(self, dispatcher: Dispatcher, epoch: int) -> None:
         """Subscribe a dispatcher on the connection of this epoch. One that has ended is not subscribed."""
         if dispatcher.closed:
+            future = self._subscribing.pop(dispatcher.subscribe.consumer, None)
+            end(future, TransportError("the consumer was closed before it began"))
             return
         assert self.capabilities is not None
         # The engine must know the epoch before the first delivery of it; credit follows the subscription.
@@ -254,7 +256,7 @@ class ConnectionDriver:
         return future
 
     def flush(self) -> None:
-        """Write all that is collected, on this thread."""
+        """Write all that waits for company, and what was left to the driver's thread, on this thread."""
         self._run_deferred()
         self._write_collected(float("inf"))
 
@@ -409,11 +411,11 @@ class ConnectionDriver:
         for dispatcher in dispatchers:
             dispatcher.disconnect(closed())
             dispatcher.wait_written(written)
-        self._adapter.close(max(0.0, deadline - time.monotonic()))
+        answered = self._adapter.close(max(0.0, deadline - time.monotonic()))
         self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._connection_ledger is not None:
-            self._connection_ledger.close(settled=up)
+            self._connection_ledger.close(settled=up and answered)
 
     def _write_the_rest(self) -> None:
         for dispatcher in list(self.dispatchers.values()):

@@ -68,7 +68,7 @@ class ConnectionLedger:
             self._house.told.append(tell)
 
     def close(self, *, settled: bool = True) -> None:
-        """End. `settled`: the connection stood until then, so that no acknowledgement is lost."""
+        """End. `settled`: the broker has read all that was written, so that no acknowledgement is lost."""
         try:
             if settled and self.error is None:
                 self.forget(inf)

@@ -300,6 +300,9 @@ class Dispatcher:
                     break
                 taken.append(delivery)
                 size += len(delivery.body)
+            # What has expired on the way is dead-lettered now, not with the results of this batch.
+            writes = self._take(self._settlements.due(now))
+        self._write(writes)
         return taken
 
     def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry"]
 
-TTL = 0.4
+TTL = 1.0
 
 
 class Expiry(Suite):
