@@ -32,6 +32,7 @@ from integration.groups import (
     pytest_collection_modifyitems,
     pytest_configure_node,
     pytest_runtest_setup,
+    pytest_xdist_auto_num_workers,
     pytest_xdist_make_scheduler,
 )
 from integration.java_client import JavaClient
@@ -55,6 +56,7 @@ __all__ = [
     "pytest_runtest_setup",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
+    "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
     "transitions",
     "transitions_of_the_run",

@@ -26,6 +26,7 @@ __all__ = [
     "pytest_collection_modifyitems",
     "pytest_configure_node",
     "pytest_runtest_setup",
+    "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
 ]
 
@@ -33,10 +34,12 @@ _FOLDER = pytest.StashKey[Path]()
 _GROUP = pytest.StashKey[str]()
 _FILE = "redelivery_groups"
 
+GROUPS = 9
+BYTES = 3 << 29  # 1.5 GiB: a broker, its Java clients, or Spark, and the process itself
 NICE = 5  # a third of the processor's time that Spark's processes get
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
 # The tests of these modules start Spark in processes that they kill, those of Spark's other modules share a session. In
-# the full run each broker and protocol has its own group, because that takes four times as long.
+# the full run each broker has its own group, because that takes four times as long.
 QUERIES = {"test_spark.py", "test_spark_idle.py", "test_spark_broker_killed.py"}
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none
 
@@ -50,6 +53,16 @@ def pytest_configure_node(node: Any) -> None:
         config.add_cleanup(folder.cleanup)
         config.stash[_FOLDER] = Path(folder.name)
     node.workerinput[_FILE] = str(config.stash[_FOLDER] / f"{node.gateway.id}.json")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes `-n auto` means: one for each group, or as many as the memory is enough for.
+
+    REDELIVERY_PROCESSES says otherwise. Tests wait more than they compute, so it is no matter of processors.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(os.environ.get("REDELIVERY_PROCESSES") or max(1, min(GROUPS, memory // BYTES)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -100,7 +113,7 @@ def _spark(item: pytest.Function) -> str:
     if item.path.name not in QUERIES:
         return "spark"
     peer: Any = item.callspec.params.get("peer")
-    return "-".join(("spark-queries", *(peer if FULL and peer else ())))
+    return f"spark-queries-{peer[0]}" if FULL and peer else "spark-queries"
 
 
 def _protocol(item: pytest.Function, broker: str) -> str:

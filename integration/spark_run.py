@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from integration.matrix import FULL
 from integration.spark_jvm import java_options
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["SparkRun"]
 
 ROOT = Path(__file__).parent.parent
 SIZE = 1000  # bytes of a body
-LONGEST = 420.0  # seconds that a run may take
+LONGEST = 1200.0 if FULL else 420.0  # seconds that a run may take
 KILLED = -signal.SIGKILL
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ from integration.dead_letter_fill import CAUSES, fill, with_cause
 from integration.eventually import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from integration.brokers import Broker
 
@@ -39,19 +40,24 @@ ATOMIC = [("artemis", "amqp"), ("activemq", "stomp")]
 IN_FLIGHT = {("rabbitmq", "amqp"): 2}
 
 
-def started(uri: str, queue: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """The command line in a process of its own."""
+@contextmanager
+def started(uri: str, queue: str, *arguments: str) -> Generator[subprocess.Popen[bytes]]:
+    """The command line in a process of its own, which is killed at the end."""
     command = [sys.executable, "-m", "redelivery.cli", "dlq", *arguments]
     environment = {**os.environ, "REDELIVERY_URL": uri, "NO_COLOR": "1"}
-    return subprocess.Popen([*command, queue], env=environment, stdout=subprocess.PIPE)
+    with subprocess.Popen([*command, queue], env=environment, stdout=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def gone_on(uri: str, dead: str, tries: int, done: Callable[[], bool]) -> int:
     """Redrive the same again, and return how that ended; a few times, if it is not done then."""
     again = ("--cause", CHOSEN, "--rate", str(RATE), "--output", "json", "--idle", "3")
     for _ in range(tries):
-        process = started(uri, dead, "redrive", *again)
-        out, _ = process.communicate(timeout=300)
+        with started(uri, dead, "redrive", *again) as process:
+            out, _ = process.communicate(timeout=300)
         print(f"resumed: {json.loads(out)['redriven']}")
         if done():
             break
@@ -82,11 +88,12 @@ def test_a_redrive_is_killed_and_goes_on(peer: tuple[Broker, str], unique_queue:
                 message.accept()
             return found.total() >= enough
 
-        first = started(uri, dead, "redrive", "--cause", CHOSEN, "--rate", str(SLOW))
-        began = time.monotonic()
-        eventually(lambda: arrived(len(expected) // 2), 120, 0.01, "half of them are back")
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
+        with started(uri, dead, "redrive", "--cause", CHOSEN, "--rate", str(SLOW)) as first:
+            began = time.monotonic()
+            half = len(expected) // 2
+            eventually(lambda: arrived(half) or first.poll() is not None, 240, 0.01, "half of them are back")
+            first.send_signal(signal.SIGKILL)
+            first.communicate()
         assert first.returncode == -signal.SIGKILL, "it was at work when it was killed"
         print(
             f"killed after {found.total()} of {len(expected)}, {time.monotonic() - began:.2f} s after its start"
