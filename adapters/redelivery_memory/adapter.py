@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.capabilities import Capabilities
 from redelivery_memory.broker import clock_of, hub_named
-from redelivery_memory.state import DEAD_LETTERS
+from redelivery_memory.server import DEAD_LETTERS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,7 @@ from redelivery.core.destination import Destination
 from redelivery.core.events import ConnectionLost
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError, TransportError
-from redelivery_memory.server import MemoryServer
-from redelivery_memory.state import DEAD_LETTERS
+from redelivery_memory.server import DEAD_LETTERS, MemoryServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

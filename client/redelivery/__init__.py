@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
     from redelivery.handler_exceptions import Defer, Discard, Poison
     from redelivery.ledger import Ledger
-    from redelivery.ledger.sqlite import SqliteLedger
+    from redelivery.ledger.sqlite_ledger import SqliteLedger
     from redelivery.message import Message
     from redelivery.session import Session
     from redelivery.settings import Settings
@@ -73,7 +73,7 @@ _HOMES = {
     "Report": "core.report",
     "Session": "session",
     "Settings": "settings",
-    "SqliteLedger": "ledger.sqlite",
+    "SqliteLedger": "ledger.sqlite_ledger",
     "TransactionRolledBack": "errors",
     "TransportError": "errors",
     "connect": "connection",

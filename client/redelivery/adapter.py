@@ -97,6 +97,7 @@ class Adapter(Protocol):
 
         Callable while other threads are in `execute`. A write that the broker blocks must end with it.
         """
+        ...
 
 
 class AdapterFactory(Protocol):

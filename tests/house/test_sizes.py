@@ -17,6 +17,8 @@ SOFT = 300
 HARD = 600
 LONGEST_FUNCTION = 50
 LONG = {
+    "adapters/redelivery_memory/server.py": "one lock over queues, subscriptions, connections and delayed messages",
+    "client/redelivery/ledger/sqlite_ledger.py": "entries, marks and files of one process, under the same locks",
     "client/redelivery/core/engine.py": "one decision for each event; its moves share eleven attributes",
     "client/redelivery/driver/connection/connection_driver.py": "one lock and one condition for both of its halves",
     "client/redelivery/driver/consumer/dispatcher.py": "all of it runs under the consumer's lock",

@@ -8,12 +8,12 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.ledger.test_sqlite import A, B, Other, learned, nobody
+from tests.ledger.test_sqlite_ledger import A, B, Other, learned, nobody
 
 from redelivery.core.ledger_entry import UNSAID, AttemptMark, Entry
 from redelivery.errors import LedgerError
 from redelivery.ledger.marks import OtherMarks
-from redelivery.ledger.sqlite import SqliteLedger
+from redelivery.ledger.sqlite_ledger import SqliteLedger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

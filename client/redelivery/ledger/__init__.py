@@ -25,7 +25,7 @@ def ledger_at(url: str, option: str) -> Ledger:
     """Return the ledger of a URL; the same one for the same file. No I/O. Raises ConfigurationError."""
     check_url(url, option)
     try:
-        from redelivery.ledger.sqlite import SqliteLedger  # noqa: PLC0415 - SQLite is loaded only where it is used
+        from redelivery.ledger.sqlite_ledger import SqliteLedger  # noqa: PLC0415 - SQLite is loaded only where it is used
     except ImportError as error:  # fcntl, or SQLite itself
         raise ConfigurationError(f"{option}: no ledger on this system: {error}", option=option) from None
     return SqliteLedger.at(url[len(_PREFIX) :])

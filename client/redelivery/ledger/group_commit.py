@@ -22,7 +22,7 @@ PRUNE = 300.0
 
 
 class CommittedFiles(Protocol):
-    """What the thread writes to: `LedgerFiles` implements it."""
+    """What the thread writes to: `SqliteLedger` implements it."""
 
     limit: int
 

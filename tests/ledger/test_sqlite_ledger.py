@@ -13,7 +13,7 @@ import pytest
 from redelivery.core.ledger_entry import CRASH, Buried, Entry
 from redelivery.ledger import Behind, Ledger
 from redelivery.ledger.marks import OtherMarks
-from redelivery.ledger.sqlite import SqliteLedger
+from redelivery.ledger.sqlite_ledger import SqliteLedger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +25,7 @@ A, B, C = (bytes([n]) * 16 for n in range(1, 4))
 OTHER = """
 import sys
 from redelivery.core.ledger_entry import Entry
-from redelivery.ledger.sqlite import SqliteLedger
+from redelivery.ledger.sqlite_ledger import SqliteLedger
 ledger = SqliteLedger(sys.argv[1])
 ledger.open(lambda: None)
 A, B, C = (bytes([n]) * 16 for n in range(1, 4))

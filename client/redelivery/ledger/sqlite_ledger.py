@@ -1,0 +1,384 @@
+"""The ledger that SQLite keeps: counts in a database, marks in memory-mapped files beside it.
+
+Beside `orders.db` are its `-wal` and `-shm`, `orders.db-board` (the number of the last change, so that a process
+sees without asking the database that another one has written), and one `orders.db-marks-…` for each process.
+"""
+
+from __future__ import annotations
+
+import glob
+import mmap
+import os
+import secrets
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redelivery.core.ledger_entry import after_death, counted
+from redelivery.core.option_values import seconds, whole
+from redelivery.errors import LedgerError
+from redelivery.ledger.database import Database, explained
+from redelivery.ledger.filesystems import check_local
+from redelivery.ledger.group_commit import GroupCommit
+from redelivery.ledger.interface import Behind
+from redelivery.ledger.marks import Marks, OtherMarks
+from redelivery.ledger.readonly import look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+    from redelivery.core.ledger_entry import Buried, Entry
+
+__all__ = ["SqliteLedger"]
+
+_BY_PATH: weakref.WeakValueDictionary[tuple[int, str], SqliteLedger] = weakref.WeakValueDictionary()
+
+
+class SqliteLedger:
+    """Counts attempts in an SQLite file on a local disk, for all processes of a host. Satisfies `Ledger`.
+
+    Args:
+        path: the file; its directory must exist.
+        keep: how long what is known of a message is kept after it was written last: seconds or a timedelta, 30 days
+            by default.
+        limit: messages of which something is known at once, and causes of dead letters; 100,000 of each by default.
+            Beyond it the oldest are forgotten, which the log tells.
+        timeout: seconds to wait for another process that writes; 5 by default.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep: float | timedelta = 30 * 86400.0,
+        limit: int = 100_000,
+        timeout: float = 5.0,
+    ) -> None:
+        self.path = Path(path)
+        self.keep = seconds(keep, "keep")
+        self.limit = whole(limit, "limit", 1)
+        self.timeout = seconds(timeout, "timeout")
+        self.error: LedgerError | None = None
+        self.database_lock = threading.Lock()
+        self._entries: dict[bytes, Entry] = {}
+        self._others: dict[str, OtherMarks] = {}
+        self._revision = -1
+        self._seen = b""
+        self._board: mmap.mmap | None = None
+        self._marks: Marks | None = None
+        self._database: Database | None = None
+        self._writer = GroupCommit(self)
+        self._opening = threading.Lock()
+        self._users: list[Callable[[], None]] = []
+
+    @classmethod
+    def at(cls, path: str) -> SqliteLedger:
+        """Return the ledger of this file in this process: all of its connections must share one."""
+        key = os.getpid(), str(Path(path).resolve())
+        found = _BY_PATH.get(key)
+        if found is None:
+            found = _BY_PATH[key] = cls(path)
+        return found
+
+    def __repr__(self) -> str:
+        return f"<SqliteLedger {self.path}>"
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a connection uses it, or a handler of one that has been closed still runs."""
+        return self._database is not None
+
+    # Opening and closing.
+
+    def open(self, failed: Callable[[], None]) -> None:
+        """Begin to count for one more connection. Raises LedgerError."""
+        with self._opening:
+            one = _BY_PATH.setdefault((os.getpid(), str(self.path.resolve())), self)
+            if one is not self and one.in_use:
+                raise LedgerError(
+                    f"the ledger {self.path} is in use by another SqliteLedger of this process; share one object"
+                )
+            if not self._users and (self._database is None or self.error is not None):
+                self._shut()
+                _BY_PATH[os.getpid(), str(self.path.resolve())] = self
+                self.error = None
+                try:
+                    self._open()
+                except Exception as error:
+                    self.error = explained(self.path, error, self.timeout)
+                    if self._marks is not None:
+                        self._marks.remove()  # nothing is open
+                        self._marks = None
+                    self._shut()
+                    raise self.error from error
+            elif self.error is not None:
+                raise self.error
+            self._users.append(failed)
+            self._writer.begin()
+
+    def close(self, failed: Callable[[], None]) -> None:
+        """End it for one connection; with the last one all is written, and the file of marks is removed.
+
+        Not while a handler still runs: its mark stays until the handler ends, and the next process finds it otherwise.
+        """
+        with self._opening:
+            if failed in self._users:
+                self._users.remove(failed)
+            self._leave()
+
+    def _leave(self) -> None:
+        """Close the files, if no connection uses them and no handler runs."""
+        if not self._users:
+            self._writer.stop()
+            if self._marks is None or not self._marks.open:
+                self._shut()
+
+    def fail(self, error: BaseException) -> LedgerError:
+        """Count no more: all consumers stop."""
+        if self.error is None:
+            self.error = explained(self.path, error, self.timeout)
+            for failed in list(self._users):
+                failed()
+        return self.error
+
+    def refresh(self, key: bytes) -> None:
+        """Read what is new; settle what a dead process had open, if it had this message. Raises LedgerError."""
+        try:
+            with self.database_lock:
+                self._learn(key)
+        except Exception as error:
+            raise self.fail(error) from error
+
+    # Attempts.
+
+    def look_up(self, key: bytes, *, fresh: bool = False) -> Entry | None:
+        """Return what is known of a message. Raises Behind, LedgerError."""
+        if self.error is not None:
+            raise self.error
+        board, others = self._board, self._others
+        if board is None:
+            raise LedgerError(f"the ledger {self.path} is closed")
+        if not fresh and (
+            board[:8] != self._seen or (others and any(other.has(key) for other in others.values()))
+        ):
+            raise Behind
+        entry = self._entries.get(key)
+        if not others:
+            return entry
+        return counted(entry, [attempt for other in others.values() for attempt in other.of(key)])
+
+    def begin(self, key: bytes, count: int) -> int:
+        """Mark an attempt. Raises LedgerError."""
+        if self._marks is None:
+            raise LedgerError(f"the ledger {self.path} is closed")
+        return self._marks.begin(key, count)
+
+    def end(self, mark: int | None, key: bytes, entry: Entry | None, *, failed: bool, keep: bool) -> None:
+        """Clear a mark; the entry is written by another thread, soon."""
+        marks = self._marks
+        if marks is None:
+            return
+        self._clear(marks, mark, key, entry, failed=failed, keep=keep)
+        # The last handler of a connection that has been closed.
+        if not self._users:
+            with self._opening:
+                self._leave()
+
+    def _clear(
+        self, marks: Marks, mark: int | None, key: bytes, entry: Entry | None, *, failed: bool, keep: bool
+    ) -> None:
+        if keep or (entry is None and key not in self._entries):
+            if mark is not None:
+                marks.end(mark)
+            return
+        if entry is None:
+            self._entries.pop(key, None)
+        else:
+            self._entries[key] = entry
+        if failed and mark is not None:
+            marks.failed(mark)
+            self._writer.put(key, entry, mark)
+        else:
+            if mark is not None:
+                marks.end(mark)
+            self._writer.put(key, entry, None)
+
+    def hang(self, mark: int) -> None:
+        """Learn that an attempt will not end."""
+        if self._marks is not None:
+            self._marks.hang(mark)
+
+    def bury(self, key: bytes, buried: Buried | None) -> None:
+        """Forget a message whose dead letter is safe, and keep its cause."""
+        known = self._entries.pop(key, None)
+        if known is not None or buried is not None:
+            self._writer.put(key, None, None, buried)
+
+    def buried(self, destination: str | None = None) -> list[Buried]:
+        """Return the causes that are kept, oldest first. Raises LedgerError.
+
+        Also of a ledger that is not open, or in use by another process: nothing of it is changed.
+        """
+        try:
+            with self.database_lock:
+                if self._database is not None:
+                    return self._database.buried(destination)
+            return look(self.path, self.timeout, destination)
+        except Exception as error:
+            raise explained(self.path, error, self.timeout) from error
+
+    # Its files: the database, what other processes have marked, and a board that tells of changes. All but what is said
+    # otherwise is done with `database_lock`, and with no other lock: it may take long.
+
+    def _open(self) -> None:
+        check_local(self.path)
+        with self.database_lock:
+            self._database = Database(self.path, self.timeout)
+            self._board = _mapped(Path(f"{self.path}-board"))
+            self._entries, self._revision = {}, -1
+            self._marks = Marks(Path(f"{self.path}-marks-{secrets.token_hex(8)}"))
+            with self._database.writing() as revision:
+                settled = [self._settle(name, revision) for name in self._database.owners()]
+                settled += self._strays()
+                self._database.own(self._marks.path.name)
+                self._database.prune(self.keep, self.limit)
+                self._tell(revision)
+            _remove(settled)
+            self._synchronise()
+
+    def _shut(self) -> None:
+        with self.database_lock:
+            if self._database is not None and self._marks is not None and self.error is None:
+                try:
+                    with self._database.writing() as revision:
+                        self._database.disown(self._marks.path.name)
+                        self._tell(revision)
+                    self._marks.remove()
+                except Exception as error:  # noqa: BLE001 - the next process finds the file, without open marks
+                    self.error = explained(self.path, error, self.timeout)
+            self._others = {}
+            if self._database is not None:
+                self._database.close()
+            self._database = self._board = None
+            if self._marks is not None:
+                self._marks.leave()
+            self._marks = None
+            self._writer.clear()
+
+    def _tell(self, revision: int) -> None:
+        """Let other processes see that there is something new. Inside `writing`: so it never goes back."""
+        assert self._board is not None
+        self._board[:8] = revision.to_bytes(8, "little")
+
+    def _strays(self) -> list[Path | None]:
+        """Return files of processes that died before they could tell of them, or before they could remove them."""
+        assert self._database is not None
+        assert self._marks is not None
+        told = {*self._database.owners(), self._marks.path.name}
+        paths = self.path.parent.glob(f"{glob.escape(self.path.name)}-marks-*")
+        return [self._settle(path.name, None) for path in paths if path.name not in told]
+
+    def _settle(self, name: str, revision: int | None) -> Path | None:
+        """Settle what a process had open, if it has died; return the file to remove once that is committed.
+
+        Inside `writing`: nobody else asks for the lock then, so who does not get it knows that the owner lives.
+        """
+        assert self._database is not None
+        try:
+            other = OtherMarks(self.path.with_name(name))
+        except FileNotFoundError:
+            self._database.disown(name)
+            return None
+        except ValueError:
+            # Its process is about to make it, or died over that.
+            return None
+        try:
+            if not other.dead():
+                return None
+            attempts = [] if revision is None else other.attempts()
+            known = self._database.entries({attempt.key for attempt in attempts})
+            for key, entry in after_death(attempts, known, time.time()).items():
+                self._database.write(key, entry, revision or 0)
+            self._database.disown(name)
+        finally:
+            other.close()
+        return other.path
+
+    def _synchronise(self) -> None:
+        """Read what is new, and whose marks there are."""
+        if self._database is None or self._marks is None:
+            raise LedgerError(f"the ledger {self.path} is closed")
+        changes = self._database.changes(self._revision)
+        if changes.whole:
+            self._entries = {}
+        for key, entry in changes.entries.items():
+            if self._writer.writes(key):
+                continue  # ours is newer
+            if entry is None:
+                self._entries.pop(key, None)
+            else:
+                self._entries[key] = entry
+        for name in set(changes.owners) - self._others.keys() - {self._marks.path.name}:
+            try:
+                self._others[name] = OtherMarks(self.path.with_name(name))
+            except (FileNotFoundError, ValueError):
+                continue  # it has just ended
+        # Others may be looking at one that goes: it is unmapped when nobody does any more.
+        self._others = {name: other for name, other in self._others.items() if name in changes.owners}
+        self._revision = changes.revision
+        self._seen = changes.revision.to_bytes(8, "little")
+
+    def _learn(self, key: bytes) -> None:
+        """Read what is new; settle what a dead process had open, if it had this message."""
+        self._synchronise()
+        holders = [name for name, other in self._others.items() if other.has(key)]
+        if holders:
+            assert self._database is not None
+            with self._database.writing() as revision:
+                settled = [self._settle(name, revision) for name in holders]
+                self._tell(revision)
+            _remove(settled)
+            self._synchronise()
+
+    def write(self, entries: dict[bytes, Entry | None], buried: list[Buried], *, prune: bool) -> int:
+        """Write entries in one transaction; return how many counts had to be forgotten. For the writer."""
+        with self.database_lock:
+            if self._database is None:
+                raise LedgerError(f"the ledger {self.path} is closed")
+            with self._database.writing() as revision:
+                for key, entry in entries.items():
+                    self._database.write(key, entry, revision)
+                for one in buried:
+                    self._database.bury(one)
+                lost = self._database.prune(self.keep, self.limit) if prune else 0
+                self._tell(revision)
+            # Nobody else has written: there is nothing to read.
+            if revision == self._revision + 1:
+                self._revision, self._seen = revision, revision.to_bytes(8, "little")
+            return lost
+
+    def written(self, marks: list[int]) -> None:
+        """Clear the marks of failures that have been written."""
+        if self._marks is not None:
+            for mark in marks:
+                self._marks.end(mark)
+
+
+def _remove(settled: list[Path | None]) -> None:
+    for path in settled:
+        if path is not None:
+            path.unlink(missing_ok=True)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    """Map the board: eight bytes that all processes of a ledger share."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if os.fstat(file).st_size < 8:
+            os.pwrite(file, bytes(8), 0)
+        return mmap.mmap(file, 8)
+    finally:
+        os.close(file)
