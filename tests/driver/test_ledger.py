@@ -154,13 +154,17 @@ def test_a_pulled_message_that_is_held_is_company(twin: Twin, ledger: SqliteLedg
 
 
 def test_what_the_application_leaves_unsettled_is_not_charged(twin: Twin, ledger: SqliteLedger) -> None:
-    """It closed its consumer, which gives the message back: no attempt is open any more."""
+    """It closed its consumer, which gives the message back: no attempt is open any more, if the process dies later."""
     twin.broker.send("orders", "x")
-    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    connection, other = (twin.connect(ledger=ledger, policies=POLICIES) for _ in range(2))
     message = twin.receive(twin.call(connection.consumer("orders")))
     assert message is not None
+    assert ledger._marks is not None
+    assert ledger._marks.open
     twin.leave(connection)
+    assert not ledger._marks.open
     assert not message.accept()
+    twin.leave(other)
     assert list(ledger.path.parent.glob("*-marks-*")) == []
 
 

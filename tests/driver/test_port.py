@@ -100,6 +100,25 @@ def test_an_expired_message_is_taken_where_it_was_asked_for(
         assert usual.take(None, 0.0) is None
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_consumer_whose_caller_knows_more_knows_no_message_again(
+    port: ConnectionPort, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock, *, keeps: bool
+) -> None:
+    """After a lost connection its messages are new to the engine, but for the broker's count; others go on."""
+    redelivery_broker.send("orders", "a")
+    with port.consume(port.plan("orders", {}), ConsumerHooks(keeps_history=keeps)) as consumer:
+        delivery = consumer.take(None, 0.0)
+        assert delivery is not None
+        cause = Cause("no")
+        consumer.settle(delivery, Failed(delivery, cause))
+        redelivery_broker.cut()
+        redelivery_clock.advance(10)
+        again = consumer.take(None, 0.0)
+        assert again is not None
+        assert again.record is not None
+        assert again.record.cause == (cause if keeps else None)
+
+
 def test_a_look_takes_nothing(port: ConnectionPort, redelivery_broker: MemoryBroker) -> None:
     """A browse shows the queue and takes nothing of it."""
     for body in ("a", "b"):

@@ -154,3 +154,16 @@ def test_a_listing_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Segments(store, lambda: None).publish(1, empty())
     monkeypatch.setattr(Folder, "names", lambda *_: [])
     assert Segments(store, lambda: None).follow(0, 1, there=False)
+
+
+def test_a_checkpoint_may_be_one_batch_behind_the_log_and_no_more(tmp_path: Path) -> None:
+    """Spark writes a batch's number down after the source has published it: what is older is another query's."""
+    store = Folder(str(tmp_path))
+    store.prepare(FOLDER)
+    segments = Segments(store, lambda: None)
+    for number in (1, 2, 3):
+        assert segments.publish(number, empty())
+    assert segments.follow(0, 3, there=False)
+    assert segments.follow(0, 2, there=False)
+    with pytest.raises(ConfigurationError, match="has come to batch 3, and the checkpoint only to 1"):
+        segments.follow(0, 1, there=False)
