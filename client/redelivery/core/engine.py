@@ -177,7 +177,7 @@ class Engine:
     @property
     def full(self) -> bool:
         """Whether so much is parked that nothing fresh is dispatched."""
-        return not self._has_room()
+        return self.parked >= self._max_parked
 
     @property
     def arrived(self) -> int:
@@ -232,8 +232,14 @@ class Engine:
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
-        credit = self._flow.due(self.parked) if self._flow.active and not self._closed else None
+        if self._closed or not self._flow.active:
+            return commands
+        credit = self._flow.due(0 if self._parks_nothing() else self.parked)
         return commands if credit is None else [*commands, credit]
+
+    def _parks_nothing(self) -> bool:
+        """Whether nothing is held here: the common case, without counting."""
+        return not (self._schedule.parked or self._held or self._confirms.pending or self._suspects)
 
     # Arrival and dispatch.
 
@@ -293,17 +299,12 @@ class Engine:
             return NOTHING
         return self._park(delivery, record, record.due, now)
 
-    def _has_room(self) -> bool:
-        """Whether a fresh message may be dispatched, which may fail and have to be held."""
-        if not (self._schedule.parked or self._held or self._confirms.pending or self._suspects):
-            # The common case, without counting.
-            return True
-        return self.parked < self._max_parked
-
     def _wanted(self, now: float) -> Sequence[Command]:
         if self._closed or len(self._running) >= self._credit or (self._suspects and self._in_order):
             return NOTHING
-        delivery = self._schedule.next(now, fresh=self._has_room())
+        # A fresh message may fail, and have to be held.
+        fresh = self._parks_nothing() or self.parked < self._max_parked
+        delivery = self._schedule.next(now, fresh=fresh)
         if delivery is None:
             return NOTHING
         expires = delivery.expires_at
