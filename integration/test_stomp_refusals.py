@@ -178,7 +178,7 @@ def test_many_parked_messages_keep_the_others_flowing(
 ) -> None:
     """150 wait for their redelivery (Classic stalls at 200 unacknowledged ones), and 400 others are handled."""
     policies = redelivery.RedeliveryPolicyMap(
-        default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=3600)
+        default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=600)
     )
     java.send(unique_queue, b"once", persistent=persistent, properties={"key": "once"}, copies=150)
     java.send(unique_queue, b"good", persistent=persistent, copies=400)
