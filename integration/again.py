@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from integration.stranded import stranded
+from integration.stranded import deadlocked, stranded
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -120,4 +120,4 @@ def _stranded(item: pytest.Item) -> int:
             found += stranded(broker, queue)
         except (AssertionError, OSError, TimeoutError):
             continue  # it has no such queue, or does not answer: that is no proof
-    return found
+    return found or (1 if deadlocked(broker) else 0)

@@ -54,13 +54,22 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         return self.connect()
 
     def connect(self, user: str | None = None, password: str | None = None, **headers: str) -> Self:
-        """Log in and wait for CONNECTED."""
+        """Log in and wait for CONNECTED; stomp.py itself would wait for ever."""
         self.connection.connect(
             self.broker.user if user is None else user,
             self.broker.password if password is None else password,
-            wait=True,
             headers=headers,
         )
+        transport = self.connection.transport
+        try:
+            eventually(
+                lambda: transport.is_connected() or transport.connection_error or not transport.running
+            )
+        except AssertionError:
+            transport.disconnect_socket()
+            raise
+        if not transport.is_connected():
+            raise ConnectFailed
         return self
 
     def subscribe(self, queue: str, subscription: str = "1", **headers: str) -> None:

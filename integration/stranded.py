@@ -7,6 +7,8 @@ if, it counts a message as being delivered that no consumer has. Any other silen
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +20,23 @@ if TYPE_CHECKING:
 
     from integration.brokers import Broker
 
-__all__ = ["eventually_given_back", "give_back", "stranded"]
+__all__ = ["deadlocked", "eventually_given_back", "give_back", "stranded"]
 
 # Seconds: Artemis stands still for ten after a cut link, now and then (l), also twice in a row.
 STANDSTILL = 30.0
 QUIET = 2.0  # seconds without a change
+
+
+def deadlocked(broker: Broker) -> bool:
+    """Whether Artemis has locked itself up, as it may over a link that breaks while DISCONNECT is answered.
+
+    Then no connection of that thread is answered any more (docs/measured-stomp.md, o).
+    """
+    tool = shutil.which("jstack")
+    if tool is None or broker.name != "artemis" or broker.containerised:
+        return False
+    said = subprocess.run([tool, str(broker.pid)], capture_output=True, text=True, timeout=60, check=False)
+    return "Java-level deadlock" in said.stdout
 
 
 def stranded(broker: Broker, queue: str) -> int:
