@@ -7,13 +7,11 @@ import os
 import shutil
 import signal
 import subprocess
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from integration.brokers.toolchain import BrokerError, run
 from integration.eventually import eventually
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Blocks on a pipe that only the test run holds open: its end, however it comes, ends the server's group.
 _WATCHDOG = 'read -r _ || kill -KILL -"$1"'
@@ -123,8 +121,12 @@ class ServerProcess:
         self._reap(10.0)
 
     def pause(self) -> None:
-        """SIGSTOP: the sockets stay open and nothing answers."""
+        """SIGSTOP: the sockets stay open and nothing answers, from the return on."""
         self._signal(signal.SIGSTOP)
+        if self._process is not None:
+            group = self._process.pid
+            # Its threads stop one by one, late on a busy machine.
+            eventually(lambda: _running(group) == 0, 30.0, 0.005, "all threads are stopped")
 
     def resume(self) -> None:
         """SIGCONT, after `pause()`."""
@@ -181,3 +183,20 @@ class ServerProcess:
         if self._watchdog is not None:
             self._watchdog.communicate(b"done\n")
             self._watchdog = None
+
+
+def _running(group: int) -> int:
+    """How many threads of a process group are not stopped; 0 where there is no /proc."""
+    found = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(_fields(stat)[2]) == group:
+                found += len(
+                    [1 for task in stat.parent.glob("task/*/stat") if _fields(task)[0] not in "TtZX"]
+                )
+    return found
+
+
+def _fields(stat: Path) -> list[str]:
+    """What follows the name in a `stat` file: the state, the parent, the process group, and so on."""
+    return stat.read_text().rpartition(")")[2].split()
