@@ -196,3 +196,9 @@ def test_many_parked_messages_keep_the_others_flowing(
         with Running(connection):
             eventually(lambda: (parked, done) == (150, 400), message="the others flow meanwhile")
     eventually(lambda: java.count(unique_queue) == 150, message="those that waited go back")
+    with redelivery.connect(broker.uri()) as connection:
+        again = Work()
+        connection.listen(unique_queue, again)
+        with Running(connection):
+            eventually(lambda: done + again.done["once"] == 550, message="all are handled")
+    assert java.count(unique_queue) == 0

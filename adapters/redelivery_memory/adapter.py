@@ -63,10 +63,10 @@ class MemoryAdapter:
 
     def close(self, timeout: float, /) -> bool:
         """Close; what is unsettled goes back, counted. Waits for a sink that is still running."""
-        stands = self._open is not None
-        if self._open is not None:
-            server, link = self._open
-            self._open = None
-            server.disconnect([link])
-            link.settle(timeout)
-        return stands
+        if self._open is None:
+            return False
+        server, link = self._open
+        self._open = None
+        server.disconnect([link])
+        link.settle(timeout)
+        return True
