@@ -143,7 +143,7 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let long work (downloads, starts) speak on stderr although pytest captures it; have light brokers."""
+    """Let long work (downloads, starts) speak on stderr although pytest captures it; have light JVMs."""
     capture = config.pluginmanager.getplugin("capturemanager")
     plain = Progress.write
 
@@ -153,6 +153,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Progress.write = staticmethod(loud)
     Broker.jvm = (*Broker.jvm, *LIGHT_JVM)
+    JavaClient.jvm = (*JavaClient.jvm, *LIGHT_JVM)
 
 
 @pytest.fixture(scope="session")

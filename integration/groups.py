@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from integration.brokers import BROKERS
 from integration.matrix import FULL
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 __all__ = [
     "group_of",
@@ -84,6 +85,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     told = getattr(config, "workerinput", {}).get(_FILE)
     if told is not None:
         Path(told).write_text(json.dumps(groups), encoding="utf-8")
+        place = longest_first(groups)
+        items.sort(key=lambda item: place(item.nodeid))
+
+
+def longest_first(groups: Mapping[str, str]) -> Callable[[str], tuple[bool, int, str]]:
+    """Return the place of a test's id when they are sorted: Spark's groups first, then the one with the most tests.
+
+    Spark computes all the time and the others mostly wait: side by side they take as long as Spark alone.
+    """
+    sizes = Counter(groups.values())
+
+    def place(nodeid: str) -> tuple[bool, int, str]:
+        group = groups.get(nodeid, "")
+        return (not group.startswith("spark"), -sizes[group], group)
+
+    return place
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

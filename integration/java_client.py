@@ -73,6 +73,8 @@ class JavaClient(Running):
     default: the broker's own.
     """
 
+    jvm: tuple[str, ...] = ()  # options of Java
+
     def __init__(self, broker: Broker, kind: str | None = None, timeout: float = 60.0) -> None:
         """Start the program (about a second); BrokerError when it does not start within `timeout`."""
         self.kind = kind or broker.java_clients[0]
@@ -84,6 +86,7 @@ class JavaClient(Running):
         argv = [
             "java",
             "-Xmx256m",
+            *self.jvm,
             "-Dlog4j2.level=ERROR",
             "-cp",
             classes(distribution, "JmsTool"),

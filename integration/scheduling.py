@@ -19,11 +19,13 @@ __all__ = ["ByGroup"]
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """The largest group first; `folder` has a file of each process, which tells the groups that it has found."""
+    """Groups in the order of their tests; `folder` has a file of each process, which tells the groups it has found."""
 
     def __init__(self, config: pytest.Config, log: Any, folder: Path) -> None:
         """Nothing is read before the processes have collected their tests."""
         super().__init__(config, log)
+        # Else the group with the most tests would be first, and Spark's, the longest, last.
+        config.option.loadscopereorder = False
         self._folder = folder
         self._groups: dict[str, str] | None = None
 

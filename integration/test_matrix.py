@@ -9,7 +9,7 @@ import pytest
 
 from integration import matrix
 from integration.brokers import BROKERS
-from integration.groups import group_of
+from integration.groups import group_of, longest_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,3 +63,15 @@ def test_each_test_of_a_broker_has_its_group(request: pytest.FixtureRequest) -> 
                 name for name in ("stomp", "amqp") if f"-{name}]" in nodeid or f"[{broker}-{name}-" in nodeid
             ]
             assert protocol in (told or ["stomp", "amqp"]), nodeid
+
+
+def test_spark_is_dealt_out_first() -> None:
+    """Groups stay together: Spark's come before the others, whatever their sizes, then the larger ones."""
+    groups = {
+        "a": "rabbitmq-amqp",
+        "b": "spark",
+        "c": "artemis-amqp",
+        "d": "rabbitmq-amqp",
+        "f": "spark-queries",
+    }
+    assert sorted("abcdef", key=longest_first(groups)) == ["b", "f", "a", "d", "c", "e"]

@@ -24,11 +24,7 @@ if TYPE_CHECKING:
     from integration.conftest import Session
 
 ALL = os.environ.get("REDELIVERY_SPARK") == "all"
-PAIRS = (
-    [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
-    if ALL
-    else [("artemis", "stomp"), ("rabbitmq", "amqp")]
-)
+PAIRS = [("artemis", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp"), ("rabbitmq", "amqp")]
 MAX_WAIT = 0.5  # seconds
 # Seconds: what Spark does between two batches is in neither's duration; more where other processes of the run are busy.
 BETWEEN = 2 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 0.5
@@ -58,7 +54,7 @@ def expected(sent: list[bytes]) -> Counter[str]:
     return Counter(body.decode().rstrip("x") for body in sent if body.startswith((b"good", b"flaky")))
 
 
-@pytest.mark.parametrize("peer", PAIRS, ids="-".join)
+@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[3:], ids="-".join)
 def test_each_message_ends_where_it_belongs(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:
@@ -113,10 +109,11 @@ CRASHES = (
     + [("in the sink", ack, sink) for ack in ("wal", "commit") for sink in ("once", "lines")]
     + [("after the log", "wal", "files")]
 )
-if not ALL:  # each starts two sessions of Spark: those where the broker must be told something again
+if (
+    not ALL
+):  # each starts two sessions of Spark: each sink, each `ack`, and the broker must be told something again
     CRASHES = [
         ("after the log", "wal", "files"),
-        ("after the log", "commit", "once"),
         ("after the ack", "wal", "once"),
         ("in the sink", "commit", "lines"),
     ]

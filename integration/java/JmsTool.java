@@ -169,13 +169,13 @@ public class JmsTool {
 
     private static List<Object> browse(Session session, Map<String, Object> c) throws Exception {
         List<Object> found = new ArrayList<>();
-        try (QueueBrowser browser = session.createBrowser(
-                session.createQueue((String) c.get("queue")), (String) c.get("selector"))) {
-            Enumeration<?> messages = browser.getEnumeration();
-            while (messages.hasMoreElements()) {
-                found.add(describe((Message) messages.nextElement()));
-            }
+        QueueBrowser browser = session.createBrowser(
+            session.createQueue((String) c.get("queue")), (String) c.get("selector"));
+        Enumeration<?> messages = browser.getEnumeration();
+        while (messages.hasMoreElements()) {
+            found.add(describe((Message) messages.nextElement()));
         }
+        close(browser);
         return found;
     }
 
@@ -183,17 +183,28 @@ public class JmsTool {
         List<Object> found = new ArrayList<>();
         long timeout = number(c, "timeout", 1000);
         long limit = number(c, "limit", Long.MAX_VALUE);
-        try (MessageConsumer consumer =
-                session.createConsumer(destination(session, c), (String) c.get("selector"))) {
-            while (found.size() < limit) {
-                Message message = timeout == 0 ? consumer.receiveNoWait() : consumer.receive(timeout);
-                if (message == null) {
-                    break;
-                }
-                found.add(describe(message));
+        MessageConsumer consumer = session.createConsumer(destination(session, c), (String) c.get("selector"));
+        while (found.size() < limit) {
+            Message message = timeout == 0 ? consumer.receiveNoWait() : consumer.receive(timeout);
+            if (message == null) {
+                break;
             }
+            found.add(describe(message));
         }
+        close(consumer);
         return found;
+    }
+
+    /**
+     * What was received is known by now, and the connection ends with the command: a broker that answers late, as
+     * RabbitMQ does on a busy machine, changes nothing.
+     */
+    private static void close(AutoCloseable link) {
+        try {
+            link.close();
+        } catch (Exception error) {
+            System.err.println("not closed in time: " + error);
+        }
     }
 
     /** Sends on what it received, as the same message object: with all the properties that it came with. */
@@ -201,16 +212,15 @@ public class JmsTool {
         MessageProducer producer = session.createProducer(session.createQueue((String) c.get("target")));
         long limit = number(c, "limit", 1);
         long moved = 0;
-        try (MessageConsumer consumer =
-                session.createConsumer(destination(session, c), (String) c.get("selector"))) {
-            for (; moved < limit; moved++) {
-                Message message = consumer.receive(number(c, "timeout", 1000));
-                if (message == null) {
-                    break;
-                }
-                producer.send(message);
+        MessageConsumer consumer = session.createConsumer(destination(session, c), (String) c.get("selector"));
+        for (; moved < limit; moved++) {
+            Message message = consumer.receive(number(c, "timeout", 1000));
+            if (message == null) {
+                break;
             }
+            producer.send(message);
         }
+        close(consumer);
         return moved;
     }
 
