@@ -26,7 +26,7 @@ class Transitions:
     """What was seen, and what the table does not have."""
 
     def __init__(self) -> None:
-        self.seen: set[tuple[str, str]] = set()
+        self.seen: set[tuple[str, str, type]] = set()
         self.violations: list[str] = []
         self._fed = threading.local()
         self._events: dict[tuple[str, str], tuple[type, ...]] = {
@@ -55,7 +55,8 @@ class Transitions:
             upon = "" if event is None else f" upon {event.__name__}"
             self.violations.append(f"{before} -> {after}{upon} is not in the table of transitions")
             raise AssertionError(self.violations[-1])
-        self.seen.add((before, after))
+        if event is not None:
+            self.seen.add((before, after, event))
 
 
 @pytest.fixture(scope="session")

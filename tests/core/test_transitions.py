@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,21 +14,50 @@ from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Forward, Stop
+from redelivery.core.commands import Accept, Stop
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import State
-from redelivery.core.events import Confirmed, Drained, Poisoned, Released, Succeeded, Tick
+from redelivery.core.events import (
+    Alone,
+    Arrived,
+    Committed,
+    Confirmed,
+    ConnectionLost,
+    Deferred,
+    Discarded,
+    Drained,
+    Failed,
+    Known,
+    Poisoned,
+    Released,
+    Resumed,
+    Succeeded,
+    Tick,
+    Wanted,
+)
+from redelivery.core.ledger_entry import Entry
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.core.transitions import TRANSITIONS, enter
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.transitions import Transitions
+
+    from redelivery.core.events import Event
 
 ROOTS = [Path(__file__).parents[2] / folder for folder in ("client", "adapters")]
 KEEPS = Capabilities("model", poison_persistent=True, poison_non_persistent=True)
 """A broker that takes nothing back before the consumer closes."""
 ONCE = RedeliveryPolicy(maximum_redeliveries=0)
+
+
+class Stops(DeadLetterRouting):
+    """A route that stops the consumer at once."""
+
+    def command(self, *_: Any) -> Any:
+        return Stop(AdapterError("there is no way out"))
 
 
 class GivesUp(DeadLetterRouting):
@@ -38,126 +68,166 @@ class GivesUp(DeadLetterRouting):
         return Stop(AdapterError("refused")) if record.tries else found
 
 
-def _fails_and_is_remembered() -> None:
-    bench, letter = Bench(), Letter(0)
-    bench.fail(bench.run(letter))
-    bench.lose()
-    bench.connect()
-    assert bench.again(letter).state == "parked"
-    bench.now += 61
-    assert bench.want() is not None
+class DropsLater(DeadLetterRouting):
+    """A route that sends one copy, and drops the message when that was refused."""
+
+    def command(self, delivery: Any, record: Any, *known: Any) -> Any:
+        return Accept((delivery,)) if record.tries else super().command(delivery, record, *known)
 
 
-def _second_delivery(
-    policy: RedeliveryPolicy | None = None, able: Capabilities = NATIVE
-) -> tuple[Bench, Arrival, Arrival]:
-    """Return a delivery of a lost connection, and the second one that waits for its handler."""
-    bench, letter = Bench(policy=policy, able=able), Letter(0)
-    first = bench.run(letter)
-    bench.lose()
-    bench.connect()
-    second = bench.again(letter)
-    assert second.state == "waiting"
-    return bench, first, second
+class Walk:
+    """One message on its way through an engine, up to a situation; then one event."""
+
+    def __init__(self, *, counted: bool, **options: Any) -> None:
+        self.bench = Bench(counted=counted, **options)
+        self.counted = counted
+        self.looked_up = False  # the ledger has not answered yet
+        self.letter = Letter(0)
+
+    def arrives(self) -> Arrival:
+        """Not dispatched yet."""
+        return self.bench.arrive(self.letter)[0]
+
+    def expires(self) -> Arrival:
+        """Its time is over before it is dispatched."""
+        self.letter.expires_at = self.bench.now + 30 + WALL_OFFSET
+        return self.arrives()
+
+    def is_wanted(self) -> Arrival:
+        """Taken for a dispatch; with a ledger that is still looked up."""
+        delivery = self.arrives()
+        self.bench.want()
+        self.looked_up = self.counted
+        return delivery
+
+    def is_known(self, entry: Entry | None) -> Arrival:
+        """Taken for a dispatch, and looked up."""
+        delivery = self.is_wanted()
+        if self.looked_up and delivery.state == "running":
+            self.bench.feed(Known(delivery, entry))
+        self.looked_up = False
+        return delivery
+
+    def runs(self) -> Arrival:
+        """With its handler."""
+        return self.is_known(None)
+
+    def is_parked(self) -> Arrival:
+        """Failed once."""
+        delivery = self.runs()
+        self.bench.fail(delivery)
+        return delivery
+
+    def expires_parked(self) -> Arrival:
+        """Failed once, and expires before it is due."""
+        self.letter.expires_at = self.bench.now + 30 + WALL_OFFSET
+        return self.is_parked()
+
+    def is_suspect(self) -> Arrival:
+        """Suspected of having killed a process."""
+        return self.is_known(Entry(suspect=True))
+
+    def expires_suspect(self) -> Arrival:
+        """Suspected, and expires before it may run."""
+        self.letter.expires_at = self.bench.now + 30 + WALL_OFFSET
+        return self.is_suspect()
+
+    def is_poison(self) -> Arrival:
+        """Dead-lettered."""
+        delivery = self.runs()
+        self.bench.feed(Poisoned(delivery, CAUSE))
+        return delivery
+
+    def is_refused(self) -> Arrival:
+        """Dead-lettered, and the broker did not take the copy."""
+        delivery = self.is_poison()
+        if delivery.state == "settling":
+            self.bench.feed(Confirmed(delivery, AdapterError("full")))
+        return delivery
+
+    def cut(self, before: Callable[[Walk], Arrival]) -> Arrival:
+        """Let the connection be lost after that."""
+        delivery = before(self)
+        self.bench.lose()
+        self.bench.connect()
+        return delivery
+
+    def comes_again(self, before: Callable[[Walk], Arrival]) -> Arrival:
+        """Let the broker deliver it once more, after a lost connection."""
+        delivery = self.cut(before)
+        self.bench.again(self.letter)
+        return delivery
 
 
-def _second_deliveries() -> None:
-    bench, first, second = _second_delivery()
-    bench.fail(first)
-    assert (first.state, second.state) == ("lost", "parked")
-    bench, first, second = _second_delivery()
-    bench.succeed(first)
-    assert second.state == "settled"
-    bench, first, second = _second_delivery(ONCE)
-    bench.fail(first)
-    assert second.state == "settling"
-    bench, first, second = _second_delivery()
-    bench.lose()
-    assert second.state == "lost"
-    bench, first, second = _second_delivery(able=KEEPS)
-    bench.feed(Released(first))
-    assert second.state == "held"
-
-
-def _poison() -> None:
-    bench, letter = Bench(able=CONFIRMED_FORWARD), Letter(0)
-    delivery = bench.run(letter)
-    bench.feed(Poisoned(delivery, CAUSE))
-    bench.feed(Confirmed(delivery, AdapterError("full")))
-    bench.now += 1
-    assert isinstance(bench.feed(Tick())[0], Forward)
-    bench.lose()
-    bench.connect()
-    second = bench.again(letter)
-    assert second.state == "settling"
-    bench.feed(Confirmed(second))
-
-
-def _gives_up() -> None:
-    bench = Bench(able=CONFIRMED_FORWARD, dead_letters=GivesUp())
-    delivery = bench.run(Letter(0))
-    bench.feed(Poisoned(delivery, CAUSE))
-    bench.feed(Confirmed(delivery, AdapterError("full")))
-    bench.now += 1
-    assert isinstance(bench.feed(Tick())[0], Stop)
-    assert (delivery.state, bench.want()) == ("held", None)
-    bench.lose()
-    assert delivery.state == "lost"
-
-
-def _accepted_before() -> None:
-    bench, letter = Bench(), Letter(0)
-    bench.feed(Succeeded(bench.run(letter)))
-    bench.lose()
-    bench.connect()
-    assert bench.again(letter).state == "settled"
-
-
-def _expires() -> None:
-    bench = Bench()
-    delivery = bench.run(Letter(0, expires_at=bench.now + 30 + WALL_OFFSET))
-    bench.fail(delivery)
-    bench.now += 61
-    assert bench.want() is None
-    assert delivery.state == "settling"
-
-
-def _ends(able: Capabilities, state: State) -> None:
-    bench = Bench(able=able)
-    bench.fail(bench.run(Letter(0)))
-    running = bench.run(Letter(1))
-    ready = bench.arrive(Letter(2))[0]
-    bench.feed(Drained())
-    bench.feed(Released(running))
-    assert {running.state, ready.state} == {state}
-
-
-def _ends_with_release() -> None:
-    _ends(replace(NATIVE, flow=True), "settled")
-
-
-def _ends_without() -> None:
-    _ends(KEEPS, "held")
-
-
-def _loses() -> None:
-    bench = Bench()
-    bench.arrive(Letter(0))
-    bench.lose()
-
-
-WALKS = [
-    _fails_and_is_remembered, _second_deliveries, _poison, _gives_up, _accepted_before, _expires, _loses,
-    _ends_with_release, _ends_without,
+SITUATIONS: list[Callable[[Walk], Arrival]] = [
+    Walk.arrives, Walk.expires, Walk.is_wanted, Walk.runs, Walk.is_parked, Walk.expires_parked, Walk.is_suspect,
+    Walk.expires_suspect, Walk.is_poison, Walk.is_refused,
+    lambda walk: walk.cut(Walk.is_wanted),
+    lambda walk: walk.cut(Walk.runs),
+    lambda walk: walk.comes_again(Walk.is_wanted),
+    lambda walk: walk.comes_again(Walk.runs),
+    lambda walk: walk.comes_again(Walk.is_parked),
+    lambda walk: walk.comes_again(Walk.is_poison),
 ]  # fmt: skip
+BOTH = (False, True)
+ABLE = [NATIVE, replace(NATIVE, flow=True), KEEPS, CONFIRMED_FORWARD]
+ROUTES = [
+    DeadLetterRouting(process_expired=False), DeadLetterRouting(route="discard"), Stops(), GivesUp(), DropsLater(),
+]  # fmt: skip
+ENGINES: list[dict[str, Any]] = [
+    *({"able": able} for able in ABLE),
+    *({"able": able, "policy": ONCE, "maximum_deferrals": 0} for able in ABLE),
+    *({"able": CONFIRMED_FORWARD, "dead_letters": route} for route in ROUTES),
+]
 
 
-def test_each_row_happens(transitions: Transitions) -> None:
-    """A few walks through the engine make every transition of the table."""
+def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
+    """All that can be fed now."""
+    bench = walk.bench
+    yield from (Wanted(), Tick(), Drained(), ConnectionLost(bench.epoch, AdapterError("cut")))
+    yield Arrived(1, [Arrival(walk.letter, bench.epoch, counts=bench.able.counts)])
+    if delivery.state == "settling":
+        yield from (Confirmed(delivery), Confirmed(delivery, AdapterError("full")))
+    if walk.counted:
+        yield Alone()
+        if delivery.state == "ready":
+            yield Resumed(delivery)
+    if walk.looked_up and delivery.state == "running":
+        for entry in (
+            None,
+            Entry(suspect=True),
+            Entry(count=1, last=bench.now + WALL_OFFSET),
+            Entry(poisoned=True),
+        ):
+            yield Known(delivery, entry)
+    else:
+        yield from (
+            Succeeded(delivery), Failed(delivery, CAUSE), Poisoned(delivery, CAUSE), Discarded(delivery, CAUSE),
+            Committed(delivery), Deferred(delivery, 1.0, CAUSE), Released(delivery),
+        )  # fmt: skip
+
+
+def walks() -> Iterator[tuple[Walk, Event]]:
+    """Every situation with all that may happen next, on each kind of broker, before the end and after it."""
+    for options, counted, situation, ends in itertools.product(ENGINES, BOTH, SITUATIONS, BOTH):
+        for number in itertools.count():
+            walk = Walk(counted=counted, **options)
+            delivery = situation(walk)
+            if ends:
+                walk.bench.feed(Drained())
+            walk.bench.now += 61
+            event = next(itertools.islice(events(walk, delivery), number, None), None)
+            if event is None:
+                break
+            yield walk, event
+
+
+def test_each_event_of_each_row_happens_and_no_other(transitions: Transitions) -> None:
+    """What the table says is what the engine does, in every situation with every event."""
     transitions.seen.clear()
-    for walk in WALKS:
-        walk()
-    assert {(row.before, row.after) for row in TRANSITIONS} - transitions.seen == set()
+    for walk, event in walks():
+        walk.bench.feed(event)
+    assert {(row.before, row.after, event) for row in TRANSITIONS for event in row.events} == transitions.seen
 
 
 def test_the_table_knows_each_state_and_no_other() -> None:

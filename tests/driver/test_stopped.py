@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.core.model import Arrival, Letter
 
 import redelivery
 import redelivery_memory.adapter
@@ -156,11 +157,11 @@ def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
     """A message that has broken three connections arrives at a consumer that has been drained: it has ended well."""
     connection = twin.connect()
     consumer = twin.call(connection.consumer("orders"))
-    twin.broker.send("orders", "bad")
-    delivery = twin.receive(consumer)._delivery
     twin.call(connection.drain(0))
+    late = Arrival(Letter(0), connection._driver._epoch, counts=False)
     verdict = Stop(redelivery.AdapterError("three times"))
-    connection._driver.protocol_poison._closings[delivery.key] = [twin.clock.monotonic()]
-    connection._driver.protocol_poison.convicted = {delivery.key: verdict}
-    consumer._dispatcher.feed(Arrived(delivery.consumer, [delivery]))
+    connection._driver.protocol_poison._closings[late.key] = [twin.clock.monotonic()]
+    connection._driver.protocol_poison.convicted = {late.key: verdict}
+    consumer._dispatcher.feed(Arrived(late.consumer, [late]))
     assert twin.receive(consumer) is None
+    assert late.state == "held"

@@ -72,12 +72,11 @@ TRANSITIONS = (
     Transition("running", "parked", (Failed, Deferred, Known), "it is redelivered later, or needs an exclusive run"),
     Transition("running", "settling", (Failed, Poisoned, Deferred, Known), "it is poison, or the broker delays a copy"),
     Transition("running", "settled", RESULT, "it is accepted; released; or poison that is dropped"),
-    # A row of Spark's log arrives once more while its batch has it.
-    Transition("running", "held", (*GIVEN_BACK, Arrived), "it has to go back, and the broker takes nothing back"),
+    Transition("running", "held", GIVEN_BACK, "it has to go back, and the broker takes nothing back"),
     Transition("running", "lost", RESULT, "a result for a connection that is gone is stale"),
     # The result of the first delivery decides for the second one.
     Transition("waiting", "parked", (Failed, Deferred, Known), "the handler failed: it is redelivered later"),
-    Transition("waiting", "settling", (Failed, Poisoned, Deferred, Known), "the handler failed for the last time"),
+    Transition("waiting", "settling", (Failed, Poisoned, Deferred), "the handler failed for the last time"),
     Transition("waiting", "settled", RESULT, "the handler succeeded, so it is accepted unseen; or it is released"),
     Transition("waiting", "held", GIVEN_BACK, "it has to go back, and the broker takes nothing back"),
     # The broker's answer.
