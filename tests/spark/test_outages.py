@@ -74,3 +74,29 @@ def test_nothing_but_killers(redelivery_broker: MemoryBroker, make_query: Callab
     query.drain(fails_bad, evidence=True)
     assert dead_bodies(redelivery_broker) == [b"killer"]
     assert query.starts < 20
+
+
+def test_an_outage_before_a_failure_that_went_through(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
+    """Its batch went through since: at the next outage nothing has gone through between two that it was in."""
+    query = make_query()
+    redelivery_broker.send("orders", "one")
+    ends: list[BaseException | None] = [KillsQuery("down"), ValueError("no"), KillsQuery("down again"), None]
+    counts: list[int] = []
+
+    def handler(row: Row) -> None:
+        if row["body"] == b"one":
+            counts.append(row["delivery_count"])
+            end = ends[len(counts) - 1]
+            if end is not None:
+                raise end
+
+    for _ in range(30):
+        with contextlib.suppress(KillsQuery):
+            query.step(handler, evidence=True)
+        if counts == [1, 1] and not query.bodies():
+            redelivery_broker.send("orders", "other")
+            query.step(handler, evidence=True)
+    assert counts == [1, 1, 2, 2]
+    assert sorted(query.bodies()) == ["one", "other"]
