@@ -84,18 +84,17 @@ def test_each_message_ends_where_it_belongs(
     assert late
     assert most[0] <= most[1] + MAX_WAIT + BETWEEN
     letters = session.client(broker, peer[1]).drain(dead)
-    found = Counter(
-        (
-            (letter.body or b"")[:3],
-            letter.properties["redeliveryCount"],
-            _kind(letter.properties["redeliveryCause"]),
-        )
-        for letter in letters
-    )
-    assert found == {
-        (b"bad", "3", "ValueError: bad at delivery 3"): 5,
-        (b"\xffaw", "1", "cannot be decoded as text"): 5,
-        (b"kil", "3", "RuntimeError: the sink does not like it"): 1,
+    counts: dict[tuple[bytes, str], list[int]] = {}
+    for letter in letters:
+        kind = (letter.body or b"")[:3], _kind(letter.properties["redeliveryCause"])
+        counts.setdefault(kind, []).append(int(letter.properties["redeliveryCount"]))
+    undecodable = counts.pop((b"\xffaw", "cannot be decoded as text"), [])
+    assert len(undecodable) == 5
+    # Artemis counts what a dead driver had prefetched as delivered, and tells it over AMQP.
+    assert {*undecodable} <= ({1, 2, 3} if peer == ("artemis", "amqp") else {1})
+    assert counts == {
+        (b"bad", "ValueError: bad at delivery 3"): [3] * 5,
+        (b"kil", "RuntimeError: the sink does not like it"): [3],
     }
     assert session.client(broker, peer[1]).drain(unique_queue) == []
 
