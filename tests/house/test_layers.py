@@ -51,6 +51,9 @@ FOR_ADAPTERS = {"errors", "clock", "settings", "adapter", "core", "adapter_suppo
 ABOVE_ADAPTERS = {
     "redelivery_spark.api.process imports redelivery.classifier",
     "redelivery_spark.batch.browse imports redelivery.dlq.dead_letter_queue",
+    "redelivery_spark.batch.browse imports redelivery.dlq.dlq_connection",
+    "redelivery_spark.batch.browse imports redelivery.dlq.ledger_causes",
+    "redelivery_spark.batch.browse imports redelivery.dlq.queue_browser",
     "redelivery_spark.batch.browse imports redelivery.dlq.selection",
     "redelivery_spark.batch.drain imports redelivery.dlq.dead_letter",
     "redelivery_spark.batch.drain imports redelivery.dlq.dlq_connection",

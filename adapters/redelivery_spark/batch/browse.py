@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from redelivery.dlq.dead_letter_queue import IDLE, DeadLetterQueue
+from redelivery.dlq.dead_letter_queue import IDLE
+from redelivery.dlq.dlq_connection import DeadLetterConnection
+from redelivery.dlq.ledger_causes import LedgerCauses
+from redelivery.dlq.queue_browser import QueueBrowser
 from redelivery.dlq.selection import EVERYTHING
 from redelivery.errors import AdapterError, ConfigurationError
 from redelivery_spark.batch.read_columns import STORED, deaths_of
@@ -16,9 +19,8 @@ from redelivery_spark.stream.row_ids import named
 from redelivery_spark.stream.rows import batch_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery_spark.options.batch_options import ReadOptions
@@ -32,19 +34,6 @@ ROWS = 1000  # in one Arrow batch
 BYTES = 8 << 20
 
 
-class _Look(DeadLetterQueue):
-    """The tools of a queue that need not be of dead letters."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the broker can do."""
-        return self._reading.capabilities
-
-    def seen(self) -> Generator[Seen]:
-        """Go through what is on the queue, and leave it there. Errors as `list`."""
-        yield from self._seen(EVERYTHING)
-
-
 def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]:
     """Go through the rows of a queue.
 
@@ -53,21 +42,21 @@ def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]
         AdapterError: the broker refuses the queue, or shows only a part of it.
         TransportError: the connection was lost.
     """
-    look = _Look(
-        options.connection_uri(), queue, take=False, idle=IDLE, ledger=None, cause_of=None, clock=None
-    )
-    with look:
-        if not look.browses:
+    connection = DeadLetterConnection(options.connection_uri(), ledger=None, clock=None)
+    causes = LedgerCauses(connection.ledger)
+    browser = QueueBrowser(connection, queue, causes, take=False, idle=IDLE)
+    with connection:
+        if not browser.takes_nothing:
             raise ConfigurationError(
-                f"{look.capabilities.broker} cannot show a queue over this protocol without taking its messages; "
-                "use mode=drain, or a protocol that can",
+                f"{connection.capabilities.broker} cannot show a queue over this protocol without taking its "
+                "messages; use mode=drain, or a protocol that can",
                 option="mode",
             )
-        with closing(look.seen()) as seen:
+        with closing(browser.look(EVERYTHING)) as seen:
             for number, some in enumerate(_chunks(islice(seen, options.most))):
-                yield stored(some, f"{look.queue}/{number}")
-        if look.limit is not None and not options.accepts_less:
-            raise AdapterError(f"{look.limit}; maxMessages or incomplete=accept takes what is shown")
+                yield stored(some, f"{browser.queue}/{number}")
+        if browser.limit is not None and not options.accepts_less:
+            raise AdapterError(f"{browser.limit}; maxMessages or incomplete=accept takes what is shown")
 
 
 def stored(seen: Sequence[Seen], name: str) -> pa.RecordBatch:

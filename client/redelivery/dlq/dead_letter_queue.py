@@ -8,9 +8,9 @@ from typing import IO, TYPE_CHECKING, Self, Unpack, cast
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.option_values import seconds
 from redelivery.dlq import export
-from redelivery.dlq.dead_letter import DeadLetter, read_letter
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
+from redelivery.dlq.queue_browser import QueueBrowser
 from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
 from redelivery.dlq.results import CauseGroup, Purged, Redriven, summarise
 from redelivery.dlq.selection import Filters, Selection
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from redelivery.clock import Clock
-    from redelivery.core.delivery import Delivery
+    from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.ledger_causes import CauseOf
     from redelivery.ledger import Ledger
 
@@ -80,13 +80,11 @@ class DeadLetterQueue:
         clock: Clock | None,
     ) -> None:
         self._reading = DeadLetterConnection(uri, ledger=cast("Ledger | None", ledger), clock=clock)
-        self._given = None if queue is None else str(single(queue))
-        self._take = take
         self._idle = seconds(idle, "idle")
         if not self._idle:
             raise ConfigurationError("idle must be more than 0 seconds", option="idle")
         self._memories = LedgerCauses(self._reading.ledger, cause_of)
-        self._limit: str | None = None
+        self._browser = QueueBrowser(self._reading, queue, self._memories, take=take, idle=self._idle)
 
     def __enter__(self) -> Self:
         """Read the ledger, if there is one, and connect. Raises as `Connection.__enter__` does."""
@@ -102,18 +100,17 @@ class DeadLetterQueue:
     @property
     def queue(self) -> str:
         """The dead-letter queue, qualified."""
-        own = self._given or self._reading.settings.dead_letter_destination
-        return own or self._reading.capabilities.dead_letter_destination
+        return self._browser.queue
 
     @property
     def browses(self) -> bool:
         """Whether a look takes nothing: then what would be done can be counted before. Only inside of `with`."""
-        return self._reading.capabilities.browse and not self._take
+        return self._browser.takes_nothing
 
     @property
     def limit(self) -> str | None:
         """Why the last look may not have shown everything, or None."""
-        return self._limit
+        return self._browser.limit
 
     # Looking.
 
@@ -133,7 +130,7 @@ class DeadLetterQueue:
             TransportError: the connection was lost.
         """
         selection = Selection.of(filters)
-        return (letter for _, letter in self._seen(selection))
+        return (letter for _, letter in self._browser.look(selection))
 
     def __iter__(self) -> Iterator[DeadLetter]:
         """Go through all dead letters."""
@@ -174,36 +171,6 @@ class DeadLetterQueue:
             return export.write(self.list(**filters), target, form, told)
         with export.published(target) as file:
             return export.write(self.list(**filters), file, form, told)
-
-    def _seen(self, selection: Selection) -> Iterator[tuple[Delivery, DeadLetter]]:
-        reading, queue, now = self._reading, self.queue, self._reading.clock.time()
-        self._limit, count = None, 0
-        if selection.nothing:
-            return
-        self._memories.refresh()
-        browses = self.browses
-        shown = reading.taken(queue, self._idle) if self._take else reading.shown(queue)
-        for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last one counts
-            letter = self._read(delivery)
-            if selection.matches(letter, now):
-                yield delivery, letter
-        self._note_limit(count, browses=browses)
-
-    def _note_limit(self, count: int, *, browses: bool) -> None:
-        able = self._reading.capabilities
-        if not browses and self._reading.full is not None:
-            self._limit = f"{self._reading.full}, and no more may be: there may be more of them"
-            return
-        most = able.browse_limit if browses else able.max_unacknowledged
-        if most is not None and count >= most:
-            self._limit = (
-                f"{able.broker} shows no more than {most} dead letters at a time, so there may be more of them; "
-                "what goes makes room for the next"
-            )
-
-    def _read(self, delivery: Delivery) -> DeadLetter:
-        vouched = self._reading.settings.empty_body == "forward"
-        return read_letter(delivery, self.queue, self._memories, empty_is_whole=vouched)
 
     # Taking away.
 
@@ -277,17 +244,23 @@ class DeadLetterQueue:
         if not dry_run:
             self._memories.refresh()
             run = RemovalRun(
-                self._reading, plan, self._read, rate=rate, idle=self._idle, told=told, in_flight=in_flight
+                self._reading,
+                plan,
+                self._browser.read,
+                rate=rate,
+                idle=self._idle,
+                told=told,
+                in_flight=in_flight,
             )
             return plan.report(run.carry_out())
         now = self._reading.clock.time()
-        for delivery, letter in self._seen(Selection()):
+        for delivery, letter in self._browser.look(Selection()):
             verdict = plan.judge(letter, delivery, now)
             if verdict == "go":
                 plan.gone(delivery)
             else:
                 plan.left[verdict] += 1
-        return plan.report(self._limit, dry_run=True)
+        return plan.report(self.limit, dry_run=True)
 
     def _other(self, option: str, destination: str | None) -> str | None:
         """Return a place for dead letters that is not this queue itself. Raises ConfigurationError."""

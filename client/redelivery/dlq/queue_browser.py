@@ -1,0 +1,92 @@
+"""Looking at what is on a queue: what `list`, `summary` and `export` go through, and Spark's browse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.dlq.dead_letter import DeadLetter, read_letter
+from redelivery.driver.port import single
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.dlq.dlq_connection import DeadLetterConnection
+    from redelivery.dlq.ledger_causes import LedgerCauses
+    from redelivery.dlq.selection import Selection
+
+__all__ = ["QueueBrowser"]
+
+
+class QueueBrowser:
+    """Shows what is on a queue, which stays there."""
+
+    def __init__(
+        self,
+        connection: DeadLetterConnection,
+        queue: str | None,
+        causes: LedgerCauses,
+        *,
+        take: bool,
+        idle: float,
+    ) -> None:
+        self._connection = connection
+        self._given = None if queue is None else str(single(queue))
+        self._causes = causes
+        self._take = take
+        self._idle = idle
+        self._limit: str | None = None
+
+    @property
+    def queue(self) -> str:
+        """The queue, qualified; where none was given, the dead-letter queue of the URI or the broker's own."""
+        own = self._given or self._connection.settings.dead_letter_destination
+        return own or self._connection.capabilities.dead_letter_destination
+
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether the broker shows messages without giving them. Only when connected."""
+        return self._connection.capabilities.browse and not self._take
+
+    @property
+    def limit(self) -> str | None:
+        """Why the last look may not have shown everything, or None."""
+        return self._limit
+
+    def look(self, selection: Selection) -> Generator[tuple[Delivery, DeadLetter]]:
+        """Go through the messages, as the broker orders them.
+
+        Raises:
+            ConfigurationError: the broker takes what it shows, and `take` was not given.
+            AdapterError: the broker refuses the queue.
+            TransportError: the connection was lost.
+        """
+        connection, queue, now = self._connection, self.queue, self._connection.clock.time()
+        self._limit, count = None, 0
+        if selection.nothing:
+            return
+        self._causes.refresh()
+        takes_nothing = self.takes_nothing
+        shown = connection.taken(queue, self._idle) if self._take else connection.shown(queue)
+        for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last one counts
+            letter = self.read(delivery)
+            if selection.matches(letter, now):
+                yield delivery, letter
+        self._note_limit(count, takes_nothing=takes_nothing)
+
+    def read(self, delivery: Delivery) -> DeadLetter:
+        """Return a message as a dead letter: with why it died and where it came from, as far as that is known."""
+        vouched = self._connection.settings.empty_body == "forward"
+        return read_letter(delivery, self.queue, self._causes, empty_is_whole=vouched)
+
+    def _note_limit(self, count: int, *, takes_nothing: bool) -> None:
+        able = self._connection.capabilities
+        if not takes_nothing and self._connection.full is not None:
+            self._limit = f"{self._connection.full}, and no more may be: there may be more of them"
+            return
+        most = able.browse_limit if takes_nothing else able.max_unacknowledged
+        if most is not None and count >= most:
+            self._limit = (
+                f"{able.broker} shows no more than {most} dead letters at a time, so there may be more of them; "
+                "what goes makes room for the next"
+            )
