@@ -60,7 +60,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> FastClock:
     monkeypatch.setattr("redelivery.driver.connection.connection_parts.SystemClock", lambda: clock)
     monkeypatch.setattr("redelivery_memory.broker.SystemClock", lambda: clock)
     monkeypatch.setattr(
-        "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=clock.monotonic)
+        "redelivery.driver.connection.stop_when_idle.time", SimpleNamespace(monotonic=clock.monotonic)
     )
     # No broker of an earlier test, none for a later one.
     monkeypatch.setattr("redelivery_memory.broker._hubs", {})

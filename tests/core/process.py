@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.core.model import Arrival, Letter
 
-from redelivery.core.exclusive_run import ExclusiveRuns
 from redelivery.core.ledger_entry import AttemptMark, Entry
+from redelivery.core.suspect_isolation import SuspectIsolation
 
 if TYPE_CHECKING:
     from redelivery.core.ledger_engine import LedgerEngine
@@ -30,7 +30,7 @@ class Process:
     """One process: its engine, its marks, and who runs beside whom."""
 
     engine: LedgerEngine
-    exclusive_runs: ExclusiveRuns = field(default_factory=ExclusiveRuns)
+    exclusive_runs: SuspectIsolation = field(default_factory=SuspectIsolation)
     marks: dict[Arrival, AttemptMark] = field(default_factory=dict[Arrival, AttemptMark])
     unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
     failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten

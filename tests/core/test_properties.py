@@ -22,7 +22,7 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
-    from redelivery.core.schedule import Ordering
+    from redelivery.core.dispatch_order import Ordering
 
 PATIENCE = 30.0  # seconds for which a broker may read nothing
 LONGEST = 1e6  # seconds of one delay: after hundreds of them the year must still have four digits, as any header needs

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tests.core.model import Broker, Letter
 
     from redelivery.core.commands import Command
+    from redelivery.core.dispatch_order import Ordering
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
     from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-    from redelivery.core.schedule import Ordering
 
 CAUSE = Cause("it failed")
 DEFERRALS = 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tests.driver.twins import body_of
 
 import redelivery
-from redelivery.driver.connection.idle_watch import IdleWatch
+from redelivery.driver.connection.stop_when_idle import IdleWatch
 
 if TYPE_CHECKING:
     import pytest
@@ -85,7 +85,7 @@ def test_idleness_is_looked_for_in_open_consumers(twin: Twin, monkeypatch: pytes
     """A watch sees what consumers hold that were made after it began, and nothing of those that have closed."""
     now = 1000.0
     monkeypatch.setattr(
-        "redelivery.driver.connection.idle_watch.time", SimpleNamespace(monotonic=lambda: now)
+        "redelivery.driver.connection.stop_when_idle.time", SimpleNamespace(monotonic=lambda: now)
     )
     connection = twin.connect()
     watch = IdleWatch(connection._dispatchers, 1.0, lambda: True)

@@ -9,7 +9,7 @@ import pytest
 
 import redelivery
 from redelivery import ConfigurationError
-from redelivery.driver.connection import idle_watch
+from redelivery.driver.connection import stop_when_idle
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(broker: MemoryBroker, **options: Any) -> Report:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_clock_that_nobody_moves(monkeypatch: pytest.MonkeyPatch, asynchronous: bool) -> None:
     """`run(until_idle=)` does not hang: it says what to do instead."""
-    monkeypatch.setattr(idle_watch, "STANDS", 0.05)
+    monkeypatch.setattr(stop_when_idle, "STANDS", 0.05)
     with MemoryBroker(clock=ManualClock()) as broker:
         broker.send("orders", "bad")
         with pytest.raises(ConfigurationError, match=r"use start\(\) and clock.advance\(\)"):

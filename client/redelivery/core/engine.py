@@ -15,6 +15,7 @@ from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.commands import Accept, Command, Dispatch, Hold, Release, Stop, Unanswered
 from redelivery.core.credit import CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
+from redelivery.core.dispatch_order import schedule_for
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -40,7 +41,6 @@ from redelivery.core.message_history import RECALL, MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
 from redelivery.core.policy.pre_dispatch import exceeded, seed
 from redelivery.core.report import Counters
-from redelivery.core.schedule import schedule_for
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
+    from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
-    from redelivery.core.schedule import Ordering
 
 __all__ = ["NOTHING", "Engine"]
 

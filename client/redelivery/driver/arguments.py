@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.classifier import Classifier
     from redelivery.clock import Clock
     from redelivery.core.commands import Command, Subscribe
-    from redelivery.core.schedule import Ordering
+    from redelivery.core.dispatch_order import Ordering
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 

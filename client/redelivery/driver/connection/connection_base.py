@@ -18,8 +18,8 @@ from redelivery.driver.arguments import (
 )
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
-from redelivery.driver.connection.idle_watch import IdleWatch
 from redelivery.driver.connection.send_request import connection_limit
+from redelivery.driver.connection.stop_when_idle import IdleWatch
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher

@@ -7,9 +7,9 @@ from math import inf
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from redelivery.core.exclusive_run import ExclusiveRuns
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import RETURN
+from redelivery.core.suspect_isolation import SuspectIsolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -32,7 +32,7 @@ class _House:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.exclusive_runs = ExclusiveRuns()
+        self.exclusive_runs = SuspectIsolation()
         self.told: list[Callable[[], None]] = []
         self.turns = 0  # how often somebody was told
 

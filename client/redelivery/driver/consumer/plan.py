@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from redelivery.classifier import Classifier
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute, Redrive
+    from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
-    from redelivery.core.schedule import Ordering
     from redelivery.driver.arguments import ConsumerOptions
     from redelivery.settings import Settings
 

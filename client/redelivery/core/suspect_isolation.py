@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["PATIENCE", "ExclusiveRuns"]
+__all__ = ["PATIENCE", "SuspectIsolation"]
 
 PATIENCE = 10.0
 """Seconds for which nothing is begun so that a suspect can run alone; then, if a handler still runs, others go on for
 as long before it is tried again: one handler that takes for ever must not stop the process."""
 
 
-class ExclusiveRuns:
+class SuspectIsolation:
     """Counts what runs in a process, and gives turns to run alone. Not safe for threads: its driver locks it.
 
     `who` is whoever has a suspect: a consumer. Whoever leaves or ends a turn is told whether others must be woken.

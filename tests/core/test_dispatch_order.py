@@ -7,7 +7,7 @@ from tests.core.bench import Bench
 from tests.core.model import Letter
 
 from redelivery.core.delivery import Delivery
-from redelivery.core.schedule import NonBlocking
+from redelivery.core.dispatch_order import NonBlocking
 
 
 def test_non_blocking_lets_others_overtake() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from redelivery.core.exclusive_run import PATIENCE, ExclusiveRuns
+from redelivery.core.suspect_isolation import PATIENCE, SuspectIsolation
 
 
 def test_a_turn_waits_until_nothing_runs_and_nothing_begins_before_it() -> None:
     """Whoever ends as the last one is told to wake the others."""
-    house = ExclusiveRuns()
+    house = SuspectIsolation()
     assert house.enter(0.0)
     house.claim("a", 0.0)
     assert not house.turn("a")
@@ -22,7 +22,7 @@ def test_a_turn_waits_until_nothing_runs_and_nothing_begins_before_it() -> None:
 
 def test_turns_are_taken_in_order() -> None:
     """One suspect after the other; what begins waits for all of them."""
-    house = ExclusiveRuns()
+    house = SuspectIsolation()
     house.claim("a", 0.0)
     house.claim("b", 0.0)
     house.claim("a", 1.0)
@@ -37,7 +37,7 @@ def test_turns_are_taken_in_order() -> None:
 
 def test_a_handler_that_takes_for_ever_does_not_stop_the_process() -> None:
     """After a while others go on for as long, before the turn is tried for again."""
-    house = ExclusiveRuns()
+    house = SuspectIsolation()
     house.enter(0.0)
     house.claim("a", 5.0)
     assert house.until(6.0) == PATIENCE - 1
@@ -48,7 +48,7 @@ def test_a_handler_that_takes_for_ever_does_not_stop_the_process() -> None:
 
 def test_who_withdraws_waits_no_more() -> None:
     """Its consumer has stopped: the others go on."""
-    house = ExclusiveRuns()
+    house = SuspectIsolation()
     house.claim("a", 0.0)
     assert house.withdraw("a")
     assert not house.withdraw("a")

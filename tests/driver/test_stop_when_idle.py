@@ -11,7 +11,7 @@ from tests.driver.twins import SyncTwin
 from redelivery import Report, TransportError
 from redelivery.cli.stop_condition import StopCondition
 from redelivery.clock import SystemClock
-from redelivery.driver.connection.idle_watch import IdleWatch
+from redelivery.driver.connection.stop_when_idle import IdleWatch
 
 if TYPE_CHECKING:
     import pytest
@@ -33,7 +33,7 @@ class Time:
 def test_an_outage_is_no_idleness(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts from the moment at which the connection stands again."""
     time = Time()
-    monkeypatch.setattr("redelivery.driver.connection.idle_watch.time", time)
+    monkeypatch.setattr("redelivery.driver.connection.stop_when_idle.time", time)
     up = False
     watch = IdleWatch([], 1.0, lambda: up)
     for _ in range(3):
