@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +20,8 @@ from integration.test_dead_letters import BROWSE, received
 if TYPE_CHECKING:
     from integration.brokers import Broker
 
+# Looks without a pause in each of eight threads: many show what RabbitMQ does once in two thousand times.
+LOOKS = int(os.environ.get("REDELIVERY_LOOKS", "20"))
 MANY = 3500  # RabbitMQ takes a noticeable time to take back as many
 FEW = 350  # Classic shows no more than 400
 
@@ -48,3 +53,28 @@ def test_one_after_the_other(
     with redelivery.connect(uri) as connection:
         back = Counter(m.headers["redeliveryOriginalId"] for m in received(connection, unique_queue, count))
     assert (len(back), back.total()) == (count, count)
+
+
+@pytest.mark.parametrize("peer", [("rabbitmq", "amqp")], ids="-".join, indirect=True)
+def test_looks_without_a_pause(
+    peer: tuple[Broker, str], unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each shows all, though RabbitMQ under load leaves the end of a session without an answer now and then."""
+    broker, protocol = peer
+    uri = broker.uri(protocol=protocol)
+
+    def look(queue: str) -> int:
+        """Look often at a queue of its own; return how often it took seconds."""
+        fill(broker, protocol, queue, unique_queue, 3)
+        late = 0
+        with redelivery.dead_letters(uri, queue, take=True, idle=0.1) as tools:
+            for _ in range(LOOKS):
+                began = time.monotonic()
+                assert len(list(tools)) == 3
+                late += time.monotonic() - began > 3
+        return late
+
+    with caplog.at_level(logging.WARNING, logger="redelivery"), ThreadPoolExecutor(8) as threads:
+        late = sum(threads.map(look, [f"{unique_queue}.{number}" for number in range(8)]))
+    assert not caplog.messages, "no connection was lost"
+    print(f"{late} of {8 * LOOKS} looks took more than 3 s")

@@ -3,7 +3,8 @@
 RabbitMQ answers on the channel that it was asked on, and takes its time: what an old session still says there would
 be heard on the next session of the same channel ("no such handle"), and what was released in the old one is not on its
 queue yet. proton gives a channel away as soon as its own end is written. So there a session ends when the end of its
-link has been answered, and another begins when that is answered, too (docs/measured-amqp.md).
+link has been answered, and another begins when that is answered, too (docs/measured-amqp.md). RabbitMQ 3.10 sometimes
+stops a session before it has written that answer: it is not waited for for ever.
 
 Every method runs under the wire's lock, but `wait`.
 """
@@ -24,22 +25,36 @@ if TYPE_CHECKING:
     from redelivery_amqp.receiver import ReceiverLink
     from redelivery_amqp.sender import SenderLink
 
-__all__ = ["DetachQueue"]
+__all__ = ["UNENDED", "DetachQueue"]
+
+UNENDED = 5.0
+"""Seconds after which a session is over whose end has no answer. A broker that is only late is early enough: it answers
+this end before the begin that follows, and proton knows by their order what belongs to which."""
 
 
 class DetachQueue:
     """Those of one connection. `in_turn`: no session begins while one ends.
 
-    `over` is called, without the lock, when an end has had no answer for so long that the others would wait for ever.
+    Two are called without the lock, when there has been no answer for so long that others would wait for ever:
+    `stuck` if it is about the end of a link, `unended` about that of a session, which is to call `go_on`.
     """
 
-    def __init__(self, over: Callable[[], None] = lambda: None, *, in_turn: bool) -> None:
+    def __init__(
+        self,
+        stuck: Callable[[], None] = lambda: None,
+        unended: Callable[[], None] = lambda: None,
+        *,
+        in_turn: bool,
+    ) -> None:
         self._in_turn = in_turn
-        self._patience = ResponseTimeout(over)
+        self._for_links = ResponseTimeout(stuck)
+        self._for_sessions = ResponseTimeout(unended, UNENDED)
         # Whose links' ends are not answered.
         self._leaving: list[ReceiverLink] = []
         # Whose sessions' ends are not answered.
         self._ending: list[ReceiverLink | SenderLink] = []
+        # Those that are waited for no longer. If one were freed, proton would forget whose its channel is by now.
+        self._unended: list[ReceiverLink | SenderLink] = []
         self._begins: deque[Callable[[], None]] = deque()
         self._given_back = threading.Event()
         self._given_back.set()
@@ -58,7 +73,7 @@ class DetachQueue:
         if self._in_turn and stood:
             self._leaving.append(receiver)
             self._given_back.clear()
-            self._patience.asked()
+            self._for_links.asked()
 
     def answered(self, receiver: ReceiverLink) -> None:
         """The broker has answered the end of a consumer's link: it has taken back what was released before."""
@@ -68,9 +83,10 @@ class DetachQueue:
         self._leaving.remove(receiver)
         if not self._leaving:
             self._given_back.set()
+            self._for_links.answered()
         receiver.session.close()
         self._ending.append(receiver)
-        self._patience.asked()
+        self._for_sessions.asked()
 
     def close(self, one: ReceiverLink | SenderLink) -> None:
         """Answer the end of a link, and end its session.
@@ -81,21 +97,32 @@ class DetachQueue:
         one.close()
         self._ending.append(one)
         if self._in_turn:
-            self._patience.asked()
+            self._for_sessions.asked()
 
     def over(self, session: proton.Session) -> None:
         """Both sides have ended a session."""
-        for one in [one for one in self._ending if one.session == session]:
-            self._ending.remove(one)
-            one.free()
-        if not self._leaving and not self._ending:
-            self._patience.answered()
+        for known in (self._ending, self._unended):
+            for one in [one for one in known if one.session == session]:
+                known.remove(one)
+                one.free()
+        self._begin_next()
+
+    def go_on(self) -> None:
+        """Wait no longer for the answers to the ends of sessions."""
+        self._unended += self._ending
+        self._ending.clear()
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        if not self._ending:
+            self._for_sessions.answered()
         while self._begins and not self._leaving and not self._ending:
             self._begins.popleft()()
 
     def fail(self) -> None:
         """The connection is gone: nothing is answered any more."""
-        self._patience.answered()
+        self._for_links.answered()
+        self._for_sessions.answered()
         self._begins.clear()
         self._given_back.set()
 

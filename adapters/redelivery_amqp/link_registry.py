@@ -70,12 +70,18 @@ class LinkRegistry:
         self._numbers = 0
         self._round_trips = itertools.count(1)
         self._blame = AmqpDisconnectCause()
-        self.detaches = DetachQueue(self._stuck, in_turn=profile.sessions_in_turn)
+        self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
 
     def _stuck(self) -> None:
         with self._wire.lock:
             self._broken(TransportError("the broker has not answered the end of a consumer"), "cut")
+
+    def _unended(self) -> None:
+        with self._wire.lock:
+            self.detaches.go_on()
+            # The connection's thread writes what has begun.
+            self._later(lambda: None)
 
     # What the adapter asks for.
 

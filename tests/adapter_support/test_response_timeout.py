@@ -68,9 +68,9 @@ class Consumer:
 
 
 def test_an_end_that_is_never_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over AMQP it would keep all later consumers of the connection from beginning: so the connection is given up."""
+    """An end of a link over AMQP that would keep all later consumers from beginning ends the connection."""
     monkeypatch.setattr(
-        "redelivery_amqp.detach.ResponseTimeout", lambda over: ResponseTimeout(over, limit=0.01)
+        "redelivery_amqp.detach.ResponseTimeout", lambda over, _=0.0: ResponseTimeout(over, limit=0.01)
     )
     over = threading.Event()
     endings = DetachQueue(over.set, in_turn=True)

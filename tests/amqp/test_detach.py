@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 import pytest
@@ -57,6 +58,28 @@ def test_elsewhere_nobody_waits() -> None:
     detaches.wait(0.0)
     detaches.answered(old)
     assert log == ["old ends", "next begins", "old is freed"]
+
+
+def test_a_session_whose_end_is_never_answered_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while the next begins; the old one is not freed, as its channel may be the next one's, unless it ends."""
+    log: list[str] = []
+    gone_on = threading.Event()
+
+    def unended() -> None:
+        detaches.go_on()
+        gone_on.set()
+
+    monkeypatch.setattr("redelivery_amqp.detach.UNENDED", 0.01)
+    detaches, old = DetachQueue(unended=unended, in_turn=True), cast("Any", Consumer("old", log))
+    detaches.leave(old)
+    detaches.begin(lambda: log.append("next begins"))
+    assert not gone_on.wait(0.05), "the end of a link has longer"
+    detaches.answered(old)
+    assert gone_on.wait(5.0)
+    detaches.begin(lambda: log.append("last begins"))
+    assert log == ["old link ends", "old session ends", "next begins", "last begins"]
+    detaches.over(old)
+    assert log[4:] == ["old is freed"]
 
 
 def test_a_lost_connection_ends_all_turns() -> None:
