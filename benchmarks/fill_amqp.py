@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from proton import Message, symbol
+from proton import Message, Terminus, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, SenderOption
 
 
 class Queue(SenderOption):
-    """Artemis takes a plain name for a topic."""
+    """Artemis takes a plain name for a topic; RabbitMQ refuses a consumer of a queue that is not durable."""
 
     def apply(self, sender: Any) -> None:
-        """Ask for a queue."""
+        """Ask for a durable queue."""
+        sender.target.durability = Terminus.DELIVERIES
         sender.target.capabilities.put_object(symbol("queue"))
 
 
