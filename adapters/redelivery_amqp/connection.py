@@ -114,7 +114,14 @@ class AmqpConnection:
             self._stream.end()
             raise
         self.links = LinkRegistry(
-            self.wire, self.profile, self._container, self.epoch, self._sink, self.later, self._broken
+            self.wire,
+            self.profile,
+            self._container,
+            self.epoch,
+            self._sink,
+            self.later,
+            self._broken,
+            self.flush,
         )
         self._standing = True
 

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from redelivery_amqp.receiver import ReceiverLink
     from redelivery_amqp.sender import SenderLink
 
-__all__ = ["UNENDED", "DetachQueue"]
+__all__ = ["DetachQueue"]
 
+# Seconds after which a session counts as over whose end has no answer. An answer that is only late still finds its
+# session if it comes before the one to the next begin. Behind that, proton would take it for the end of the next one,
+# and the connection would be made anew: so the limit is far above what a busy broker needs.
 UNENDED = 5.0
-"""Seconds after which a session is over whose end has no answer. A broker that is only late is early enough: it answers
-this end before the begin that follows, and proton knows by their order what belongs to which."""
 
 
 class DetachQueue:

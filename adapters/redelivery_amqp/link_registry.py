@@ -54,6 +54,7 @@ class LinkRegistry:
         sink: Sink,
         later: Callable[[Action], None],
         broken: Callable[[RedeliveryError, End], None],
+        flush: Callable[[], None],
     ) -> None:
         self._wire = wire
         self._profile = profile
@@ -63,6 +64,8 @@ class LinkRegistry:
         self._later = later
         # The connection must be made again.
         self._broken = broken
+        # What a thread of its own has written into the wire must be sent.
+        self._flush = flush
         self._receivers: dict[int, ReceiverLink] = {}  # by consumer
         self._senders: dict[str | None, SenderLink] = {}  # by destination
         self._named: dict[str, ReceiverLink | SenderLink | RoundTrip] = {}
@@ -80,8 +83,7 @@ class LinkRegistry:
     def _unended(self) -> None:
         with self._wire.lock:
             self.detaches.go_on()
-            # The connection's thread writes what has begun.
-            self._later(lambda: None)
+            self._flush()
 
     # What the adapter asks for.
 

@@ -41,6 +41,8 @@ class Conversation:
         self._transport.bind(self.connection)
         self._served: set[str] = set()
         self._attached = 0
+        # Sessions whose end it has not answered.
+        self._unended: list[Any] = []
 
     def run(self) -> None:
         """Until either end closes."""
@@ -88,7 +90,9 @@ class Conversation:
             if event.type == E.CONNECTION_REMOTE_OPEN:
                 self.connection.open()
             elif event.type == E.SESSION_REMOTE_OPEN:
-                event.session.open()
+                self._begin(event.session)
+            elif event.type == E.SESSION_REMOTE_CLOSE:
+                self._unended.append(event.session)
             elif event.type == E.LINK_REMOTE_OPEN:
                 self._attach(event.link)
             elif event.type == E.LINK_FLOW and event.link.is_sender and event.link.credit > 0:
@@ -104,6 +108,14 @@ class Conversation:
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
+
+    def _begin(self, session: Any) -> None:
+        if self._peer.ends_late:
+            for ended in self._unended:
+                ended.close()
+            self._unended.clear()
+            self.flush()
+        session.open()
 
     def _taken(self, link: Any, delivery: Any) -> None:
         """Take a message, or have a transaction begun or ended as the test says."""
@@ -141,6 +153,7 @@ class ScriptedPeer:
 
     product = "apache-activemq-artemis"
     freezes_after: int | None = None  # links; then it reads no more
+    ends_late = False  # the end of a session is answered when the next one begins; else never
 
     def __init__(
         self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0

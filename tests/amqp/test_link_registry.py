@@ -37,8 +37,8 @@ def wire() -> Wire:
 @pytest.fixture
 def links(wire: Wire) -> LinkRegistry:
     """Return the links of connection 2."""
-    nothing: Any = lambda *_: None  # noqa: E731 - three callbacks that no test needs
-    return LinkRegistry(cast("Any", wire), AmqpArtemis(), "c", 2, nothing, nothing, nothing)
+    nothing: Any = lambda *_: None  # noqa: E731 - four callbacks that no test needs
+    return LinkRegistry(cast("Any", wire), AmqpArtemis(), "c", 2, nothing, nothing, nothing, nothing)
 
 
 def arrived(receiver: ReceiverLink, *handles: str) -> list[AmqpDelivery]:

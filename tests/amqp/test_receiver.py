@@ -52,6 +52,7 @@ class Attached:
             lambda _: None,
             lambda action: action(),
             lambda error, _: self.lost.append(error),
+            lambda: None,
         )
         self.receiver = self.links.add(COMMAND, self.answers.append)
         self.links.attach(self.receiver)

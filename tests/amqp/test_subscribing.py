@@ -40,6 +40,21 @@ class Answers:
         assert self._sent.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["never", "late"])
+def test_a_consumer_begins_though_the_end_of_the_one_before_is_not_answered(
+    monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """RabbitMQ's sessions go in turn; if an answer is missing, the next begins all the same, with no reconnect."""
+    monkeypatch.setattr(ScriptedPeer, "product", "RabbitMQ")
+    monkeypatch.setattr(ScriptedPeer, "ends_late", late)
+    monkeypatch.setattr("redelivery_amqp.detach.UNENDED", 0.01)
+    with ScriptedPeer() as peer, redelivery.connect(peer.uri) as connection:
+        for queue in ("a", "b", "c"):
+            with connection.consumer(queue):
+                assert [address for _, address in peer.consumers][-1].endswith(queue)
+        assert peer.connections == 1
+
+
 def test_a_subscription_made_for_an_old_connection_is_dropped() -> None:
     """What begins with a Subscribe of another epoch is not carried out, its credit neither; its own is, and once."""
     with ScriptedPeer() as peer:

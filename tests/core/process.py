@@ -30,7 +30,7 @@ class Process:
     """One process: its engine, its marks, and who runs beside whom."""
 
     engine: LedgerEngine
-    exclusive_runs: SuspectIsolation = field(default_factory=SuspectIsolation)
+    isolation: SuspectIsolation = field(default_factory=SuspectIsolation)
     marks: dict[Arrival, AttemptMark] = field(default_factory=dict[Arrival, AttemptMark])
     unwritten: dict[bytes, Entry | None] = field(default_factory=dict[bytes, Entry | None])
     failed: list[AttemptMark] = field(default_factory=list[AttemptMark])  # marks of what is unwritten

@@ -168,8 +168,8 @@ class Processes(RuleBasedStateMachine):
 
     def take(self, process: Process) -> None:
         if process.engine.suspects:
-            process.exclusive_runs.claim("c", self.now)
-            if not process.exclusive_runs.turn("c"):
+            process.isolation.claim("c", self.now)
+            if not process.isolation.turn("c"):
                 return
             commands = self.carry_out(process, process.engine.feed(Alone(), self.now))
             begun = [c.delivery for c in commands if isinstance(c, Dispatch)]
@@ -177,7 +177,7 @@ class Processes(RuleBasedStateMachine):
             assert isinstance(begun[0], Arrival)
             process.alone = begun[0]
             return
-        if not process.exclusive_runs.enter(self.now):
+        if not process.isolation.enter(self.now):
             return
         commands = process.engine.feed(Wanted(), self.now)
         if commands and isinstance(commands[0], LookUp):
@@ -185,7 +185,7 @@ class Processes(RuleBasedStateMachine):
             commands = process.engine.feed(Known(commands[0].delivery, entry), self.now)
         self.carry_out(process, commands)
         if not any(isinstance(command, Dispatch) for command in commands):
-            process.exclusive_runs.leave()
+            process.isolation.leave()
 
     def carry_out(self, process: Process, commands: Sequence[Command]) -> Sequence[Command]:
         for command in commands:
@@ -224,9 +224,9 @@ class Processes(RuleBasedStateMachine):
             process.failed.append(replace(attempt, state="failed"))
         if process.alone is clear.delivery:
             process.alone = None
-            process.exclusive_runs.end_turn(self.now)
+            process.isolation.end_turn(self.now)
         else:
-            process.exclusive_runs.leave()
+            process.isolation.leave()
 
     def bury(self, process: Process, poison: PoisonAck | Forward) -> None:
         assert isinstance(poison.delivery, Arrival)

@@ -50,7 +50,6 @@ FOR_ADAPTERS = {"errors", "clock", "settings", "adapter", "core", "adapter_suppo
 # Spark is built on the library's tools and options; on its driver by the port alone.
 ABOVE_ADAPTERS = {
     "redelivery_spark.api.process imports redelivery.classifier",
-    "redelivery_spark.batch.browse imports redelivery.dlq.dead_letter_queue",
     "redelivery_spark.batch.browse imports redelivery.dlq.dlq_connection",
     "redelivery_spark.batch.browse imports redelivery.dlq.ledger_causes",
     "redelivery_spark.batch.browse imports redelivery.dlq.queue_browser",

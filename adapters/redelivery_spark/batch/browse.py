@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from redelivery.dlq.dead_letter_queue import IDLE
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.queue_browser import QueueBrowser
@@ -42,9 +41,9 @@ def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]
         AdapterError: the broker refuses the queue, or shows only a part of it.
         TransportError: the connection was lost.
     """
-    connection = DeadLetterConnection(options.connection_uri(), ledger=None, clock=None)
-    causes = LedgerCauses(connection.ledger)
-    browser = QueueBrowser(connection, queue, causes, take=False, idle=IDLE)
+    connection = DeadLetterConnection(options.connection_uri())
+    # Executors have no ledger: options refuse one.
+    browser = QueueBrowser(connection, queue, LedgerCauses())
     with connection:
         if not browser.takes_nothing:
             raise ConfigurationError(

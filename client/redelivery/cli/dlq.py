@@ -15,7 +15,7 @@ from redelivery.cli.formatting import note
 from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.progress import counted, progress, stopping
 from redelivery.cli.usage_errors import SuggestingGroup
-from redelivery.dlq.dead_letter_queue import IDLE
+from redelivery.dlq.queue_browser import IDLE
 from redelivery.dlq.results import summarise
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from redelivery.core.option_values import seconds
 from redelivery.dlq import export
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
-from redelivery.dlq.queue_browser import QueueBrowser
+from redelivery.dlq.queue_browser import IDLE, QueueBrowser
 from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
 from redelivery.dlq.results import CauseGroup, Purged, Redriven, summarise
 from redelivery.dlq.selection import Filters, Selection
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     Told = Callable[[int], None]
 
 __all__ = ["DeadLetterQueue", "dead_letters"]
-
-IDLE = (
-    # Seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end.
-    2.0
-)
 
 
 def dead_letters(

@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from redelivery.dlq.ledger_causes import LedgerCauses
     from redelivery.dlq.selection import Selection
 
-__all__ = ["QueueBrowser"]
+__all__ = ["IDLE", "QueueBrowser"]
+
+IDLE = 2.0
+"""Seconds in which nothing comes any more, where a queue is emptied or the broker cannot tell its end."""
 
 
 class QueueBrowser:
-    """Shows what is on a queue, which stays there."""
+    """Shows what is on a queue, which stays there.
+
+    With `take` by receiving it and giving it back, until nothing has come for `idle` seconds.
+    """
 
     def __init__(
         self,
@@ -27,8 +33,8 @@ class QueueBrowser:
         queue: str | None,
         causes: LedgerCauses,
         *,
-        take: bool,
-        idle: float,
+        take: bool = False,
+        idle: float = IDLE,
     ) -> None:
         self._connection = connection
         self._given = None if queue is None else str(single(queue))

@@ -28,11 +28,11 @@ lost with the process. Not longer: on RabbitMQ a dead letter that a person puts 
 
 
 class _House:
-    """The exclusive runs of one ledger in this process, their lock, and who is called when another may go on."""
+    """The turns of one ledger's suspects in this process, their lock, and who is called when another may go on."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.exclusive_runs = SuspectIsolation()
+        self.isolation = SuspectIsolation()
         self.told: list[Callable[[], None]] = []
         self.turns = 0  # how often somebody was told
 
@@ -92,39 +92,39 @@ class ConnectionLedger:
         """Begin to look for a delivery, unless somebody is alone or is about to be."""
         house = self._house
         with house.lock:
-            return house.exclusive_runs.enter(now)
+            return house.isolation.enter(now)
 
     def leave(self) -> None:
         """End that, or the attempt that it led to."""
         house = self._house
         with house.lock:
-            wake = house.exclusive_runs.leave()
+            wake = house.isolation.leave()
         if wake:
             self._changed()
 
     def turn(self, who: Hashable, now: float) -> bool:
         """Begin a turn alone, or ask for one."""
         with self._house.lock:
-            self._house.exclusive_runs.claim(who, now)
-            return self._house.exclusive_runs.turn(who)
+            self._house.isolation.claim(who, now)
+            return self._house.isolation.turn(who)
 
     def end_turn(self, now: float) -> None:
         """End a turn, or the attempt that it led to."""
         with self._house.lock:
-            self._house.exclusive_runs.end_turn(now)
+            self._house.isolation.end_turn(now)
         self._changed()
 
     def withdraw(self, who: Hashable) -> None:
         """Claim no turn any more."""
         with self._house.lock:
-            withdrawn = self._house.exclusive_runs.withdraw(who)
+            withdrawn = self._house.isolation.withdraw(who)
         if withdrawn:
             self._changed()
 
     def until(self, now: float) -> float | None:
         """Return the seconds until `enter` may answer otherwise by itself, or None."""
         with self._house.lock:
-            return self._house.exclusive_runs.until(now)
+            return self._house.isolation.until(now)
 
     # Attempts.
 
