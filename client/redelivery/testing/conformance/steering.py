@@ -52,13 +52,16 @@ class Steering(Suite):
         connection = bench.connect(redelivery__maximumDeferrals=2)
         consumer = connection.consumer(bench.queue)
         seen: list[tuple[int, str | None]] = []
+        # Taken before it is deferred: on a busy machine time passes between that and the next line.
+        deferred = 0.0
         for _ in range(4):
-            began = bench.clock.monotonic()
-            with bench.pull(consumer) as message:
+            message = bench.pull(consumer)
+            if len(seen) in (1, 2):
+                assert 0.1 - 1e-6 <= bench.clock.monotonic() - deferred <= 0.1 + bench.broker.late
+            deferred = bench.clock.monotonic()
+            with message:
                 raise redelivery.Defer(0.1)
             seen.append((message.delivery_count, message.outcome))
-            if len(seen) in (2, 3):
-                assert 0.1 - 1e-6 <= bench.clock.monotonic() - began <= 0.1 + bench.broker.late
         assert seen == [(1, "deferred"), (1, "deferred"), (1, "redelivered"), (2, "redelivered")]
         assert bench.pull(consumer).accept() is True
         assert bench.left() == []
