@@ -123,7 +123,14 @@ class AmqpAdapter:
         answer = self._confirmation(link, delivery)
         copy = copied(command, delivery, link.profile, link.wall_clock())
         sender = link.links.sender(command.copy.destination)
-        sender.send(copy, lambda outcome: answer(judged(outcome, sender.where, link.wire.masked)))
+
+        def send(error: RedeliveryError | None) -> None:
+            if error is None:
+                sender.send(copy, lambda outcome: answer(judged(outcome, sender.where, link.wire.masked)))
+            else:
+                answer(error)
+
+        link.links.when_settled(delivery.source, send)
 
     def _forward_all(self, link: AmqpConnection, commands: Sequence[Forward]) -> None:
         own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from redelivery_amqp.profiles import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
+    from redelivery_amqp.settlement_progress import SettlementProgress
 
 __all__ = ["AmqpDelivery", "DeliverySource"]
 
@@ -44,6 +45,7 @@ class DeliverySource(Protocol):
     many: bool
     ended: bool
     session: Any
+    progress: SettlementProgress
     unsettled: set[AmqpDelivery]
 
     def describe(self, source: proton.Terminus) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.errors import AdapterError
+from redelivery_amqp.settlement_progress import SettlementProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,7 @@ class ReceiverLink:
         # A browse that nobody looks at any more, until its drain is answered.
         self.leaving = False
         self.ended = False
+        self.progress = SettlementProgress(asked=command.in_step)
         self.attached = False
         self.handle: Handle | None = None
         self.session: Any = None

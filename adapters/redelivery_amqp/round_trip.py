@@ -1,4 +1,4 @@
-"""How to learn that the broker has read what was sent before: no broker answers a disposition.
+"""How to learn that the broker has carried out what was settled before: no broker answers a disposition.
 
 Classic, Artemis and RabbitMQ dead-letter a rejected message and say nothing, whether the rejection was settled or not
 (measured). All of them take the frames of a session in order, so the answer to a later attach in the same session says

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,11 +11,12 @@ from tests.amqp.peer import proton
 from tests.amqp.test_link_registry import COMMAND, arrived
 
 from redelivery.core.commands import Subscribe
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.link_registry import LinkRegistry
 from redelivery_amqp.profiles import AmqpArtemis
-from redelivery_amqp.proton_engine import REJECTED
+from redelivery_amqp.proton_engine import ACCEPTED, REJECTED
 from redelivery_amqp.receiver import ReceiverLink
+from redelivery_amqp.settlement_progress import SettlementProgress
 
 if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
@@ -95,6 +97,53 @@ def test_a_rejection_is_confirmed_by_the_answer_to_a_later_frame(attached: Attac
     (asked,) = attached.links._named.keys() - {"c-1-7"}
     attached.links.on_opened(attached.event(asked))
     assert confirmed == [None]
+
+
+@pytest.mark.parametrize("in_step", [True, False])
+def test_a_copy_goes_in_step_with_the_acceptances_before_it(attached: Attached, in_step: bool) -> None:
+    """Not before the broker has answered what was asked after them; of other consumers, at once."""
+    attached.receiver.progress = SettlementProgress(asked=in_step)
+    deliveries, links = arrived(attached.receiver, "first", "second"), attached.links
+    told: list[str] = []
+    links.when_settled(attached.receiver, lambda _: told.append("nothing was settled"))
+    links.settle(deliveries[:1], ACCEPTED)
+    links.when_settled(attached.receiver, lambda _: told.append("one"))
+    asked = list(links._named.keys() - {"c-1-7"})
+    links.settle(deliveries[1:], ACCEPTED)
+    links.when_settled(attached.receiver, lambda _: told.append("both"))
+    if in_step:
+        assert told == ["nothing was settled"]
+        (first,) = asked
+        links.on_opened(attached.event(first))
+        assert told == ["nothing was settled", "one"]
+        links.when_settled(attached.receiver, lambda _: told.append("both are not known of"))
+        second, third = sorted(links._named.keys() - {"c-1-7", first})
+        links.on_opened(attached.event(second))
+        links.on_opened(attached.event(third))
+        links.when_settled(attached.receiver, lambda _: told.append("at once"))
+        assert told[2:] == ["both", "both are not known of", "at once"]
+    else:
+        assert (asked, told) == ([], ["nothing was settled", "one", "both"])
+
+
+def test_a_copy_whose_acceptances_get_no_answer_is_told_why(attached: Attached) -> None:
+    """The connection is gone: it is not sent, and tried again over the next one."""
+    attached.receiver.progress = SettlementProgress(asked=True)
+    attached.links.settle(arrived(attached.receiver, "first"), ACCEPTED)
+    told: list[RedeliveryError | None] = []
+    attached.links.when_settled(attached.receiver, told.append)
+    gone = TransportError("gone")
+    attached.links.fail(gone)
+    assert told == [gone]
+
+
+def test_who_reads_dead_letters_needs_to_know() -> None:
+    """Its copies go in step; those of an application's consumer need not."""
+    for in_step in (True, False):
+        command = replace(COMMAND, in_step=in_step)
+        progress = ReceiverLink(command, 1, AmqpArtemis(), lambda _: None).progress
+        progress.written += 1
+        assert progress.doubtful is in_step
 
 
 @pytest.mark.parametrize("subscription", [None, "reports"])

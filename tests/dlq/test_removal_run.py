@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import redelivery
 import redelivery_memory
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN
-from redelivery.core.events import Confirmed
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.dlq_consumer import DeadLetterConsumer
 from redelivery.dlq.results import Redriven
-from redelivery.driver.consumer.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from redelivery import DeadLetterQueue
@@ -220,44 +218,6 @@ def test_purge(broker: MemoryBroker, tools: DeadLetterQueue, bury: Any) -> None:
     assert (done.purged, done.skipped, done.complete) == (1, 1, True)
     assert [held.cause for held in broker.dead_letters()] == ["ValueError"]
     assert tools.purge().purged == 1
-
-
-def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: Any) -> None:
-    """So many copies, and no more, are unconfirmed at once; one by default; refused where there are transactions."""
-    held: list[Any] = []
-    unconfirmed: list[int] = []
-    send, feed, wait_below = DeadLetterConsumer.send_on, Dispatcher.feed, DeadLetterConsumer.wait_below
-
-    def counted(taker: DeadLetterConsumer, deliveries: Any, *, together: bool) -> Any:
-        assert not together
-        unconfirmed.append(taker.unconfirmed + len(deliveries))
-        return send(taker, deliveries, together=together)
-
-    def slow(dispatcher: Dispatcher, event: Any) -> None:
-        held.append(event) if isinstance(event, Confirmed) else feed(dispatcher, event)
-
-    def waited(taker: DeadLetterConsumer, pending: int) -> None:
-        while held and taker.unconfirmed >= pending:
-            feed(cast("Dispatcher", taker.port), held.pop(0))
-        wait_below(taker, pending)
-
-    with redelivery.dead_letters(broker.uri) as tools:
-        with pytest.raises(redelivery.ConfigurationError, match="in_flight means nothing on memory"):
-            tools.redrive(in_flight=2)
-        with pytest.raises(redelivery.ConfigurationError, match="in_flight must be 1 or more, not 0"):
-            tools.redrive(in_flight=0)
-    able = replace(redelivery_memory.CAPABILITIES, forward="confirmed")
-    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
-    monkeypatch.setattr(DeadLetterConsumer, "send_on", counted)
-    monkeypatch.setattr(Dispatcher, "feed", slow)
-    monkeypatch.setattr(DeadLetterConsumer, "wait_below", waited)
-    for given, most in ((None, 1), (4, 4)):
-        for _ in range(30):
-            bury(origin="queue://orders")
-        unconfirmed.clear()
-        with redelivery.dead_letters(broker.uri) as tools:
-            assert tools.redrive(in_flight=given).redriven == 30
-        assert max(unconfirmed) == most
 
 
 def test_a_broker_that_hands_out_pages(

@@ -230,6 +230,9 @@ class Subscribe:
 
     `existing`: the queue is not to be made, where the broker can be told so: one that is not there is refused.
 
+    `in_step`: a copy is sent only when the broker has carried out the acceptances before it, so that a kill never
+    leaves more messages twice than have a copy on its way. Where a broker takes all in order nothing is to be done.
+
     `private`: nobody else uses the queue: where it would stay for ever, the broker is asked to drop it when it is idle.
 
     `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
@@ -244,6 +247,7 @@ class Subscribe:
     epoch: int = 0
     browse: bool = False
     existing: bool = False
+    in_step: bool = False
     private: bool = False
 
 

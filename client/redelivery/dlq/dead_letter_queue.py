@@ -184,8 +184,8 @@ class DeadLetterQueue:
     ) -> Redriven:
         """Put dead letters back where they came from. Each leaves only after the broker has confirmed its copy.
 
-        Killed in the middle, it is simply started again: what went is gone from here, and at most one (or `in_flight`;
-        on RabbitMQ over AMQP one more) is there twice.
+        Killed in the middle, it is simply started again: what went is gone from here, and at most one (or `in_flight`)
+        is there twice.
 
         Args:
             to: where they all go instead.

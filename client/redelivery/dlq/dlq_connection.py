@@ -108,6 +108,10 @@ class DeadLetterConnection:
                     asked = True
             self.full = full
 
+    def flush(self) -> None:
+        """Write the settlements that are collected, or wait until whoever has them in hand has written them."""
+        self._port.flush()
+
     def ask(self, queue: str) -> None:
         """Have the broker answer for a queue: so it is not merely slow to hand out what is there.
 
@@ -117,7 +121,7 @@ class DeadLetterConnection:
         Raises:
             TransportError: it does not answer.
         """
-        self._port.flush()  # settlements that are collected
+        self.flush()
         with self.taker(queue, Redrive(""), credit=1, held=0):
             pass
 
@@ -140,7 +144,7 @@ class DeadLetterConnection:
         # More than is held: copies on their way count as well, and the engine would warn of redelivery.maxParked.
         settings = replace(self.settings, credit=credit, max_parked=held + credit, ordering="non_blocking")
         plan = self._port.plan(queue, {"selector": selector}, settings=settings, route=redrive)
-        plan = plan.with_window(credit + (WIDE if able.window_in_bytes else held), existing=True)
+        plan = plan.for_dead_letters().with_window(credit + (WIDE if able.window_in_bytes else held))
         taker = DeadLetterConsumer(redrive, held)
         with self._port.consume(plan, taker.hooks(keeps_history=recalls)) as consumer:
             taker.started(consumer)

@@ -78,9 +78,13 @@ class ConsumerPlan:
     counted: bool = False
     """Its engine expects a ledger, which a port does not ask. Its owner feeds such an engine; it is not subscribed."""
 
-    def with_window(self, window: int, *, existing: bool = False) -> ConsumerPlan:
-        """Return a plan for a window of so many messages. `existing`: the queue must be there already."""
-        return replace(self, subscribe=replace(self.subscribe, window=window, existing=existing))
+    def with_window(self, window: int) -> ConsumerPlan:
+        """Return a plan for a window of so many messages."""
+        return replace(self, subscribe=replace(self.subscribe, window=window))
+
+    def for_dead_letters(self) -> ConsumerPlan:
+        """Return a plan for a queue that is there already; copies of what is on it go in step with acceptances."""
+        return replace(self, subscribe=replace(self.subscribe, existing=True, in_step=True))
 
 
 class ConsumerPort(Protocol):
