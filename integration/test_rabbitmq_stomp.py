@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -155,6 +156,20 @@ def test_a_message_to_nowhere(rabbitmq: Broker, unique_queue: str, address: str,
         pytest.raises(redelivery.AdapterError, match=said),
     ):
         connection.send(f"native://{address.format(unique_queue)}", "x")
+
+
+def test_several_messages_to_nowhere(rabbitmq: Broker) -> None:
+    """Sent together they hear the reason, though RabbitMQ often says "Processing error" to those behind the first."""
+
+    async def refused() -> list[BaseException | str]:
+        async with redelivery.connect_async(rabbitmq.uri()) as connection:
+            sends = (connection.send("native:///exchange/there-is-none/x", "x") for _ in range(5))
+            return await asyncio.gather(*sends, return_exceptions=True)
+
+    for _ in range(20):
+        errors = asyncio.run(refused())
+        assert any(isinstance(error, redelivery.AdapterError) for error in errors)
+        assert all("NOT_FOUND - no exchange 'there-is-none'" in str(error) for error in errors)
 
 
 def test_virtual_hosts(rabbitmq: Broker, unique_queue: str) -> None:

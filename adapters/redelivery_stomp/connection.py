@@ -16,6 +16,7 @@ from stomp.exception import StompException
 from stomp.listener import HeartbeatListener
 
 from redelivery.adapter import Browsed
+from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_stomp.connect_frame import connect_frame, not_logged_in
@@ -44,6 +45,8 @@ BROKEN = (OSError, StompException, AttributeError, ValueError)
 ENDS = b"\nbrowser:end"
 # Batches of acknowledgements that an ERROR may be about: it arrives with a delay.
 RECENT = 256
+# Seconds that an ERROR without a reason waits for the one that has it: shorter than the ERROR counts as the cause.
+REASON = 0.5
 
 
 class StompConnection:
@@ -73,6 +76,9 @@ class StompConnection:
         # The last acknowledgements. The broker answers none of them.
         self._accepted: deque[list[StompDelivery]] = deque(maxlen=RECENT)
         self.disconnect_cause = StompDisconnectCause()
+        # An ERROR that gives no reason, while the one that does is waited for.
+        self._vague: Frame | None = None
+        self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
         settings = opening.settings
         self.transport = ScanningTransport(
             opening.endpoint, settings.tls, settings.connect_timeout, self._messages
@@ -229,6 +235,18 @@ class StompConnection:
     def on_error(self, received: Frame) -> None:
         """Call the callback of the refused request. Without one, keep the ERROR as the reason of the loss after it."""
         words = said(received.headers, received.body or b"")
+        if self._opened and words == self.profile.vague:
+            self._vague = received
+            self._reason.asked()
+            return
+        self._vague = None
+        self._reason.answered()
+        self._find_refused(received, words)
+        if self._opened and self.profile.closes:
+            # At once: until its end of stream is read, the connection would count as open.
+            self.lost("the broker closed the connection")
+
+    def _find_refused(self, received: Frame, words: str) -> None:
         error = AdapterError(self._opening.settings.masked(words))
         self.disconnect_cause.hear(error)
         if not self._opened:
@@ -244,9 +262,6 @@ class StompConnection:
             no_refusal = self.profile.no_refusal if self._opened else None
             acknowledged = [one for batch in list(self._accepted) for one in batch]
             self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal)
-        if self._opened and self.profile.closes:
-            # At once: until its end of stream is read, the connection would count as open.
-            self.lost("the broker closed the connection")
 
     def _accuse_last(self) -> None:
         """Suspect the last message that arrived, dispatched or not."""
@@ -264,6 +279,10 @@ class StompConnection:
                 return
             self._over = self._lost = True
             opened = self._opened
+        self._reason.answered()
+        vague, self._vague = self._vague, None
+        if vague is not None:
+            self._find_refused(vague, self.profile.vague)
         if self.transport.garbled and self._connected.is_set():
             reason = (
                 "a body was longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"

@@ -54,6 +54,8 @@ class StompProfile(ABC):
     one that they name. The broker gives nothing but the text."""
     closes: ClassVar[bool] = False
     """True if the broker closes the connection after every ERROR."""
+    vague: ClassVar[str] = ""
+    """The text of an ERROR that gives no reason: another follows that does."""
     protocol_headers: ClassVar[frozenset[str]] = PROTOCOL
     """Headers that are no application properties: hidden, never copied, and refused by `send`."""
     makes: ClassVar[type[StompDelivery] | None] = None

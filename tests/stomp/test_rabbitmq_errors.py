@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from stomp.utils import Frame
+from tests.eventually import eventually
 from tests.stomp.test_rabbitmq import arrive
 from tests.stomp.test_refused import Wire
 
@@ -13,6 +14,7 @@ from redelivery.core.commands import Accept, Forward, Send, Subscribe, Unsubscri
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 from redelivery.core.outgoing import Outgoing
+from redelivery_stomp import connection, disconnect_cause
 from redelivery_stomp.profiles import StompRabbitMQ
 
 ACCESS = "ACCESS_REFUSED - access to {} in vhost '/' refused for user 'x'"
@@ -63,6 +65,34 @@ def test_a_refused_message(wire: Wire, destination: str, text: str) -> None:
     errors = {event.token: event.error for event in wire.events if isinstance(event, Sent)}
     assert isinstance(errors[2], AdapterError)
     assert isinstance(errors[1], TransportError)
+
+
+@pytest.mark.parametrize("vague", [1, 2])
+def test_the_reason_follows_behind_errors_without_one(wire: Wire, vague: int) -> None:
+    """What was sent behind a refused message gets an ERROR too, which may be read first: only the other tells."""
+    destination = "native:///exchange/nope/k"
+    wire.adapter.execute([Send(number, Outgoing(destination, b"")) for number in range(3)])
+    for _ in range(vague):
+        refuse(wire, "", "Processing error")
+    assert wire.events == []
+    refuse(wire, "NOT_FOUND - no exchange 'nope' in vhost '/'", "not_found")
+    errors = [event.error for event in wire.events if isinstance(event, Sent)]
+    assert [type(error) for error in errors] == [AdapterError, TransportError, TransportError]
+    assert all("NOT_FOUND - no exchange 'nope'" in str(error) for error in errors)
+
+
+def test_a_reason_that_never_comes_is_not_waited_for(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection ends after half a second: until then it would count as open."""
+    assert connection.REASON < disconnect_cause.AT_ONCE, "while the ERROR counts as the cause"
+    monkeypatch.setattr(wire.link._reason, "_limit", 0.01)
+    wire.adapter.execute((Send(1, Outgoing("queue://orders", b"")),))
+    refuse(wire, "", "Processing error")
+    eventually(lambda: len(wire.events) == 2)
+    lost, sent = wire.events
+    assert isinstance(lost, ConnectionLost)
+    assert isinstance(sent, Sent)
+    assert isinstance(sent.error, TransportError)
+    assert "Processing error" in str(sent.error)
 
 
 def test_a_refused_dead_letter_accuses_its_message(wire: Wire) -> None:
@@ -119,6 +149,7 @@ def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10, dead_letter="queue://denied"),))
     wire.answer(b"ABORT")
     refuse(wire, "", "Processing error")
+    wire.link.lost("the broker closed the connection")
     (error,) = [str(event.error) for event in wire.events if isinstance(event, Subscribed)]
     assert error == (
         "the broker refused a consumer of queue://orders, or its dead-letter destination queue://denied: "
