@@ -159,7 +159,7 @@ def test_a_message_to_nowhere(rabbitmq: Broker, unique_queue: str, address: str,
 
 
 def test_several_messages_to_nowhere(rabbitmq: Broker) -> None:
-    """Sent together they hear the reason, though RabbitMQ often says "Processing error" to those behind the first."""
+    """Those that it got hear the reason, though RabbitMQ often says "Processing error" to what is behind the first."""
 
     async def refused() -> list[BaseException | str]:
         async with redelivery.connect_async(rabbitmq.uri()) as connection:
@@ -169,7 +169,8 @@ def test_several_messages_to_nowhere(rabbitmq: Broker) -> None:
     for _ in range(20):
         errors = asyncio.run(refused())
         assert any(isinstance(error, redelivery.AdapterError) for error in errors)
-        assert all("NOT_FOUND - no exchange 'there-is-none'" in str(error) for error in errors)
+        others = {str(e) for e in errors if "NOT_FOUND - no exchange 'there-is-none'" not in str(e)}
+        assert others <= {"not connected: the connection was lost"}, "those that were never written"
 
 
 def test_virtual_hosts(rabbitmq: Broker, unique_queue: str) -> None:

@@ -78,6 +78,7 @@ class StompConnection:
         self.disconnect_cause = StompDisconnectCause()
         # An ERROR that gives no reason, while the one that does is waited for.
         self._vague: Frame | None = None
+        self._unwritable = ""
         self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
         settings = opening.settings
         self.transport = ScanningTransport(
@@ -149,11 +150,16 @@ class StompConnection:
     # Writing.
 
     def write(self, data: bytes) -> None:
-        """Write whole frames. Never waits for the broker. A failure is reported as a lost connection."""
+        """Write whole frames. Never waits for the broker. A failure is reported as a lost connection.
+
+        Then, for a moment, the broker's reason may be there to be read: its last ERROR, or else the end of the stream.
+        """
         try:
             self.transport.write(data)
         except BROKEN as error:
-            self.lost(f"cannot write: {error or type(error).__name__}")
+            if not self._over:
+                self._unwritable = f"cannot write: {error or type(error).__name__}"
+                self._reason.asked()
 
     def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
         """Return a `receipt` header; see `Receipts.expect`. `address`: the request's `destination` header."""
@@ -240,7 +246,6 @@ class StompConnection:
             self._reason.asked()
             return
         self._vague = None
-        self._reason.answered()
         self._find_refused(received, words)
         if self._opened and self.profile.closes:
             # At once: until its end of stream is read, the connection would count as open.
@@ -290,6 +295,8 @@ class StompConnection:
             self._accuse_last()
         self._connected.set()
         because, refusal = self.disconnect_cause.error, self.disconnect_cause.refusal
+        if because is None and self._unwritable:
+            reason = self._unwritable
         error = TransportError(
             f"{self._opening.endpoint}: {reason}" + (f" ({because})" if because is not None else "")
         )

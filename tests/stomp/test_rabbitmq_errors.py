@@ -95,6 +95,28 @@ def test_a_reason_that_never_comes_is_not_waited_for(wire: Wire, monkeypatch: py
     assert "Processing error" in str(sent.error)
 
 
+@pytest.mark.parametrize("explained", [True, False])
+def test_a_write_that_fails_lets_the_reason_be_read(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, explained: bool
+) -> None:
+    """The broker has closed, and its ERROR is not read yet; without one, the loss is reported after a moment."""
+
+    def write(data: bytes) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(wire.link._reason, "_limit", 0.01 if not explained else 60.0)
+    wire.adapter.execute((Send(1, Outgoing("native:///exchange/nope/k", b"")),))
+    monkeypatch.setattr(wire.link.transport, "write", write)
+    wire.adapter.execute((Send(2, Outgoing("queue://orders", b"")),))
+    if explained:
+        assert wire.events == []
+        refuse(wire, "NOT_FOUND - no exchange 'nope' in vhost '/'", "not_found")
+    eventually(lambda: len(wire.events) == 3)
+    errors = {event.token: event.error for event in wire.events if isinstance(event, Sent)}
+    assert isinstance(errors[1], AdapterError if explained else TransportError)
+    assert ("NOT_FOUND" if explained else "cannot write: [Errno 32] Broken pipe") in str(errors[2])
+
+
 def test_a_refused_dead_letter_accuses_its_message(wire: Wire) -> None:
     """So that a copy which ends each connection does not do so for ever."""
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
