@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.testing.conformance.broker_under_test import BrokerUnderTest, Found
 
-__all__ = ["PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "refused"]
+__all__ = ["GIVEN_AGAIN", "PATIENCE", "QUICK", "QUIET", "Bench", "Gate", "Suite", "as_text", "refused"]
 
 T = TypeVar("T")
 # Seconds for what must happen: a broker may stand still for ten of them (Artemis, after a cut connection).
