@@ -122,8 +122,8 @@ class DetachQueue:
 
     def fail(self) -> None:
         """The connection is gone: nothing is answered any more."""
-        self._for_links.answered()
-        self._for_sessions.answered()
+        self._for_links.end()
+        self._for_sessions.end()
         self._begins.clear()
         self._given_back.set()
 

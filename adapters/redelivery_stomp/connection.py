@@ -128,6 +128,7 @@ class StompConnection:
     def abandon(self) -> None:
         """Close at once, and report nothing."""
         self._over = True
+        self._reason.end()
         self.turns.quiet()
         self.transport.set_connected(False)
         self.transport.disconnect_socket()
@@ -284,7 +285,7 @@ class StompConnection:
                 return
             self._over = self._lost = True
             opened = self._opened
-        self._reason.answered()
+        self._reason.end()
         vague, self._vague = self._vague, None
         if vague is not None:
             self._find_refused(vague, self.profile.vague)

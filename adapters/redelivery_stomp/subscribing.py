@@ -87,11 +87,11 @@ class SubscribeQueue:
 
     def quiet(self) -> None:
         """Stop the time-out: the connection is being closed."""
-        self._patience.answered()
+        self._patience.end()
 
     def end(self, error: RedeliveryError) -> None:
         """Report the loss of the connection to the consumers that have written nothing."""
-        self._patience.answered()
+        self._patience.end()
         # Copied: another thread may add one.
         waiting = list(self._waiting)
         self._waiting.clear()

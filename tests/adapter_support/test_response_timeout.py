@@ -7,6 +7,7 @@ import time
 from typing import Any, cast
 
 import pytest
+from tests.eventually import eventually
 
 from redelivery.adapter_support.response_timeout import ResponseTimeout
 
@@ -29,6 +30,17 @@ def test_an_answer_that_does_not_come() -> None:
     patience.asked()
     patience.answered()
     assert not over.wait(0.4)
+
+
+def test_nothing_is_waited_for_after_the_end() -> None:
+    """Whoever has not noticed it, and asks, leaves no thread behind."""
+    before = threading.active_count()
+    patience = ResponseTimeout(lambda: None, limit=60.0)
+    patience.asked()
+    assert threading.active_count() == before + 1
+    patience.end()
+    patience.asked()
+    eventually(lambda: threading.active_count() == before)
 
 
 def test_each_answer_has_its_own_time() -> None:

@@ -35,10 +35,14 @@ class ResponseTimeout:
         self._lock = threading.Lock()
         self._since: float | None = None
         self._timer: threading.Timer | None = None
+        self._ended = False
 
     def asked(self) -> None:
         """Begin to wait for an answer; what was waited for before has come."""
         with self._lock:
+            if self._ended:
+                # By a thread that had not noticed it.
+                return
             self._since = time.monotonic()
             if self._timer is None:
                 self._start(self._limit)
@@ -54,6 +58,12 @@ class ResponseTimeout:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+
+    def end(self) -> None:
+        """Wait for nothing any more: the connection is over, and no thread may be left behind it."""
+        with self._lock:
+            self._ended = True
+        self.answered()
 
     def _start(self, seconds: float) -> None:
         self._timer = threading.Timer(seconds, self._look)
