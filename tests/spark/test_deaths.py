@@ -141,6 +141,15 @@ OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "fl
 )
 @example(kinds=OFTEN, ids=[""] * 20, events=[], ack="commit", most=4, evidence=False, marks=False)
 @example(kinds=OFTEN, ids=[""] * 20, events=[], ack="commit", most=4, evidence=True, marks=True)
+@example(
+    kinds=["good", "good", "killer", "bad"],
+    ids=[""] * 20,
+    events=[],
+    ack="shares",
+    most=4,
+    evidence=False,
+    marks=False,
+)
 def test_nothing_is_lost_and_nothing_comes_twice(
     kinds: list[str],
     ids: list[str],

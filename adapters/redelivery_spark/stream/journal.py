@@ -241,7 +241,7 @@ class Journal:
             if culprit is None:
                 if engine_has:
                     waiting.part_with(row)
-                self._grouped[row.place] = row
+                self._grouped[row.place] = row.again() if engine_has else row
             else:
                 self._grouped.pop(row.place, None)
                 if not engine_has:

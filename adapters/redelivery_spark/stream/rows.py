@@ -193,6 +193,13 @@ class LoggedDelivery(Delivery):
         own = {"body": self.body, "delivery_count": count + 1, "redelivered": again}
         return self.row | own | {"_number": number, "_at": at, "_kept": self._original}
 
+    def again(self) -> LoggedDelivery:
+        """Return another delivery of the same row: the engine has done with this one."""
+        other = LoggedDelivery(self.row | {"body": self.body}, self.place)
+        other._original, other.record = self._original, self.record
+        other.failed, other.delay = self.failed, self.delay
+        return other
+
     @property
     def original(self) -> bool:
         return self._original
