@@ -19,6 +19,7 @@ import redelivery
 from integration.brokers import STOMP_BROKERS
 from integration.eventually import eventually, settled
 from integration.matrix import cover
+from integration.sending import send_again
 from integration.stranded import eventually_given_back
 from integration.work import POLICY, Running, Work
 
@@ -91,7 +92,8 @@ class Conversation:
         with redelivery.connect(self._uri, policies=POLICIES) as connection:
             connection.listen(queue, work)
             with Running(connection) as running:
-                self._send(connection, queue, self._headers(name, "good-sent"))
+                headers = self._headers(name, "good-sent")
+                send_again(connection, queue, "good-sent", tries=3, headers=headers, timeout=10)
                 stranded = eventually_given_back(
                     lambda lost: running.ended or self._done(work, lost),
                     self._broker,
@@ -116,17 +118,6 @@ class Conversation:
 
     def _headers(self, name: str, key: str) -> dict[str, str]:
         return {"key": key, "cut": name, "run": self.run_id}
-
-    @staticmethod
-    def _send(connection: redelivery.Connection, queue: str, headers: dict[str, str]) -> None:
-        """Send, and again if the confirmation was lost: it may then be there twice."""
-        for again in (True, True, False):
-            try:
-                connection.send(queue, "good-sent", headers=headers, timeout=10)
-            except redelivery.TransportError:
-                assert again
-            else:
-                return
 
     @staticmethod
     def _done(work: Work, lost: int) -> bool:

@@ -34,7 +34,7 @@ SLOW = 125
 CHOSEN = "TypeError"
 # Each takes about two seconds.
 KILLED = int(os.environ.get("REDELIVERY_REDRIVE_KILLS", "4"))
-KILLED_OF = 7 * 25 * (KILLED + 1)
+KILLED_OF = 7 * 40 * (KILLED + 1)
 KILLS = [("artemis", "amqp"), ("activemq", "stomp"), ("artemis", "stomp"), ("rabbitmq", "amqp")]
 TAKES = [("artemis", "stomp"), ("rabbitmq", "amqp")]
 ATOMIC = [("artemis", "amqp"), ("activemq", "stomp")]
@@ -141,10 +141,11 @@ def test_each_kill_of_a_redrive_leaves_one_twice_at_most(peer: tuple[Broker, str
                     take(0.05)
                 process.kill()
                 process.communicate()
+            assert process.returncode == -signal.SIGKILL, "it was at work when it was killed"
             while take(0.7):
                 pass
             twice[found.total() - len(found) - before] += 1
-        gone_on(uri, dead, 1, lambda: True)
+        assert gone_on(uri, dead, 1, lambda: True) == 0
         eventually(lambda: not take(1.0) and set(found) == expected, 60, message="all are back")
     print(f"so many twice, in so many runs: {dict(twice)}")
     assert max(twice) <= 1

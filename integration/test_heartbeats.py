@@ -13,6 +13,7 @@ import pytest
 
 import redelivery
 from integration.eventually import SLACK, eventually, never
+from integration.sending import send_again
 from integration.work import POLICY, Running, Work
 
 if TYPE_CHECKING:
@@ -110,14 +111,6 @@ def test_a_long_handler_keeps_its_connection(
     assert max(late) <= SLACK, "none has waited for the slow handler"
 
 
-def send_after_loss(connection: redelivery.Connection, queue: str, body: str) -> None:
-    """Send; once more if the loss, which the log tells of first, still took the message with it."""
-    try:
-        connection.send(queue, body)
-    except redelivery.TransportError:
-        connection.send(queue, body)
-
-
 @pytest.mark.parametrize("tls", [False, True], ids=["tcp", "tls"])
 def test_a_frozen_broker_is_noticed(
     broker: Broker, java: JavaClient, unique_queue: str, losses: Losses, *, tls: bool
@@ -136,7 +129,8 @@ def test_a_frozen_broker_is_noticed(
             eventually(lambda: losses.lost, 60)
             noticed = losses.lost[0] - frozen
             broker.resume()
-            send_after_loss(connection, unique_queue, "after")
+            # The log reports the loss before it fails what is being sent.
+            send_again(connection, unique_queue, "after")
             eventually(lambda: work.done["after"] and work.done["once-frozen"], 60)
     print(f"\n{broker.name}: noticed after {noticed:.1f} s")
     assert noticed <= NOTICED
@@ -158,7 +152,8 @@ def test_a_killed_broker_is_noticed_over_tls(
             eventually(lambda: losses.lost, 60)
             noticed = losses.lost[0] - killed
             broker.start()
-            send_after_loss(connection, unique_queue, "after")
+            # The log reports the loss before it fails what is being sent.
+            send_again(connection, unique_queue, "after")
             eventually(lambda: work.done["after"] and len(work.attempts["bad"]) == 3, 60)
             eventually(lambda: connection.report().poisoned == 1)
     print(f"\n{broker.name}: noticed after {noticed:.2f} s")

@@ -8,6 +8,7 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually, never
+from integration.sending import send_again
 from integration.work import POLICY, Running, Work
 
 if TYPE_CHECKING:
@@ -20,21 +21,14 @@ if TYPE_CHECKING:
 QUICK = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.1))
 
 
-def send(connection: redelivery.Connection, queue: str, body: str) -> None:
-    """Send, once more if the connection was just being closed over a refusal, as Artemis does after each."""
-    try:
-        connection.send(queue, body)
-    except redelivery.TransportError:
-        connection.send(queue, body)
-
-
 def test_sending_without_permission(broker: Broker, unique_queue: str) -> None:
     """An AdapterError in the broker's words; the connection goes on, or comes again, and serves."""
     with redelivery.connect(broker.uri()) as connection:
         with pytest.raises(redelivery.AdapterError, match=r"denied\.x") as caught:
             connection.send("denied.x", "no")
         assert broker.password not in str(caught.value)
-        send(connection, unique_queue, "yes")
+        # Artemis closes the connection after each refusal.
+        send_again(connection, unique_queue, "yes")
         message = connection.consumer(unique_queue).receive(timeout=5)
         assert message is not None
         assert message.text == "yes"
@@ -49,7 +43,7 @@ def test_a_subscription_that_is_refused(
         other = connection.consumer(unique_queue)
         with pytest.raises((redelivery.AdapterError, redelivery.ConfigurationError)):
             connection.consumer(destination, selector=selector)
-        send(connection, unique_queue, "still served")
+        send_again(connection, unique_queue, "still served")
         message = other.receive(timeout=5)
         assert message is not None
         links = proxy.links_ever

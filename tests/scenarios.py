@@ -11,12 +11,13 @@ import redelivery
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery import Message
+    from redelivery import Consumer, Message
     from redelivery.clock import Clock
 
 Vector = dict[str, Any]
 
-DELAY, LONG = 0.02, 0.4  # seconds of each redelivery; where the order is looked at
+# Seconds of each redelivery; where the order is looked at, no machine stands still for as long.
+DELAY, LONG = 0.02, 2.0
 PER_MESSAGE = (
     "the limit is per message: the reference judges a batch by its newest message, and delivers message 1 five times "
     "though two redeliveries are the most"
@@ -73,7 +74,13 @@ class Stage:
     clock: Clock
     quiet: float = 1.0
     """Seconds without a message after which none comes."""
+    patience: float = 60.0
+    """Seconds that a message which must come is waited for."""
     seen: list[Any] = field(default_factory=list[Any])
+
+    def receive(self, consumer: Consumer, *, more: bool) -> Message | None:
+        """Return the next message; `more` says that there must be one."""
+        return consumer.receive(self.patience if more else self.quiet)
 
 
 def told(message: Message) -> dict[str, Any]:
@@ -83,6 +90,11 @@ def told(message: Message) -> dict[str, Any]:
         "redelivered": message.redelivered,
         "delivery_count": message.delivery_count,
     }
+
+
+def messages(seen: list[Any]) -> int:
+    """How many of a scenario's deliveries are messages; the others say that none came."""
+    return sum(isinstance(each, dict) for each in seen)
 
 
 def policies_of(vector: Vector) -> redelivery.RedeliveryPolicyMap:
@@ -113,7 +125,8 @@ def receive_loop(vector: Vector, stage: Stage) -> list[Any]:
     transacted = vector["ack_mode"] == "transacted"
     with opened(vector, stage) as connection, connection.session(vector["ack_mode"]) as session:
         consumer = session.consumer(stage.queue)
-        while (message := consumer.receive(stage.quiet)) is not None:
+        wanted = messages(expected(vector)[0])
+        while (message := stage.receive(consumer, more=len(stage.seen) < wanted)) is not None:
             stage.seen.append(told(message))
             if len(stage.seen) == vector.get("stop_after_deliveries"):
                 session.commit() if transacted else message.accept()
@@ -149,10 +162,11 @@ def listener_throws(vector: Vector, stage: Stage) -> list[Any]:
 
 def connection_each(vector: Vector, stage: Stage) -> list[Any]:
     """A new connection for each delivery; it is closed, or dropped, without a word on the message."""
-    for _ in vector["deliveries"]:
+    for wanted in vector["deliveries"]:
         connection = opened(vector, stage)
         connection.__enter__()
-        message = connection.session(vector["ack_mode"]).consumer(stage.queue).receive(stage.quiet)
+        consumer = connection.session(vector["ack_mode"]).consumer(stage.queue)
+        message = stage.receive(consumer, more=wanted != "none")
         stage.seen.append("none" if message is None else told(message))
         if "abrupt" in vector["scenario"]:
             stage.drop(connection)
@@ -165,11 +179,13 @@ def batches(vector: Vector, stage: Stage) -> list[Any]:
     """Receive what there is, roll it back or recover; in the individual mode the second message is acknowledged."""
     individual = vector["ack_mode"] == "individual"
     alone = vector["maximumRedeliveries"] if "alone" in vector["scenario"] else 0
+    sizes = [len(batch) for batch in expected(vector)[0]]
     with opened(vector, stage) as connection, connection.session(vector["ack_mode"]) as session:
         consumer = session.consumer(stage.queue)
         while len(stage.seen) < 20:
             batch: list[Message] = []
-            while (message := consumer.receive(stage.quiet)) is not None:
+            size = sizes[len(stage.seen)] if len(stage.seen) < len(sizes) else 0
+            while (message := stage.receive(consumer, more=len(batch) < size)) is not None:
                 batch.append(message)
                 if len(stage.seen) < alone:
                     break
@@ -187,14 +203,15 @@ def order_after_rollback(vector: Vector, stage: Stage) -> list[Any]:
     """Roll the first message back, and commit whatever comes."""
     with opened(vector, stage) as connection, connection.session("transacted") as session:
         consumer = session.consumer(stage.queue)
-        first = consumer.receive(stage.quiet)
+        wanted = messages(expected(vector)[0])
+        first = stage.receive(consumer, more=True)
         assert first is not None
         stage.seen.append(told(first))
         session.rollback()
         if not vector.get("nonBlockingRedelivery", False):
             assert consumer.receive(0) is None
             stage.seen.append("none within 150ms")
-        while (message := consumer.receive(stage.quiet)) is not None:
+        while (message := stage.receive(consumer, more=messages(stage.seen) < wanted)) is not None:
             stage.seen.append(told(message))
             session.commit()
     return stage.seen

@@ -33,7 +33,7 @@ def test_an_answer_that_does_not_come() -> None:
 
 
 def test_nothing_is_waited_for_after_the_end() -> None:
-    """Whoever has not noticed it, and asks, leaves no thread behind."""
+    """A question behind the end starts no timer: no thread is left behind."""
     before = threading.active_count()
     patience = ResponseTimeout(lambda: None, limit=60.0)
     patience.asked()

@@ -56,7 +56,7 @@ def test_in_flight(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch, bury: 
 
 
 def test_acceptances_are_written_before_the_next_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that another thread has in hand, and is slow to write: else a kill would leave two twice."""
+    """Also those that another thread is slow to write: a kill would leave two messages twice."""
     able = replace(redelivery_memory.CAPABILITIES, forward="confirmed", batch=True)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     in_hand, sent, before = threading.Event(), threading.Event(), []

@@ -69,7 +69,7 @@ def test_a_refused_message(wire: Wire, destination: str, text: str) -> None:
 
 @pytest.mark.parametrize("vague", [1, 2])
 def test_the_reason_follows_behind_errors_without_one(wire: Wire, vague: int) -> None:
-    """What was sent behind a refused message gets an ERROR too, which may be read first: only the other tells."""
+    """What was sent behind a refused message gets an ERROR too, which may be read first and gives no reason."""
     destination = "native:///exchange/nope/k"
     wire.adapter.execute([Send(number, Outgoing(destination, b"")) for number in range(3)])
     for _ in range(vague):

@@ -155,10 +155,11 @@ class EngineDriver:
 
     # What became of them.
 
-    def part_with(self, row: LoggedDelivery) -> None:
-        """Give a row that runs back to who asked for it, uncounted: it comes again by `add`."""
+    def part_with(self, row: LoggedDelivery) -> LoggedDelivery:
+        """Release a row that runs, uncounted; return the delivery with which it can be added again."""
         self._finish(Released(row))
         self.held.pop(row, None)
+        return row.again()
 
     def succeeded(self, row: LoggedDelivery) -> None:
         """Its batch has been committed."""

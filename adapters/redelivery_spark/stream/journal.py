@@ -239,9 +239,7 @@ class Journal:
             engine_has = row in waiting.held
             before, row.failed = row.failed, passed
             if culprit is None:
-                if engine_has:
-                    waiting.part_with(row)
-                self._grouped[row.place] = row.again() if engine_has else row
+                self._grouped[row.place] = waiting.part_with(row) if engine_has else row
             else:
                 self._grouped.pop(row.place, None)
                 if not engine_has:

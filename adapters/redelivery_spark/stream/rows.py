@@ -194,7 +194,7 @@ class LoggedDelivery(Delivery):
         return self.row | own | {"_number": number, "_at": at, "_kept": self._original}
 
     def again(self) -> LoggedDelivery:
-        """Return another delivery of the same row: the engine has done with this one."""
+        """Return another delivery of the same row, for an engine that has settled this one."""
         other = LoggedDelivery(self.row | {"body": self.body}, self.place)
         other._original, other.record = self._original, self.record
         other.failed, other.delay = self.failed, self.delay

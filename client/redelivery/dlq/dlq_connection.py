@@ -109,7 +109,7 @@ class DeadLetterConnection:
             self.full = full
 
     def flush(self) -> None:
-        """Write the settlements that are collected, or wait until whoever has them in hand has written them."""
+        """Return when all settlements so far are written, also those that another thread has taken to write."""
         self._port.flush()
 
     def ask(self, queue: str) -> None:

@@ -252,7 +252,7 @@ class RemovalRun:
         if self._rate is not None:
             pass_time(clock, self._began + self._sent / self._rate - clock.monotonic())
         taker.wait_below(self._below)
-        # Another thread may have the acceptances of what is confirmed in hand: they go first.
+        # Another thread may be about to write acceptances of confirmed copies. They must precede the next copy.
         self._reading.flush()
         self._sent += len(taker.send_on(gathered, together=self._together))
         gathered.clear()

@@ -135,7 +135,7 @@ class Reconnects(Suite):
             return accepted.total() > before
 
         bench.eventually(lambda: not accept_all(2 * QUIET) and set(+accepted) == set(bodies))
-        # What was accepted over a dead link comes again when the connection stands, and is accepted here, or unseen.
+        # The broker redelivers what was accepted over a dead link. It is accepted here, or unseen.
         bench.eventually(lambda: connection.connected and not accept_all(GIVEN_AGAIN))
         assert bench.left() == []
         assert bench.letters() == []
