@@ -70,7 +70,7 @@ def moved(broker: Broker, move: Callable[[RawStomp, Frame, str], None], dice: ra
 
     def work() -> None:
         with suppress(AssertionError, OSError, StompException):  # the broker is gone
-            while (frame := mover.next()) is not None and frame.command == "MESSAGE":
+            while (frame := mover.next(5.0)) is not None and frame.command == "MESSAGE":
                 move(mover, frame, target)
                 safe.add(frame.body)
                 begun.set()
@@ -120,7 +120,7 @@ def requeued(broker: Broker) -> None:
             raw.send(queue, b"x", x_queue_type=kind)
             raw.subscribe(queue, x_queue_type=kind)
             end = time.monotonic() + 2
-            while time.monotonic() < end and (frame := raw.next()) is not None:
+            while time.monotonic() < end and (frame := raw.next(5.0)) is not None:
                 raw.connection.nack(frame.headers["ack"], requeue="true")
                 count += 1
         told = (

@@ -35,7 +35,7 @@ def put(broker: Broker, protocol: str, queue: str, body: bytes = b"x") -> None:
             amqp.send(queue, body)
 
 
-def take(broker: Broker, protocol: str, queue: str, timeout: float = 5.0) -> bytes | None:
+def take(broker: Broker, protocol: str, queue: str, timeout: float = 60.0) -> bytes | None:
     """Take and acknowledge one message; None when none comes in time."""
     if protocol == "stomp":
         with RawStomp(broker) as stomp:

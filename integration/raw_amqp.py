@@ -51,7 +51,7 @@ class RawAmqp(Running):
         mechanism: str = "PLAIN",
         port: int | None = None,
         ca: Path | None = None,
-        timeout: float = 10.0,
+        timeout: float = 60.0,
     ) -> None:
         """Connect; over TLS with `ca`, the certificate to trust. AmqpError when the broker refuses."""
         need_proton(broker.name)
@@ -82,7 +82,7 @@ class RawAmqp(Running):
         address = self.broker.address(queue)
         return self.connection.create_sender(address, name=_name(), options=self._options("target"))
 
-    def receive(self, queue: str, limit: int = 1, timeout: float = 5.0) -> list[Received]:
+    def receive(self, queue: str, limit: int = 1, timeout: float = 60.0) -> list[Received]:
         """Take and accept messages until `limit` are here or none came for `timeout` seconds."""
         receiver = self.connection.create_receiver(
             self.broker.address(queue), credit=limit, name=_name(), options=self._options("source")
@@ -114,7 +114,7 @@ class RawAmqp(Running):
         link.stream(message)
         link.advance()
         try:
-            self.connection.wait(lambda: delivery.remote_state, timeout=3.0)
+            self.connection.wait(lambda: delivery.remote_state, timeout=10.0)
         except AmqpError:  # it ends the link, the connection, or says nothing
             return False
         return bool(delivery.remote_state == proton.Delivery.ACCEPTED)

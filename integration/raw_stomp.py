@@ -111,7 +111,7 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         if wait:
             self.confirmed(receipt)
 
-    def next(self, timeout: float = 5.0) -> Frame | None:
+    def next(self, timeout: float = 60.0) -> Frame | None:
         """The next MESSAGE or ERROR; None when none comes in time."""
         with suppress(queue.Empty):
             return self.frames.get(timeout=timeout)
@@ -125,7 +125,7 @@ class RawStomp(Running, _Listener):  # type: ignore[misc]  # stomp.py has no typ
         """DISCONNECT, and wait until it is done."""
         with suppress(stomp.exception.StompException):
             self.connection.disconnect(receipt="bye")
-            eventually(lambda: self.closed, 5.0, message="disconnected")
+            eventually(lambda: self.closed, message="disconnected")
 
     def on_message(self, frame: Any) -> None:
         """Keep."""

@@ -25,7 +25,7 @@ def test_tls(any_broker: Broker, unique_queue: str) -> None:
     uri = any_broker.uri(protocol="amqp", tls=True, redelivery__tlsCaFile=any_broker.ca_pem)
     with redelivery.connect(uri) as connection:
         connection.send(unique_queue, b"\0\xff" * 100_000)
-        message = connection.consumer(unique_queue).receive(timeout=10)
+        message = connection.consumer(unique_queue).receive(timeout=60)
         assert message is not None
         assert message.body == b"\0\xff" * 100_000
         assert message.accept()

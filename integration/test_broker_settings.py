@@ -25,13 +25,13 @@ def test_nobody_may_touch_what_is_denied(any_broker: Broker, new_queue: Callable
     """Over AMQP the link, or the message, is refused; over STOMP other tests say so."""
     queue = f"denied.{new_queue()}"
     with pytest.raises(AmqpError):
-        RawAmqp(any_broker, timeout=5.0).send(queue) if verb == "send" else _receive(any_broker, queue)
+        RawAmqp(any_broker).send(queue) if verb == "send" else _receive(any_broker, queue)
     put(any_broker, "amqp", new_queue())
 
 
 def _receive(broker: Broker, queue: str) -> None:
     # The time to wait for a message is no time-out of the link.
-    RawAmqp(broker, timeout=5.0).receive(queue, timeout=0.5)
+    RawAmqp(broker).receive(queue, timeout=0.5)
 
 
 def test_brokerj_has_no_limit_unless_the_name_says_so(brokerj: Broker, new_queue: Callable[[], str]) -> None:

@@ -69,15 +69,13 @@ def test_a_broker_frozen_in_a_commit(
         if end == "answered late":
             eventually(lambda: not session._state.activity._unanswered)
             assert connection.report().accepted == 3
-        again = texts(consumer)
+        again, found = aftermath(consumer, results := connection.consumer(out))
         if again:
             assert again == BODIES, "all of it or nothing"
             for body in again:
                 session.send(out, body)
         session.commit()
         print(f"\n{broker.name} {protocol}, frozen at {at}, {end}: {'came again' if again else 'committed'}")
-        results = connection.consumer(out)
-        found: list[str] = []
 
         def found_all() -> bool:
             while (message := results.receive(1)) is not None:
@@ -128,7 +126,7 @@ def test_a_refused_commit_over_amqp(
         assert connection.consumer(queue).receive(2) is None
         found = connection.consumer(out)
         for _ in BODIES:
-            message = found.receive(10)
+            message = found.receive(30)
             assert message is not None
             message.accept()
         assert found.receive(1) is None
@@ -145,12 +143,25 @@ def moved(session: redelivery.Session, consumer: redelivery.Consumer, out: str) 
     return counts
 
 
-def texts(consumer: redelivery.Consumer) -> set[str]:
-    """Receive what comes again."""
-    found: set[str] = set()
-    while (message := consumer.receive(15 if len(found) % len(BODIES) else 5)) is not None:
-        found.add(message.text)
-    return found
+def aftermath(consumer: redelivery.Consumer, results: redelivery.Consumer) -> tuple[set[str], list[str]]:
+    """Wait until it is known what became of a commit; return what came again, and the results found so far."""
+    again: set[str] = set()
+    found: list[str] = []
+
+    def known() -> bool:
+        if (message := consumer.receive(0.2)) is not None:
+            again.add(message.text)
+        elif (message := results.receive(0.2)) is not None:
+            found.append(message.text)
+            message.accept()
+        return bool(again or found)
+
+    eventually(known)
+    for _ in range(len(BODIES) - 1 if again else 0):
+        message = consumer.receive(30)
+        assert message is not None
+        again.add(message.text)
+    return again, found
 
 
 def freeze(monkeypatch: pytest.MonkeyPatch, broker: Broker, at: str) -> None:

@@ -93,7 +93,7 @@ class Conversation:
             connection.listen(queue, work)
             with Running(connection) as running:
                 headers = self._headers(name, "good-sent")
-                send_again(connection, queue, "good-sent", tries=3, headers=headers, timeout=10)
+                send_again(connection, queue, "good-sent", tries=3, headers=headers, timeout=30)
                 stranded = eventually_given_back(
                     lambda lost: running.ended or self._done(work, lost),
                     self._broker,

@@ -43,7 +43,7 @@ def test_copies_are_marked_as_the_profile_says(
         redelivery.connect(broker.uri(protocol=pair[1], port=proxy.port)) as first,
         first.consumer(unique_queue, credit=HELD) as consumer,
     ):
-        held = [consumer.receive(timeout=10) for _ in range(HELD)]
+        held = [consumer.receive(timeout=60) for _ in range(HELD)]
         assert None not in held
         proxy.refuse()
         assert proxy.cut(reset=reset) == 1

@@ -74,7 +74,7 @@ def test_classic_without_its_scheduler_is_refused(protocol: str, unique_queue: s
             with pytest.raises(redelivery.AdapterError, match="schedulerSupport=true"):
                 connection.consumer(unique_queue)
         with redelivery.connect(plain) as connection:
-            message = connection.consumer(unique_queue).receive(timeout=10)
+            message = connection.consumer(unique_queue).receive(timeout=60)
             assert message is not None
             assert (message.text, message.redelivery_count, message.accept()) == ("waits", 0, True)
 

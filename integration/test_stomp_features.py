@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
-from integration.eventually import SLACK, eventually, never, settled
+from integration.eventually import PATIENCE, SLACK, eventually, never, settled
 from integration.work import POLICY, Running, Work
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from integration.brokers import Broker
     from integration.java_client import JavaClient
 
-TTL = 2.0  # seconds: longer than a busy machine takes to look at a queue
+TTL = 5.0  # seconds: longer than a busy machine takes to look at a queue
 HEADERS = {
     "colon": "a:b",
     "lines": "one\ntwo\r\nthree",
@@ -30,7 +30,7 @@ HEADERS = {
 }
 
 
-def pull(consumer: redelivery.Consumer, timeout: float = 10.0) -> redelivery.Message:
+def pull(consumer: redelivery.Consumer, timeout: float = PATIENCE) -> redelivery.Message:
     """The next message, accepted."""
     message = consumer.receive(timeout=timeout)
     assert message is not None, "nothing came"
@@ -73,7 +73,7 @@ def test_a_durable_subscription_keeps_what_comes_while_away(broker: Broker, uniq
             sender.send(topic, "0")
             assert pull(consumer).text == "0"
             sender.send(topic, "1")
-            assert (held := consumer.receive(timeout=5)) is not None
+            assert (held := consumer.receive(timeout=PATIENCE)) is not None
             assert held.text == "1"
         sender.send(topic, "2")
         with redelivery.connect(uri) as connection:
@@ -123,7 +123,7 @@ def test_large_credit(broker: Broker, java: JavaClient, unique_queue: str) -> No
     with redelivery.connect(broker.uri()) as connection:
         consumer = connection.consumer(unique_queue, credit=2000)
         java.send(unique_queue, b"x", persistent=False, copies=600)
-        held = [consumer.receive(timeout=5) for _ in range(600)]
+        held = [consumer.receive(timeout=PATIENCE) for _ in range(600)]
         for message in held:
             assert message is not None
             message.accept()
@@ -214,9 +214,9 @@ def test_expired_messages_are_never_dispatched(
         connection.listen(unique_queue, handle)
         with Running(connection):
             connection.send(unique_queue, "slow")
-            connection.send(unique_queue, "late", ttl=2.0, headers={"queue": unique_queue}, persistent=False)
+            connection.send(unique_queue, "late", ttl=4.0, headers={"queue": unique_queue}, persistent=False)
             eventually(lambda: connection.report().running == 1)
-            never(lambda: work.done["late"], 2.3)
+            never(lambda: work.done["late"], 4.5)
             gate.set()
             eventually(lambda: work.done["slow"])
             settled(connection.report, 0.3)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
-from integration.eventually import eventually, never
+from integration.eventually import PATIENCE, eventually, never
 from integration.sending import send_again
 from integration.work import POLICY, Running, Work
 
@@ -29,7 +29,7 @@ def test_sending_without_permission(broker: Broker, unique_queue: str) -> None:
         assert broker.password not in str(caught.value)
         # Artemis closes the connection after each refusal.
         send_again(connection, unique_queue, "yes")
-        message = connection.consumer(unique_queue).receive(timeout=5)
+        message = connection.consumer(unique_queue).receive(timeout=PATIENCE)
         assert message is not None
         assert message.text == "yes"
 
@@ -44,7 +44,7 @@ def test_a_subscription_that_is_refused(
         with pytest.raises((redelivery.AdapterError, redelivery.ConfigurationError)):
             connection.consumer(destination, selector=selector)
         send_again(connection, unique_queue, "still served")
-        message = other.receive(timeout=5)
+        message = other.receive(timeout=PATIENCE)
         assert message is not None
         links = proxy.links_ever
         assert links <= 2
@@ -135,12 +135,12 @@ def test_native_addresses(broker: Broker, java: JavaClient, unique_queue: str) -
     with redelivery.connect(broker.uri()) as connection:
         java.send(unique_queue, b"from Java")
         consumer = connection.consumer(f"native://{address}")
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=PATIENCE)
         assert message is not None
         assert message.text == "from Java"
         message.accept()
         connection.send(f"native://{address}", "from Python")
-        message = consumer.receive(timeout=5)
+        message = consumer.receive(timeout=PATIENCE)
         assert message is not None
         assert message.text == "from Python"
 
@@ -156,7 +156,7 @@ def test_two_consumers_on_one_connection(broker: Broker, new_queue: Callable[[],
                 connection.send(queues[number % 2], f"once-{number}", persistent=False)
             eventually(lambda: len(works[1].done) == 10)
             for number in range(0, 20, 2):
-                message = first.receive(timeout=5)
+                message = first.receive(timeout=PATIENCE)
                 assert message is not None
                 assert message.text == f"once-{number}"
                 message.accept()

@@ -36,7 +36,7 @@ def serves(uri: str, queue: str) -> bool:
     """Whether messages go there and back."""
     with redelivery.connect(uri) as connection:
         connection.send(queue, "x" * 100_000)
-        message = connection.consumer(queue).receive(timeout=10)
+        message = connection.consumer(queue).receive(timeout=60)
         return message is not None and len(message.body) == 100_000 and message.accept()
 
 

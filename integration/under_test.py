@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from integration.eventually import SLACK
 from integration.proxy import LinkProxy
 from redelivery.testing.conformance import FEATURES, BrokerUnderTest, Found
 from redelivery.testing.conformance.bodies import BODIES_BY_KIND
@@ -50,6 +51,7 @@ class JmsUnderTest(BrokerUnderTest):
         self.prefix = pair.prefix
         self.refuses = "denied.conformance"
         self.beyond_credit = pair.beyond_credit
+        self.late = SLACK
         self._scheme = pair.scheme
         self._patience = pair.patience
         self._java = java

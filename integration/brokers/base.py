@@ -198,7 +198,7 @@ class Broker(Running):
         where = f"in a container of {self.image_name()}" if self.containerised else self.version
         progress(f"starting {self.name} {where} on {self.ports}")
         self._server.start()
-        eventually(self.answers, 30.0, message=f"{self.name} answers on {self.ports}")
+        eventually(self.answers, message=f"{self.name} answers on {self.ports}")
         return self
 
     def answers(self) -> bool:

@@ -57,11 +57,11 @@ class Destinations(Suite):
             first = bench.pull(consumer)
             assert (first.text, first.destination) == ("1", topic)
             (first.fail if consumer is fails else first.accept)()
-            second = bench.pull(consumer)
-            assert (second.text, second.accept()) == ("2", True)
-        again = bench.pull(fails)
-        assert (again.text, again.delivery_count) == ("1", 2)
-        again.accept()
+            # The redelivery may come before the second message: the broker sends that when it likes.
+            others = [bench.pull(consumer) for _ in range(2 if consumer is fails else 1)]
+            expected = [("1", 2), ("2", 1)] if consumer is fails else [("2", 1)]
+            assert sorted((message.text, message.delivery_count) for message in others) == expected
+            assert all(message.accept() for message in others)
         bench.nothing(fine)
         bench.nothing(fails)
 

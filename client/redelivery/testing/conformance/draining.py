@@ -78,7 +78,7 @@ class Draining(Suite):
         """A consumer that closes leaves its messages, and their counts, to the next one; a late result is stale."""
         for number in range(5):
             bench.send(str(number))
-        policy = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.1)
+        policy = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=1)
         connection = bench.connect(policy)
         first = connection.consumer(bench.queue)
         assert bench.pull(first).accept() is True

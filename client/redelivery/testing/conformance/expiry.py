@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Expiry"]
 
-TTL = 1.0
+TTL = 2.0
 
 
 class Expiry(Suite):

@@ -109,7 +109,7 @@ class Holding(Suite):
         """When a parked message is done, a fresh one comes."""
         for number in range(8):
             bench.send(body(number))
-        policy = redelivery.RedeliveryPolicy(initial_redelivery_delay=0.2)
+        policy = redelivery.RedeliveryPolicy(initial_redelivery_delay=1)
         consumer = bench.connect(policy, **LIMITS).consumer(bench.queue)
         for _ in range(MAX_PARKED):
             bench.pull(consumer).fail("no")

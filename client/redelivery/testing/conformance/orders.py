@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Orders"]
 
-POLICY = redelivery.RedeliveryPolicy(
-    maximum_redeliveries=2, initial_redelivery_delay=0.4, redelivery_delay=0.4
-)
+POLICY = redelivery.RedeliveryPolicy(maximum_redeliveries=2, initial_redelivery_delay=1, redelivery_delay=1)
 
 
 def deliveries(
