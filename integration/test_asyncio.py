@@ -54,7 +54,7 @@ def test_consume_fail_poison_and_send(broker: Broker, java: JavaClient, unique_q
                 await tick()
         pulse.cancel()
 
-    asyncio.run(asyncio.wait_for(consume(), 20))
+    asyncio.run(asyncio.wait_for(consume(), 60))
     assert sorted(body for body, _ in seen) == ["bad", "bad", "good", "once", "once"]
     for body in ("once", "bad"):
         first, second = (at for found, at in seen if found == body)

@@ -42,5 +42,5 @@ def test_a_refusal_is_not_taken_for_a_lost_connection(behind: bytes) -> None:
         uri = f"amqp://127.0.0.1:{listening.getsockname()[1]}?jms.userName=tester&jms.password=wr0ng&redelivery.connectTimeout=30000"
         with pytest.raises(redelivery.AdapterError, match="refused the log-in") as caught:
             redelivery.connect(uri).__enter__()
-        done.result(10)
+        done.result(60)
     assert "wr0ng" not in str(caught.value)

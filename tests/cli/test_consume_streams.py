@@ -59,7 +59,7 @@ def test_draining_is_told(
     monkeypatch.setattr(os, "told", told, raising=False)
     (tmp_path / "slow.py").write_text(
         f"import asyncio, os\n{word}def handle(message):\n    os.kill(os.getpid(), {int(signal.SIGTERM)})\n"
-        + ("    await asyncio.to_thread(os.told.wait, 10)\n" if word else "    os.told.wait(10)\n")
+        + ("    await asyncio.to_thread(os.told.wait, 60)\n" if word else "    os.told.wait(60)\n")
     )
     monkeypatch.delitem(__import__("sys").modules, "slow", raising=False)
     ended = cli("consume", broker.uri, "orders", "--handler", "slow:handle")

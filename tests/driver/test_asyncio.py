@@ -18,7 +18,7 @@ def test_plain_handlers_run_in_threads(redelivery_broker: MemoryBroker) -> None:
     """A handler that blocks does not block the loop; as many run at a time as there are workers."""
 
     async def main() -> None:
-        together = threading.Barrier(3, timeout=5)
+        together = threading.Barrier(3, timeout=60)
         loop_thread = threading.current_thread()
         threads = set()
 
@@ -106,7 +106,7 @@ def test_a_thread_that_still_runs_keeps_its_message(redelivery_broker: MemoryBro
 
     def handle(message: Message) -> None:
         started.set()
-        finish.wait(5)
+        finish.wait(60)
 
     async def main() -> None:
         async with redelivery.connect_async(redelivery_broker.uri) as connection:

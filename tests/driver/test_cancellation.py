@@ -116,7 +116,7 @@ def test_a_cancelled_opening_leaves_nothing(redelivery_broker: MemoryBroker) -> 
 
     def slow() -> TransportError:
         reached.set()
-        assert go_on.wait(5)
+        assert go_on.wait(60)
         return TransportError("down")
 
     redelivery_broker.refuse_connections(slow)

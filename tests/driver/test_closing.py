@@ -47,7 +47,7 @@ def test_a_consumer_closed_during_a_reconnect_leaves_no_ghost(
         monkeypatch.setattr(adapter, "execute", noted)
         redelivery_broker.cut()
         redelivery_clock.advance(1)
-        closer.join(5)
+        closer.join(60)
         assert Unsubscribe in written
         assert Subscribe not in written[written.index(Unsubscribe) :]
         assert not connection._driver.dispatchers
@@ -153,7 +153,7 @@ def test_a_consumer_closed_while_its_subscription_is_written_leaves_no_ghost(
         monkeypatch.setattr(adapter, "execute", preempted)
         redelivery_broker.cut()
         redelivery_clock.advance(1)
-        closer.join(5)
+        closer.join(60)
         redelivery_broker.send("orders", "a")
         assert [held.delivered for held in redelivery_broker.messages("orders")] == [False]
 
@@ -253,7 +253,7 @@ def test_closing_ends_with_the_last_write(
         message = consumer.receive(5)
         assert message is not None
         message.accept()
-        closer.join(5)
+        closer.join(60)
         assert not closer.is_alive()
 
 

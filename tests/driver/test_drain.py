@@ -25,21 +25,21 @@ def test_running_handlers_finish(redelivery_broker: MemoryBroker, redelivery_clo
         if message.text == "fail":
             raise ValueError("no")
         started.set()
-        assert finish.wait(5)
+        assert finish.wait(60)
 
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         for body in ("fail", "slow", "never"):
             redelivery_broker.send("orders", body)
         connection.listen("orders", handle)
         connection.start()
-        assert started.wait(5)
+        assert started.wait(60)
         with ThreadPoolExecutor(1) as pool:
             report = pool.submit(connection.drain)
             while connection.report().released < 2:
                 pass
             assert not report.done()
             finish.set()
-            assert report.result(5) == redelivery.Report(accepted=1, redelivered=1, released=2)
+            assert report.result(60) == redelivery.Report(accepted=1, redelivered=1, released=2)
         left = redelivery_broker.messages("orders")
         assert [(held.text, held.broker_count, held.delivered) for held in left] == [
             ("fail", 0, False), ("never", 0, False),
@@ -58,14 +58,14 @@ def test_the_deadline_passes(redelivery_broker: MemoryBroker, redelivery_clock: 
 
     def handle(message: Message) -> None:
         started.set()
-        assert finish.wait(5)
+        assert finish.wait(60)
         outcomes.append(message.accept())
 
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         redelivery_broker.send("orders", "slow")
         connection.listen("orders", handle)
         connection.start()
-        assert started.wait(5)
+        assert started.wait(60)
         assert connection.drain(timeout=0.01) == redelivery.Report(running=1)
         assert redelivery_broker.messages("orders")[0].delivered
     assert [held.broker_count for held in redelivery_broker.messages("orders")] == [1]
@@ -83,10 +83,10 @@ def test_closing_ends_a_receive_elsewhere(
         with ThreadPoolExecutor(2) as pool:
             one, two = pool.submit(first.receive), pool.submit(second.receive)
             first.close()
-            assert one.result(5) is None
+            assert one.result(60) is None
             assert not two.done()
             connection.close()
-            assert two.result(5) is None
+            assert two.result(60) is None
         assert first.receive() is None
 
 
@@ -99,7 +99,7 @@ def test_closing_ends_a_run_elsewhere(redelivery_broker: MemoryBroker, redeliver
             while not redelivery_broker.connections or not connection._dispatchers:
                 pass
             connection.close()
-            assert report.result(5) == redelivery.Report()
+            assert report.result(60) == redelivery.Report()
 
 
 def test_a_run_that_fails_lets_the_others_finish(
@@ -110,11 +110,11 @@ def test_a_run_that_fails_lets_the_others_finish(
 
     def handle(message: Message) -> None:
         if message.text == "exit":
-            assert started.wait(5)
+            assert started.wait(60)
             leaving.set()
             raise SystemExit(1)
         started.set()
-        assert leaving.wait(5)
+        assert leaving.wait(60)
 
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
         redelivery_broker.send("orders", "exit")

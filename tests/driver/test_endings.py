@@ -141,7 +141,7 @@ def test_a_close_does_not_overtake_what_the_driver_writes(redelivery_broker: Mem
         driver._deferred.append(Accept(()))
         writer = threading.Thread(target=driver.flush)
         writer.start()
-        taken.wait(5)
+        taken.wait(60)
         consumer.close()
         writer.join()
         assert written == ["Accept", "Unsubscribe"]

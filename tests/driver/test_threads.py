@@ -195,7 +195,7 @@ def test_consumers_are_made_and_closed_while_the_connection_is_cut() -> None:
             pool.submit(cut)
             sender = pool.submit(send)
             futures = [pool.submit(come_and_go, seed) for seed in range(3)]
-            accepted = sum(future.result(20) for future in futures)
+            accepted = sum(future.result(60) for future in futures)
             end.set()
         assert connection.report().accepted == accepted
         assert sender.result() > 0

@@ -26,7 +26,7 @@ def threads_left() -> list[threading.Thread]:
     """Wait for the library's threads for a moment; return those that still run."""
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("redelivery-")]
     for thread in ours:
-        thread.join(2)
+        thread.join(10)
     return [thread for thread in ours if thread.is_alive()]
 
 

@@ -143,7 +143,7 @@ def test_a_message_that_does_not_come_again(
     query.step(fails_bad)
     query.die()
     with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("orders") as consumer:
-        message = consumer.receive(timeout=1)
+        message = consumer.receive(timeout=60)
         assert message is not None
         message.accept()
     assert run(query, redelivery_clock) < 100

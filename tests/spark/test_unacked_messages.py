@@ -100,7 +100,7 @@ def test_an_unwhole_body_whose_message_is_gone(
     query.step(fails_bad)
     query.die()
     with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("orders") as consumer:
-        message = consumer.receive(timeout=1)
+        message = consumer.receive(timeout=60)
         assert message is not None
         message.accept()
     query.drain(fails_bad)

@@ -43,7 +43,7 @@ class Sleeper:
         self.clock.detach()
 
     def end(self) -> Sleeper:
-        self.thread.join(5)
+        self.thread.join(60)
         assert not self.thread.is_alive()
         return self
 
@@ -158,7 +158,7 @@ def test_notify_wakes_as_many_as_told() -> None:
     with condition:
         clock.notify(condition, 2)
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert sorted(order) == [0, 1, 2]
 
 
