@@ -63,6 +63,8 @@ class StompClient(Running):
             "type": type,
             "reply-to": None if reply_to is None else self._broker.destination(reply_to),
             "expiration": ttl,
+            # As a JMS client does.
+            "timestamp": int(time.time()),
             "expires": None if ttl is None else int(time.time() * 1000) + ttl,
         }
         headers |= {name: str(value) for name, value in optional.items() if value is not None}

@@ -25,7 +25,8 @@ from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_amqp.connection import AmqpConnection
 from redelivery_amqp.delivery import AmqpDelivery
-from redelivery_amqp.message_encoding import copied, encoded
+from redelivery_amqp.message_copies import copied
+from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
@@ -216,6 +217,12 @@ class AmqpAdapter:
         if command.browse and not link.profile.capabilities.browse:
             answer(AdapterError(cannot_browse(link.profile.capabilities)))
             return
+        wrong = link.profile.problem(command.destination)
+        if wrong is None and command.dead_letter is not None:
+            wrong = link.profile.problem(command.dead_letter)
+        if wrong is not None:
+            answer(AdapterError(wrong))
+            return
         receiver = link.links.add(command, answer)
         if command.dead_letter is None:
             link.links.attach(receiver)
@@ -227,7 +234,9 @@ def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:
     """Say what the broker cannot do with a message, or None."""
     if message.delay is not None and link.profile.delay is None:
         return f"{link.profile.capabilities.broker} has no delayed messages over AMQP 1.0"
-    return None
+    if message.reply_to is not None and (wrong := link.profile.problem(message.reply_to)) is not None:
+        return wrong
+    return link.profile.problem(message.destination)
 
 
 def _transfer(

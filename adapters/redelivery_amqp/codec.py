@@ -1,8 +1,8 @@
 """AMQP 1.0 encodings, read in place: what a consumer's hot path needs, and no more.
 
 A message is a row of sections. Their places are found when it arrives; what is in them is read when somebody asks,
-because of a thousand messages that succeed most are asked for their body alone. Whatever is not known here raises
-`Unknown`, and proton's own decoder takes over: it is 8 times as slow, and knows everything.
+because of a thousand messages that succeed most are asked for their body alone. What is not simple raises `Unknown`,
+and is left to `bounded_values`. No input makes anything here recurse, or take longer than its length accounts for.
 """
 
 from __future__ import annotations
@@ -12,37 +12,59 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = [
     "APPLICATION_PROPERTIES",
+    "BARE",
     "BODIES",
     "DATA",
     "HEADER",
     "MESSAGE_ANNOTATIONS",
     "PROPERTIES",
+    "READERS",
     "SEQUENCE",
     "VALUE",
     "Timestamp",
     "Unknown",
+    "compound",
     "end_of",
+    "places_in",
     "read",
     "read_list",
     "read_map",
     "sections",
+    "spans",
 ]
 
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
 DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
 BODIES = frozenset({DATA, SEQUENCE, VALUE})
+# What the producer sent, and no broker changes.
+BARE = BODIES | {PROPERTIES, APPLICATION_PROPERTIES}
 _DESCRIBED = 0x00
-_SMALL_ULONG = 0x53
+_SMALL_ULONG, _ULONG, _SYMBOL, _LONG_SYMBOL = 0x53, 0x80, 0xA3, 0xB3
+# A section's descriptor may also be written as a name (AMQP 1.0 part 3, 3.2).
+_NAMES = {
+    b"amqp:header:list": HEADER,
+    b"amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    b"amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    b"amqp:properties:list": PROPERTIES,
+    b"amqp:application-properties:map": APPLICATION_PROPERTIES,
+    b"amqp:data:binary": DATA,
+    b"amqp:amqp-sequence:list": SEQUENCE,
+    b"amqp:amqp-value:*": VALUE,
+    b"amqp:footer:map": FOOTER,
+}
+_LONGEST_NAME = max(map(len, _NAMES))
+# Values that a map or a list may have: it is read by the thread that others wait for, at a million a second or so.
+MOST_VALUES = 1_000_000
 # Bytes that follow a type's code, by its first half.
 _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
 
 class Unknown(ValueError):
-    """An encoding that is left to proton."""
+    """An encoding that is not read here."""
 
 
 class Timestamp(int):
@@ -52,40 +74,73 @@ class Timestamp(int):
 def end_of(data: bytes, at: int) -> int:
     """Return where the value that begins at `at` ends. Raises Unknown; IndexError where the data end before it."""
     code = data[at]
-    if code == _DESCRIBED:
-        at += 1
-        if data[at] == _DESCRIBED:
-            raise Unknown("a descriptor that is described itself")  # as deep as a producer likes
-        return end_of(data, end_of(data, at))
-    kind = code >> 4
-    if kind in (0xA, 0xC, 0xE):
-        return at + 2 + data[at + 1]
-    if kind in (0xB, 0xD, 0xF):
-        return at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
-    size = _FIXED.get(kind)
-    if size is None:
-        raise Unknown(f"type code {code:#x}")
-    return at + 1 + size
+    # A description is two values, and each of them may be described again: as often as a producer likes.
+    more = 0
+    while True:
+        kind = code >> 4
+        if kind in (0xA, 0xC, 0xE):
+            at += 2 + data[at + 1]
+        elif kind in (0xB, 0xD, 0xF):
+            at += 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+        elif (size := _FIXED.get(kind)) is not None:
+            at += 1 + size
+        elif code == _DESCRIBED:
+            at += 1
+            more += 2
+        else:
+            raise Unknown(f"type code {code:#x}")
+        if not more:
+            return at
+        more -= 1
+        code = data[at]
+
+
+def _section(data: bytes, at: int) -> tuple[int, int]:
+    """Return the code of the section that begins at `at`, whatever its descriptor's form, and where its value is."""
+    form = data[at + 1]
+    if data[at] != _DESCRIBED:
+        raise Unknown("no section")
+    if form == _SMALL_ULONG:
+        code, begin = data[at + 2], at + 3
+    elif form == _ULONG:
+        begin = at + 10
+        code = int.from_bytes(data[at + 2 : begin], "big")
+    elif form in (_SYMBOL, _LONG_SYMBOL):
+        head = at + (3 if form == _SYMBOL else 6)
+        begin = head + int.from_bytes(data[at + 2 : head], "big")
+        code = _NAMES.get(data[head : min(begin, head + _LONGEST_NAME + 1)], 0)
+    else:
+        raise Unknown("a section whose descriptor is no number and no name")
+    if not HEADER <= code <= FOOTER:
+        raise Unknown("a section that is none of a message's")
+    return code, begin
 
 
 def sections(data: bytes) -> list[tuple[int, int, int]]:
-    """Return (code, begin of the value, end) of each section. Raises Unknown, also for what is no message."""
+    """Return (code, begin of the value, end) of each section. Raises Unknown, also for what is no message.
+
+    A section begins where the one before it ends.
+    """
     found: list[tuple[int, int, int]] = []
     at, size = 0, len(data)
     try:
         while at < size:
-            if data[at] != _DESCRIBED or data[at + 1] != _SMALL_ULONG:
-                raise Unknown("a section with a long descriptor")
-            if not HEADER <= data[at + 2] <= FOOTER:
-                raise Unknown("a section that is none of a message's")
-            end = end_of(data, at + 3)
-            found.append((data[at + 2], at + 3, end))
-            at = end
-    except (IndexError, RecursionError):
+            code, begin = data[at + 2], at + 3
+            if data[at] != _DESCRIBED or data[at + 1] != _SMALL_ULONG or not HEADER <= code <= FOOTER:
+                code, begin = _section(data, at)
+            at = end_of(data, begin)
+            found.append((code, begin, at))
+    except IndexError:
         raise Unknown("a message that is cut off") from None
     if at != size:
         raise Unknown("a message that is cut off")
     return found
+
+
+def spans(places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return (begin, end, code) of each section with its descriptor; `places` are all that the message has."""
+    begins = [0, *(end for _, _, end in places)]
+    return [(begin, end, code) for begin, (code, _, end) in zip(begins, places, strict=False)]
 
 
 def _text(data: bytes) -> str:
@@ -109,7 +164,7 @@ def _signed(data: bytes) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
-_READERS: dict[int, Callable[[bytes], Any]] = {
+READERS: dict[int, Callable[[bytes], Any]] = {
     0x40: lambda _: None, 0x41: lambda _: True, 0x42: lambda _: False, 0x56: lambda data: data != b"\0",
     0x43: lambda _: 0, 0x44: lambda _: 0,
     0x50: _unsigned, 0x52: _unsigned, 0x53: _unsigned, 0x60: _unsigned, 0x70: _unsigned, 0x80: _unsigned,
@@ -123,7 +178,7 @@ _READERS: dict[int, Callable[[bytes], Any]] = {
 
 def _read(data: bytes, at: int) -> tuple[Any, int]:
     code = data[at]
-    reader = _READERS.get(code)
+    reader = READERS.get(code)
     if reader is None:
         raise Unknown(f"type code {code:#x}")
     kind = code >> 4
@@ -151,28 +206,41 @@ def read(data: bytes, at: int) -> tuple[Any, int]:
         raise Unknown(str(error)) from error
 
 
-def _compound(data: bytes, at: int) -> tuple[int, int]:
-    """Return how many values a list or map has, and where they begin."""
+def compound(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return how many values a list or map has, where they begin, and where they end."""
     code = data[at]
     if code in (0xC0, 0xC1):
-        return data[at + 2], at + 3
-    if code in (0xD0, 0xD1):
-        return int.from_bytes(data[at + 5 : at + 9], "big"), at + 9
-    if code == 0x45:
-        return 0, at + 1
-    raise Unknown(f"type code {code:#x} where a list or map should be")
+        size, count, begin = data[at + 1], data[at + 2], at + 3
+        end = at + 2 + size
+    elif code in (0xD0, 0xD1):
+        begin = at + 9
+        size, count = (
+            int.from_bytes(data[at + 1 : at + 5], "big"),
+            int.from_bytes(data[at + 5 : begin], "big"),
+        )
+        end = at + 5 + size
+    elif code == 0x45:
+        return 0, at + 1, at + 1
+    else:
+        raise Unknown(f"type code {code:#x} where a list or map should be")
+    # Each has a byte at least; without this a count alone would make us read what comes behind.
+    if count > size or count > MOST_VALUES:
+        raise Unknown("more values than there is room for")
+    return count, begin, end
 
 
 def read_list(data: bytes, at: int, limit: int) -> list[Any]:
     """Return the first `limit` fields of a list of simple values; those that are missing are left out."""
     fields: list[Any] = []
     try:
-        count, at = _compound(data, at)
+        count, at, end = compound(data, at)
         for _ in range(min(count, limit)):
             value, at = _read(data, at)
             fields.append(value)
     except _NONSENSE as error:
         raise Unknown(str(error)) from error
+    if at > end:
+        raise Unknown("more values than there is room for")
     return fields
 
 
@@ -180,7 +248,7 @@ def read_map(data: bytes, at: int) -> dict[str, Any]:
     """Return a map of text to simple values."""
     found: dict[str, Any] = {}
     try:
-        count, at = _compound(data, at)
+        count, at, end = compound(data, at)
         for _ in range(count // 2):
             key, at = _read(data, at)
             if not isinstance(key, str):
@@ -188,4 +256,21 @@ def read_map(data: bytes, at: int) -> dict[str, Any]:
             found[key], at = _read(data, at)
     except _NONSENSE as error:
         raise Unknown(str(error)) from error
+    if at > end:
+        raise Unknown("more values than there is room for")
     return found
+
+
+def places_in(data: bytes, at: int) -> list[tuple[int, int]]:
+    """Return where each value of a list or map begins and ends, which must fill it. Raises Unknown."""
+    places: list[tuple[int, int]] = []
+    try:
+        count, at, end = compound(data, at)
+        for _ in range(count):
+            begin, at = at, end_of(data, at)
+            places.append((begin, at))
+    except IndexError:
+        raise Unknown("a list or map that is cut off") from None
+    if at != end or end > len(data):
+        raise Unknown("a list or map whose size is wrong")
+    return places

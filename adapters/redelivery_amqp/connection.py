@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.adapter_support.sockets import connected
+from redelivery.clock import capped
 from redelivery.core.events import ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError, TransportError
 from redelivery_amqp.disconnect_cause import end_of
@@ -77,7 +78,7 @@ class AmqpConnection:
         with self.wire.lock:
             self.wire.connection.open()
         self._stream.start()
-        self._answered.wait(max(0.0, deadline - time.monotonic()))
+        self._answered.wait(capped(max(0.0, deadline - time.monotonic())))
         with self.wire.lock:
             if self._opened and self._error is None and not self.over:
                 self._welcome()
@@ -151,13 +152,13 @@ class AmqpConnection:
                 self._stream.flush()
         if not self.over:
             # RabbitMQ closes at once, and releases messages later.
-            self.links.detaches.wait(timeout)
+            self.links.detaches.wait(capped(timeout))
         with self.wire.lock:
             self.over = True
             self.wire.connection.close()
             self._stream.flush()
-        self._closed.wait(max(0.0, deadline - time.monotonic()))
-        self._stream.stop(max(0.1, deadline - time.monotonic()))
+        self._closed.wait(capped(max(0.0, deadline - time.monotonic())))
+        self._stream.stop(capped(max(0.1, deadline - time.monotonic())))
         return stands and self._parted
 
     # What the adapter and the links ask for, with the wire's lock held.

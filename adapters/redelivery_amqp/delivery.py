@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
-from redelivery_amqp.fallback_decoding import decoded, fields_of, rewritten, typed
-from redelivery_amqp.plain_values import plain, text_of, time_of
+from redelivery_amqp.bare_message import bare
+from redelivery_amqp.bounded_values import decoded
+from redelivery_amqp.partial_reading import fields_in, map_in, short_keys, texts_in
+from redelivery_amqp.plain_values import text_of, time_of
+from redelivery_amqp.profiles import plausible
+from redelivery_amqp.section_fields import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    CREATION,
+    DELIVERY_COUNT,
+    DURABLE,
+    EXPIRY,
+    FIRST_ACQUIRER,
+    GROUP_ID,
+    HEADER_FIELDS,
+    MESSAGE_ID,
+    PRIORITY,
+    PROPERTIES_FIELDS,
+    REPLY_TO,
+    SUBJECT,
+    TO,
+    TTL,
+    typed,
+)
+from redelivery_amqp.whole_messages import copyable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
@@ -24,14 +49,9 @@ __all__ = ["AmqpDelivery", "DeliverySource"]
 
 _TEXTS = (0xA1, 0xB1)
 _BINARIES = (0xA0, 0xB0)
+_OUR_IDS = short_keys(COPY, "redeliveryId")
 # Bytes of a message that may stay when its body is let go of.
 _SMALL = 2048
-# Fields of the header and properties sections (AMQP 1.0 part 3, 3.2.1 and 3.2.4).
-DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(5)
-(
-    MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING, EXPIRY, CREATION,
-    GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP,
-) = range(13)  # fmt: skip
 
 
 class DeliverySource(Protocol):
@@ -56,6 +76,7 @@ class AmqpDelivery(Delivery):
     """One message that came over one link."""
 
     __slots__ = ("_fields", "_properties", "arrived", "handle", "number", "places", "raw", "source")
+    digested: ClassVar[bool] = True
 
     def __init__(
         self, source: DeliverySource, raw: bytes, handle: Handle, number: int, arrived: float
@@ -77,7 +98,8 @@ class AmqpDelivery(Delivery):
         try:
             places = codec.sections(raw)
         except codec.Unknown:
-            self.raw, places = rewritten(raw)
+            # No message: a section that is no AMQP, or none at all.
+            places = []
         self.places = places
         code, begin, end = places[-1] if places else (0, 0, 0)
         kind = self.raw[begin] if code == codec.DATA and (len(places) == 1 or places[-2][0] != code) else 0
@@ -116,6 +138,10 @@ class AmqpDelivery(Delivery):
             self.places = [each for each in self.places if each[0] not in codec.BODIES]
             self.raw = self.raw[: self.places[-1][2]] if self.places else b""
 
+    def slim(self) -> int:
+        self.body = b""
+        return len(self.raw)
+
     # Sections.
 
     def place(self, code: int) -> int | None:
@@ -131,10 +157,8 @@ class AmqpDelivery(Delivery):
             at = self.place(code)
             try:
                 fields = [] if at is None else codec.read_list(self.raw, at, size)
-            # A message-id of a kind that is not simple: proton knows it.
             except codec.Unknown:
-                message = self.decoded()
-                fields = [] if message is None else fields_of(message, code)
+                fields = [] if at is None else fields_in(self.raw, at, size)
             fields = self._fields[code] = typed(fields, code)
         return fields[number] if number < len(fields) else None
 
@@ -142,30 +166,17 @@ class AmqpDelivery(Delivery):
         """Return a field of the header section, or None."""
         # Asked for each message: most headers are a short list that ends before the field.
         raw = self.raw
-        if raw[:4] == b"\x00Sp\xc0" and self.places and raw[5] <= number:
+        if raw[:4] == b"\x00Sp\xc0" and self.places and len(raw) > 5 and raw[5] <= number:
             return None
-        return self._field(codec.HEADER, number, 5)
+        return self._field(codec.HEADER, number, HEADER_FIELDS)
 
     def field(self, number: int) -> Any:
         """Return a field of the properties section, or None."""
-        return self._field(codec.PROPERTIES, number, 13)
+        return self._field(codec.PROPERTIES, number, PROPERTIES_FIELDS)
 
     def annotations(self) -> Mapping[str, Any]:
-        """Return the message annotations that have simple values."""
-        at = self.place(codec.MESSAGE_ANNOTATIONS)
-        try:
-            return {} if at is None else codec.read_map(self.raw, at)
-        except codec.Unknown:
-            message = self.decoded()
-            annotations = None if message is None else message.annotations
-            return {str(name): plain(value) for name, value in (annotations or {}).items()}
-
-    def decoded(self) -> proton.Message | None:
-        """Return the whole message as proton decodes it, or None where it cannot.
-
-        Its binary values are views of its own memory: keep it while you read them.
-        """
-        return decoded(self.raw) if self.places else None
+        """Return the message annotations; none where they make no sense."""
+        return map_in(self.raw, self.place(codec.MESSAGE_ANNOTATIONS))
 
     # What the engine and the application ask.
 
@@ -187,16 +198,18 @@ class AmqpDelivery(Delivery):
         if not source.many:
             return source.destination
         to = self.field(TO)
-        return source.profile.qualified(to, source.kind) if to else source.destination
+        if not to:
+            return source.destination
+        told = source.profile.qualified(to, source.kind)
+        return told if plausible(told, source.kind) else source.destination
 
     @property
     def origin(self) -> str | None:
-        # Artemis' own; the others tell nothing over AMQP.
-        told = self.annotations()
-        address, queue = told.get("x-opt-ORIG-ADDRESS"), told.get("x-opt-ORIG-QUEUE")
-        if not isinstance(address, str) or not address:
-            return None
-        return self.source.profile.qualified(address, "queue" if queue in (None, address) else "topic")
+        return self.source.profile.origin(self.annotations(), self.headers)
+
+    @property
+    def moved(self) -> bool:
+        return self.source.profile.moved(self.headers)
 
     @property
     def died_of(self) -> str | None:
@@ -237,7 +250,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def readable(self) -> bool:
-        return self.decoded() is not None
+        return copyable(self.raw, self.places)
 
     @property
     def message_id(self) -> str | None:
@@ -245,23 +258,19 @@ class AmqpDelivery(Delivery):
         return self._our_id() if identity is None else text_of(identity)
 
     def _our_id(self) -> str | None:
-        headers = self.headers
+        """Return the id that this library gave the message; nothing else among its properties is looked at."""
+        at = self.place(codec.APPLICATION_PROPERTIES)
+        if at is None:
+            return None
+        found = texts_in(self.raw, at, _OUR_IDS)
         # A delayed copy is another message.
-        identity = headers.get(COPY) or headers.get("redeliveryId")
-        return identity if isinstance(identity, str) else None
+        return (found.get(COPY) or found.get("redeliveryId")) if found else None
 
     @property
     def headers(self) -> Mapping[str, Any]:
         found = self._properties
         if found is None:
-            at = self.place(codec.APPLICATION_PROPERTIES)
-            try:
-                found = {} if at is None else codec.read_map(self.raw, at)
-            except codec.Unknown:
-                message = self.decoded()
-                properties = None if message is None else message.properties
-                found = {str(name): plain(value) for name, value in (properties or {}).items()}
-            self._properties = found
+            found = self._properties = map_in(self.raw, self.place(codec.APPLICATION_PROPERTIES))
         return found
 
     @property
@@ -297,7 +306,7 @@ class AmqpDelivery(Delivery):
     @property
     def priority(self) -> int:
         priority: int | None = self.header(PRIORITY)
-        return 4 if priority is None else min(priority, 9)
+        return 4 if priority is None else max(0, min(priority, 9))
 
     @property
     def timestamp(self) -> datetime | None:
@@ -311,10 +320,25 @@ class AmqpDelivery(Delivery):
 
     @property
     def value(self) -> Any:
-        if self.place(codec.VALUE) is None and self.place(codec.SEQUENCE) is None:
-            return self.body
-        message = self.decoded()
-        return self.body if message is None else plain(message.body)
+        for code, begin, end in self.places:
+            if code in (codec.VALUE, codec.SEQUENCE):
+                try:
+                    return decoded(self.raw, begin, end)
+                except codec.Unknown:
+                    break
+        return self.body
+
+    @property
+    def dated(self) -> bool:
+        """See Delivery."""
+        return self.field(CREATION) is not None
+
+    def digest(self) -> bytes:
+        """See Delivery."""
+        found = blake2b(digest_size=16)
+        for piece in bare(self.raw, self.places):
+            found.update(piece)
+        return found.digest()
 
 
 # Of the JMS mapping's annotations.

@@ -64,6 +64,6 @@ class AmqpDisconnectCause:
                 return f"what cannot be decoded, from {concerned[0].destination}", concerned[0].consumer
             return "what cannot be decoded", None
         if end == "refused" and last is not None and time.monotonic() - self._at < AT_ONCE:
-            name = last.key or f"a message without an id, from {last.destination}: {_digest(last.body)}"
+            name = last.proof or f"a message without an id, from {last.destination}: {_digest(last.body)}"
             return name, last.consumer
         return None, None

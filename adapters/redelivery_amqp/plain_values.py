@@ -1,50 +1,18 @@
-"""Values as proton decodes them, made plain: no views of buffers, no types of proton's."""
+"""Ids, times and nested properties of AMQP as an application sees them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
-import proton
-
-from redelivery_amqp.codec import Timestamp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-__all__ = ["plain", "plain_bytes", "text_of", "time_of"]
+__all__ = ["text_of", "time_of", "with_text_keys"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (memoryview, bytes),
-    (dict, lambda value: {plain(key): plain(inner) for key, inner in value.items()}),
-    (list, lambda value: [plain(inner) for inner in value]),
-    (proton.Described, lambda value: plain(value.value)),
-    (proton.timestamp, Timestamp),
-    (bool, bool),
-    (int, int),
-    (float, float),
-    (str, str),
-)
-
-
-def plain(value: Any) -> Any:
-    """Return a decoded value as the application should see it."""
-    for kind, made in _PLAIN:
-        if isinstance(value, kind):
-            return made(value)
-    return value
-
-
-def plain_bytes(value: Any) -> Any:
-    """Return a decoded value that does not depend on the message it was decoded from; its type stays."""
-    return value.tobytes() if isinstance(value, memoryview) else value
 
 
 def text_of(identity: object) -> str:
     """Return an id as text: a binary one in hexadecimal digits."""
-    return identity.hex() if isinstance(identity, bytes | memoryview) else str(identity)
+    return identity.hex() if isinstance(identity, bytes) else str(identity)
 
 
 def time_of(milliseconds: int | None) -> datetime | None:
@@ -55,3 +23,13 @@ def time_of(milliseconds: int | None) -> datetime | None:
         return EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
+
+
+def with_text_keys(value: Any) -> Any:
+    """Return a decoded value, which is not nested deep, whose maps have text as keys: JSON has no others."""
+    if isinstance(value, dict):
+        entries = cast("dict[object, object]", value)
+        return {str(name): with_text_keys(inner) for name, inner in entries.items()}
+    if isinstance(value, list):
+        return [with_text_keys(inner) for inner in cast("list[object]", value)]
+    return value

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
+from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
+from redelivery.core.destination import Destination, no_such_kind
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -14,7 +16,15 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward
     from redelivery.settings import BrokerName
 
-__all__ = ["AmqpArtemis", "AmqpBrokerJ", "AmqpClassic", "AmqpProfile", "AmqpRabbitMQ", "profile_for"]
+__all__ = [
+    "AmqpArtemis",
+    "AmqpBrokerJ",
+    "AmqpClassic",
+    "AmqpProfile",
+    "AmqpRabbitMQ",
+    "plausible",
+    "profile_for",
+]
 
 KINDS = ("queue", "topic", "temp-queue", "temp-topic")
 
@@ -68,6 +78,18 @@ class AmqpProfile(ABC):
         """Whether the header's `first-acquirer` says that the message was delivered before."""
         return False
 
+    def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:  # noqa: ARG002
+        """Return the qualified origin of a dead letter, if this broker has written it; empty if that is in doubt."""
+        return None
+
+    def moved(self, headers: Mapping[str, Any]) -> bool:  # noqa: ARG002 - only one broker tells
+        """Return whether this broker's marks say that it dead-lettered a message itself."""
+        return False
+
+    def problem(self, destination: str) -> str | None:  # noqa: ARG002 - most have all kinds
+        """Return why a destination can be neither sent to nor consumed from on this broker, or None."""
+        return None
+
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none
         """Yield the application properties that this broker's own tools expect on a dead letter."""
         yield from ()
@@ -106,6 +128,10 @@ class AmqpClassic(AmqpProfile):
     def address(self, destination: str) -> str:
         return destination.removeprefix("native://")
 
+    def moved(self, headers: Mapping[str, Any]) -> bool:
+        # It shows no `original-destination` over AMQP, and a copy has none: this one is a producer's.
+        return "original-destination" in headers or moved_by_classic(headers.get)
+
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:
         yield "dlqDeliveryFailureCause", command.cause.text
 
@@ -134,6 +160,29 @@ class AmqpArtemis(AmqpProfile):
 
     def address(self, destination: str) -> str:
         return destination.partition("://")[2]
+
+    def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
+        # It records in annotations what came over AMQP, else in properties (2.40.0). The other of the two can be a
+        # producer's: an annotation of a STOMP or Core client is a property named `JMS_AMQP_MA_…`.
+        records = [
+            found
+            for marks, prefix in ((annotations, "x-opt-ORIG-"), (headers, "_AMQ_ORIG_"))
+            if isinstance(address := marks.get(f"{prefix}ADDRESS"), str)
+            and address
+            and (found := self._recorded(address, marks, prefix))
+        ]
+        if not records:
+            return None
+        itself = "x-opt-ORIG-MESSAGE-ID" in annotations or "_AMQ_ORIG_MESSAGE_ID" in headers
+        if not itself and ORIGIN in headers:
+            # A copy, which says itself what it was sent to, a topic too.
+            return None
+        return records[0] if len(set(records)) == 1 else ""
+
+    def _recorded(self, address: str, marks: Mapping[str, Any], prefix: str) -> str:
+        queue, routing = marks.get(f"{prefix}QUEUE"), marks.get(f"{prefix}ROUTING_TYPE")
+        multicast = routing in (0, "0") or (routing is None and queue not in (None, address))
+        return self.qualified(address, "topic" if multicast else "queue")
 
     def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:
         address = self.address(command.delivery.destination)
@@ -204,8 +253,15 @@ class AmqpRabbitMQ(AmqpProfile):
     tells_count = False  # always 0, of quorum queues too
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
 
+    def problem(self, destination: str) -> str | None:
+        if destination.startswith("temp-"):
+            return f"{destination}: RabbitMQ has no temporary queues or topics over AMQP 1.0"
+        return None
+
     def address(self, destination: str) -> str:
         kind, _, name = destination.partition("://")
+        if kind not in self._prefixes:
+            raise no_such_kind(destination)
         return self._prefixes[kind] + name
 
     def standing(self, destination: str) -> str:
@@ -245,3 +301,15 @@ def profile_for(properties: Mapping[str, object], broker: BrokerName) -> AmqpPro
             f"{name} over AMQP is not supported yet; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
         )
     return profile()
+
+
+def plausible(destination: str, kind: str) -> bool:
+    """Whether a producer's word for where it sent a message is one that a subscription of this kind can get it from.
+
+    Classic passes on what it is told, whatever queue the message is in.
+    """
+    try:
+        told = Destination.parse(destination)
+    except ConfigurationError:
+        return False
+    return told.kind in (kind, "queue", "topic") and len(told.members) == 1

@@ -6,6 +6,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from redelivery.clock import capped
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
@@ -80,7 +82,9 @@ class MemoryConnection:
 
     def settle(self, timeout: float) -> None:
         """Wait until no other thread is inside the sink, so that no event comes later."""
-        if self._drainer != threading.get_ident() and self._draining.acquire(timeout=max(0.0, timeout)):
+        if self._drainer != threading.get_ident() and self._draining.acquire(
+            timeout=capped(max(0.0, timeout))
+        ):
             self._draining.release()
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from redelivery.core.calendar_time import calendar_time
 from redelivery.core.dead_lettering.routing import dead_letter_headers
 from redelivery.core.delivery import Delivery
 
@@ -63,6 +64,10 @@ class MemoryDelivery(Delivery):
     @property
     def key(self) -> Hashable:
         return self.stored.key_in(self.queue)
+
+    @property
+    def strong(self) -> bool:
+        return True
 
     @property
     def identity(self) -> str:
@@ -131,7 +136,7 @@ class MemoryDelivery(Delivery):
     @property
     def expiration(self) -> datetime | None:
         at = self.stored.message.expires_at
-        return None if at is None else datetime.fromtimestamp(at, UTC)
+        return None if at is None else calendar_time(at)
 
 
 def dead_letter(

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import Browsed, Sent, Subscribed
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -95,39 +96,42 @@ class MemoryServer:
         lost: Callable[[MemoryConnection], ConnectionLost] | None = None,
     ) -> None:
         """End connections; their unsettled messages go back, counted. `lost`: the event of a cut."""
-        with self.lock:
-            for link in links:
-                if not link.open:
-                    continue
-                link.open = False
-                self.links.pop(link, None)
-                link.outbox.clear()
-                for consumer in link.consumers.values():
-                    self._end(consumer)
-                link.consumers.clear()
-                if lost is not None:
-                    self._post(link, lost(link))
-            ringing = self._pump()
-        drain(ringing)
+        with Uninterrupted():
+            with self.lock:
+                for link in links:
+                    if not link.open:
+                        continue
+                    link.open = False
+                    self.links.pop(link, None)
+                    link.outbox.clear()
+                    for consumer in link.consumers.values():
+                        self._end(consumer)
+                    link.consumers.clear()
+                    if lost is not None:
+                        self._post(link, lost(link))
+                ringing = self._pump()
+            drain(ringing)
 
     # Commands.
 
     def execute(self, link: MemoryConnection, commands: Sequence[AdapterCommand]) -> None:
         """Carry out the commands of a connection, and pass on the events that follow."""
-        with self.lock:
-            for command in () if outdated(commands, link.epoch) else commands:
-                if not link.open:
-                    break
-                self._do(link, command)
-            ringing = self._pump()
-        drain(ringing)
+        with Uninterrupted():
+            with self.lock:
+                for command in () if outdated(commands, link.epoch) else commands:
+                    if not link.open:
+                        break
+                    self._do(link, command)
+                ringing = self._pump()
+            drain(ringing)
 
     def send(self, message: Outgoing) -> str:
         """Store a message that was sent without a connection; return its id. Raises as `Routes.to` does."""
-        with self.lock:
-            stored = self._take(message)
-            ringing = self._pump()
-        drain(ringing)
+        with Uninterrupted():
+            with self.lock:
+                stored = self._take(message)
+                ringing = self._pump()
+            drain(ringing)
         return stored.message_id
 
     def _do(self, link: MemoryConnection, command: AdapterCommand) -> None:
@@ -299,13 +303,14 @@ class MemoryServer:
 
     def resume(self) -> None:
         """Pass on the confirmations that were stalled."""
-        with self.lock:
-            stalled, self.faults.stalled = self.faults.stalled or [], None
-            for link, event in stalled:
-                if link.open:
-                    self._post(link, event)
-            ringing = self._pump()
-        drain(ringing)
+        with Uninterrupted():
+            with self.lock:
+                stalled, self.faults.stalled = self.faults.stalled or [], None
+                for link, event in stalled:
+                    if link.open:
+                        self._post(link, event)
+                ringing = self._pump()
+            drain(ringing)
 
     # Messages.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from redelivery.adapter import Sent, Subscribed
@@ -102,8 +103,8 @@ class StompAdapter:
                     pass
                 case _:
                     assert_never(command)
-        if frames:
-            link.write(b"".join(frames))
+        if data := b"".join(frames):
+            link.write(data)
 
     def close(self, timeout: float) -> bool:
         """Disconnect and close; see `redelivery.adapter.Adapter.close`."""
@@ -120,17 +121,8 @@ class StompAdapter:
         for delivery in own:
             if delivery.record is not None and delivery.source.window is not None:
                 delivery.source.window.settled(delivery)
-        # The hot path is written out here: `settlement` returns the same for one delivery, and for STOMP 1.1.
-        if link.version == "1.2":
-            handle = link.profile.handle
-            skip = len(handle)
-            for delivery in own:
-                head = delivery.head
-                at = head.find(handle) + skip
-                end = head.find(b"\n", at)
-                frames.append(b"ACK\nid:%b\n\n\0" % (head[at:end] if end >= 0 else head[at:]))
-        else:
-            frames += [b"%b\n\0" % delivery.settlement(b"ACK") for delivery in own]
+        if own:
+            frames.append(_acknowledgements(link, own))
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -138,11 +130,12 @@ class StompAdapter:
         frames += [each.returned() for each in own]
 
     def _unsubscribe(self, link: StompConnection, command: Unsubscribe, frames: list[bytes]) -> None:
-        for identity, subscription in link.subscriptions.end(command.consumer).items():
+        for name, subscription in link.subscriptions.end(command.consumer).items():
+            identity = link.wire_id(name)
             if subscription.unsettled is None:
                 frames.append(frame(b"UNSUBSCRIBE", [("id", identity)]))
             else:
-                give_back(link, identity, subscription.unsettled, link.subscriptions.forget)
+                give_back(link, identity, subscription.unsettled, partial(link.subscriptions.forget, name))
 
     def _poison(self, link: StompConnection, command: PoisonAck) -> None:
         delivery = _own(link, command.delivery)
@@ -239,10 +232,41 @@ class StompAdapter:
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
-    """Return the delivery if it arrived on this connection and its consumer has not ended: then it can be settled."""
-    if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery):
+    """Return the delivery if it arrived on this connection and its consumer has not ended: then it can be settled.
+
+    One that no frame can name ends the connection.
+    """
+    if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery) or delivery.source.ended:
         return None
-    return None if delivery.source.ended else delivery
+    return delivery if _named(link, delivery) else None
+
+
+def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:
+    """Return an ACK for each delivery. One that no frame can name ends the connection."""
+    if link.version == "1.2":
+        # The hot path is written out here: `settlement` returns the same for one delivery.
+        handle = link.profile.handle
+        skip = len(handle)
+        acks: list[bytes] = []
+        for delivery in own:
+            head = delivery.head
+            at = head.find(handle)
+            if at < 0:
+                break
+            end = head.find(b"\n", at + skip)
+            acks.append(b"ACK\nid:%b\n\n\0" % (head[at + skip : end] if end >= 0 else head[at + skip :]))
+        frames = b"".join(acks)
+        if len(acks) == len(own) == frames.count(b"\0") and b"\r" not in frames and b"\nid:\n" not in frames:
+            return frames
+    named = [delivery for delivery in own if _named(link, delivery)]
+    return b"".join([b"%b\n\0" % delivery.settlement(b"ACK") for delivery in named])
+
+
+def _named(link: StompConnection, delivery: StompDelivery) -> bool:
+    if delivery.settleable:
+        return True
+    link.give_up(delivery)
+    return False
 
 
 def _settled(deliveries: Sequence[StompDelivery]) -> None:

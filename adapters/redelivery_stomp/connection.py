@@ -6,10 +6,12 @@ It implements the protocols of `ports`, by which its parts use it.
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from stomp.exception import StompException
@@ -17,10 +19,13 @@ from stomp.listener import HeartbeatListener
 
 from redelivery.adapter import Browsed
 from redelivery.adapter_support.response_timeout import ResponseTimeout
+from redelivery.clock import capped
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_stomp.connect_frame import connect_frame, not_logged_in
 from redelivery_stomp.disconnect_cause import StompDisconnectCause, said
+from redelivery_stomp.every_step import every_step
+from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner
 from redelivery_stomp.frames import frame
 from redelivery_stomp.listener import StompListener
 from redelivery_stomp.profiles import profile_for
@@ -30,6 +35,8 @@ from redelivery_stomp.subscriptions import Subscriptions
 from redelivery_stomp.transport import ScanningTransport
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from stomp.utils import Frame
 
     from redelivery.adapter import Opening, Sink
@@ -38,7 +45,6 @@ if TYPE_CHECKING:
     from redelivery_stomp.receipts import Answer
 
 __all__ = ["StompConnection"]
-
 # Errors of a write to a connection that is gone.
 BROKEN = (OSError, StompException, AttributeError, ValueError)
 # In the frame behind the last message of a browse.
@@ -47,6 +53,7 @@ ENDS = b"\nbrowser:end"
 RECENT = 256
 # Seconds that an ERROR without a reason waits for the one that has it: shorter than the ERROR counts as the cause.
 REASON = 0.5
+NAMELESS = "a message came without a usable header to acknowledge it by"
 
 
 class StompConnection:
@@ -55,10 +62,12 @@ class StompConnection:
     def __init__(self, opening: Opening, sink: Sink) -> None:
         self.epoch = opening.epoch
         self.profile: StompProfile
-        self.subscriptions = Subscriptions()
+        # In all ids. A producer who knew it could write frames that count as the broker's: each connection has its own.
+        token = secrets.token_hex(8)
+        self.subscriptions = Subscriptions(token)
         self._opening = opening
         self._sink = sink
-        self._receipts = Receipts(opening.epoch)
+        self._receipts = Receipts(token)
         self._lock = threading.Lock()
         # An ACK must not overtake, or be overtaken by, the end of its subscription.
         self.order = threading.RLock()
@@ -79,10 +88,14 @@ class StompConnection:
         # An ERROR that gives no reason, while the one that does is waited for.
         self._vague: Frame | None = None
         self._unwritable = ""
+        # A delivery that no frame can name.
+        self._nameless: StompDelivery | None = None
         self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
         settings = opening.settings
+        limits = FrameLimits(settings.maximum_header_bytes, settings.maximum_message_bytes)
+        self._scanner = FrameScanner(token, limits)
         self.transport = ScanningTransport(
-            opening.endpoint, settings.tls, settings.connect_timeout, self._messages
+            opening.endpoint, settings.tls, settings.connect_timeout, self._scanner, self._messages
         )
         milliseconds = int(settings.heartbeat * 1000)
         self._heartbeats = HeartbeatListener(self.transport, (milliseconds, milliseconds))
@@ -115,6 +128,8 @@ class StompConnection:
             raise
         with self._lock:
             self.profile = profile
+            # No message comes before a SUBSCRIBE.
+            self._scanner.proof.handle = profile.handle if profile.forgeable else b""
             # From here on a loss is reported; before, it is raised.
             self._opened = not self._lost
         if not self._opened:
@@ -144,7 +159,7 @@ class StompConnection:
         goodbye = frame(b"DISCONNECT", [self.receipt(lambda _: done.set(), REQUEST)])
         with suppress(*BROKEN):
             self.transport.write(goodbye)
-            done.wait(max(0.0, deadline - time.monotonic()))
+            done.wait(capped(max(0.0, deadline - time.monotonic())))
         self.abandon()
         return done.is_set()
 
@@ -174,6 +189,15 @@ class StompConnection:
     def over(self) -> bool:
         """True if nothing more can be written."""
         return self._over
+
+    def wire_id(self, name: str) -> str:
+        """Return the id that a subscription has at the broker."""
+        return self.subscriptions.wire_id(name)
+
+    def give_up(self, delivery: StompDelivery) -> None:
+        """End the connection over a message that no ACK or NACK can name. The reading thread reports the end."""
+        self._nameless = delivery
+        self.transport.disconnect_socket()
 
     def accepted(self, deliveries: list[StompDelivery]) -> None:
         """Keep what is being acknowledged, in case the broker closes the connection over it."""
@@ -227,11 +251,6 @@ class StompConnection:
         self._server = received.headers.get("server", "")
         self._connected.set()
 
-    def on_message(self, received: Frame) -> None:
-        """Take a MESSAGE that the frame scanner left: with CRLF line ends, which STOMP 1.2 allows."""
-        head = frame(b"", received.headers.items()).removesuffix(b"\n\0").removesuffix(b"\n")
-        self._messages([(head, received.body or b"")])
-
     def on_receipt(self, received: Frame) -> None:
         """Call the callback of the request."""
         self.turns.heard()
@@ -266,50 +285,61 @@ class StompConnection:
             answer(error)
         else:
             no_refusal = self.profile.no_refusal if self._opened else None
+            refuses = not (self._opened and self.profile.names_requests)
             acknowledged = [one for batch in list(self._accepted) for one in batch]
-            self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal)
-
-    def _accuse_last(self) -> None:
-        """Suspect the last message that arrived, dispatched or not."""
-        last, whole = self._last_arrived, self.transport.last_whole
-        subscription = None if whole is None else self.subscriptions.of(whole[0])
-        if whole is not None and subscription is not None:
-            last = subscription.make(subscription, *whole)
-        if last is not None:
-            self.disconnect_cause.accuse(last)
+            self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal, refuses=refuses)
 
     def lost(self, reason: str) -> None:
-        """Report the end of the connection, once."""
+        """Report the end of the connection, once, whatever goes wrong while it is explained."""
         with self._lock:
             if self._over:
                 return
             self._over = self._lost = True
             opened = self._opened
         self._reason.end()
+        error = TransportError(f"{self._opening.endpoint}: {reason}")
+        refusal: AdapterError | None = None
+        suspect: tuple[Hashable, int] | tuple[None, None] = None, None
+
+        def explain() -> None:
+            nonlocal error, refusal, suspect
+            error, refusal = self._explained(reason)
+            suspect = self.disconnect_cause.suspect
+
+        def refuse() -> None:
+            if refusal is not None and (claim := self._receipts.first_request()) is not None:
+                # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused. It handles
+                # them in order. The receipt of a SEND before it may arrive later, when that is stored.
+                claim(refusal)
+
+        def report() -> None:
+            if opened:
+                self._sink(ConnectionLost(self.epoch, error, *suspect))
+
+        every_step((explain, self._connected.set, refuse, report))
+        # After the loss is reported: a request that is tried again must not find this connection.
+        every_step([partial(answer, error) for answer in self._receipts.all()])
+        every_step((partial(self.turns.end, error), partial(self.transport.set_connected, connected=False)))
+        self.transport.disconnect_socket()
+
+    def _explained(self, reason: str) -> tuple[TransportError, AdapterError | None]:
+        """Return the error of the loss, and the refusal of the oldest request if the broker may have meant it."""
         vague, self._vague = self._vague, None
         if vague is not None:
             self._find_refused(vague, self.profile.vague)
-        if self.transport.garbled and self._connected.is_set():
-            reason = (
-                "a body was longer than its frame says (a JMS text with a NUL in it, on ActiveMQ Classic)"
-            )
-            self._accuse_last()
-        self._connected.set()
-        because, refusal = self.disconnect_cause.error, self.disconnect_cause.refusal
-        if because is None and self._unwritable:
+        cause, fault = self.disconnect_cause, self.transport.fault
+        because, refusal = cause.error, cause.refusal
+        if self._nameless is not None:
+            reason = NAMELESS
+            cause.accuse(self._nameless)
+        elif fault and self._connected.is_set():
+            reason = fault
+            if self.transport.garbled:
+                # The last ERROR may be a part of it.
+                because = refusal = None
+                # No other message has done it, if its consumer has ended.
+                cause.accuse(self.subscriptions.delivery(self.transport.culprit))
+        elif because is None and self._unwritable:
             reason = self._unwritable
-        error = TransportError(
-            f"{self._opening.endpoint}: {reason}" + (f" ({because})" if because is not None else "")
-        )
-        if refusal is not None and (claim := self._receipts.first_request()) is not None:
-            # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused. It handles
-            # them in order. The receipt of a SEND before it may arrive later, when that is stored.
-            claim(refusal)
-        if opened:
-            self._sink(ConnectionLost(self.epoch, error, *self.disconnect_cause.suspect))
-        # After the loss is reported: a request that is tried again must not find this connection.
-        for answer in self._receipts.all():
-            answer(error)
-        self.turns.end(error)
-        self.transport.set_connected(False)
-        self.transport.disconnect_socket()
+        told = f" ({because})" if because is not None else ""
+        return TransportError(f"{self._opening.endpoint}: {reason}{told}"), refusal

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from redelivery.core.delivery import BodyKind, Delivery
+from redelivery.core.delivery import DIGEST, BodyKind, Delivery
 from redelivery_stomp.artemis_window import ByteWindow
 from redelivery_stomp.frames import Headers, RawHeaders, number
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
@@ -19,6 +20,10 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
 # Highest priority. RabbitMQ allows 255; JMS ends at 9.
 MOST_URGENT = 255
+# A message that came to ActiveMQ Classic over AMQP has the id that its producer gave it (docs/measured-stomp.md).
+FROM_AMQP = b"\nJMS_AMQP_"
+# Header lines that a broker makes anew for each delivery.
+OF_DELIVERY = (b"message-id:", b"ack:", b"subscription:", b"redelivered:", b"x-delivery-count:")
 # Milliseconds: the year 10000, for which Python has no date.
 NEVER = 253402300800000
 
@@ -41,6 +46,7 @@ class DeliveryProfile(Protocol):
     def identity(self, message_id: str) -> str: ...
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind: ...
     def origin(self, headers: RawHeaders) -> str | None: ...
+    def moved(self, headers: RawHeaders) -> bool: ...
     def died_of(self, headers: RawHeaders) -> str | None: ...
     def window_bytes(self, command: Subscribe) -> int | None: ...
 
@@ -130,6 +136,17 @@ class StompDelivery(Delivery):
         end = head.find(b"\n", at)
         return head[at:end] if end >= 0 else head[at:]
 
+    @property
+    def settleable(self) -> bool:
+        """True if a frame can name this delivery: its handle is there, and has neither a NUL nor a line end."""
+        source = self.source
+        names = (
+            (source.profile.handle,) if source.version == "1.2" else (b"\nmessage-id:", b"\nsubscription:")
+        )
+        return all(
+            (value := self.field(name)) and b"\0" not in value and b"\r" not in value for name in names
+        )
+
     def settlement(self, command: bytes) -> bytes:
         """Return the frame that acknowledges this delivery, without its end: `ACK` or `NACK` up to the last header."""
         if self.source.version == "1.2":
@@ -143,7 +160,9 @@ class StompDelivery(Delivery):
         return self.settlement(b"NACK") + self.source.profile.poison
 
     def returned(self) -> bytes:
-        """Return the frame that releases this delivery, if the broker has one."""
+        """Return the frame that releases this delivery, if the broker has one; empty if no frame can name it."""
+        if not self.settleable:
+            return b""
         return b"%b%b\n\0" % (self.settlement(b"NACK"), self.source.profile.release)
 
     @property
@@ -163,6 +182,23 @@ class StompDelivery(Delivery):
         return source.last[1], identity, timestamp.decode("utf-8", "replace") if timestamp else None
 
     @property
+    def strong(self) -> bool:
+        return FROM_AMQP not in self.head
+
+    @property
+    def dated(self) -> bool:
+        return self.field(b"\ntimestamp:") not in (b"", b"0")
+
+    def digest(self) -> bytes:
+        lines = self.head.split(b"\n")
+        for begin in OF_DELIVERY:
+            # The first line of a name is the broker's own: a producer's follows it.
+            own = next((line for line in lines if line.startswith(begin)), None)
+            if own is not None:
+                lines.remove(own)
+        return blake2b(b"\n".join(sorted(lines)) + b"\0" + self.body, digest_size=DIGEST).digest()
+
+    @property
     def identity(self) -> str | None:
         return self.source.profile.identity(self.raw.get("message-id") or "") or None
 
@@ -173,6 +209,10 @@ class StompDelivery(Delivery):
     @property
     def origin(self) -> str | None:
         return self.source.profile.origin(self.raw)
+
+    @property
+    def moved(self) -> bool:
+        return self.source.profile.moved(self.raw)
 
     @property
     def died_of(self) -> str | None:

@@ -40,6 +40,8 @@ class StompDisconnectCause:
         acknowledged: Sequence[StompDelivery],
         arrived: StompDelivery | None,
         no_refusal: re.Pattern[str] | None,
+        *,
+        refuses: bool = True,
     ) -> None:
         """Find the suspect of the last ERROR, which names no request.
 
@@ -50,11 +52,12 @@ class StompDisconnectCause:
             acknowledged: The last acknowledged messages, oldest first.
             arrived: The last message that arrived.
             no_refusal: The broker's texts about something else; None before the log-in.
+            refuses: False if this broker names each request that it refuses.
         """
         text = str(self._error)
         culprit = accused(text, acknowledged)
         if culprit is None and not (no_refusal is not None and no_refusal.search(text)):
-            self._refuses = True
+            self._refuses = refuses
             culprit = acknowledged[-1] if acknowledged else arrived
         if culprit is not None:
             self.accuse(culprit)
@@ -75,11 +78,11 @@ class StompDisconnectCause:
 
     @property
     def suspect(self) -> tuple[Hashable, int] | tuple[None, None]:
-        """Key and consumer of the message that was suspected in the last second, or neither."""
+        """Proof and consumer of the message that was suspected in the last second, or neither."""
         suspect = self._suspect
         if suspect is None or time.monotonic() - self._accused >= AT_ONCE:
             return None, None
-        return suspect.key, suspect.consumer
+        return suspect.proof, suspect.consumer
 
 
 def said(headers: Mapping[str, str], body: bytes) -> str:

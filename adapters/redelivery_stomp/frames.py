@@ -181,4 +181,4 @@ def _content_length(block: bytes) -> int | None:
     if at < 0:
         return None
     digits = block[at + 16 :].split(b"\n", 1)[0].strip()
-    return int(digits) if digits.isdigit() else None
+    return number(digits)

@@ -26,9 +26,6 @@ class StompListener(ConnectionListener):
     def on_connected(self, frame: Frame) -> None:
         self._receiver.on_connected(frame)
 
-    def on_message(self, frame: Frame) -> None:
-        self._receiver.on_message(frame)
-
     def on_receipt(self, frame: Frame) -> None:
         self._receiver.on_receipt(frame)
 

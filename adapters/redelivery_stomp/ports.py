@@ -25,13 +25,10 @@ __all__ = ["FrameReceiver", "FrameWriter", "StompIo", "SubscribeIo"]
 
 
 class FrameReceiver(Protocol):
-    """Takes the frames that stomp.py has parsed, and the end of the connection."""
+    """Takes the frames that are no MESSAGE, and the end of the connection."""
 
     def on_connected(self, received: Frame, /) -> None:
         """Take CONNECTED."""
-
-    def on_message(self, received: Frame, /) -> None:
-        """Take a MESSAGE that the frame scanner left to stomp.py."""
 
     def on_receipt(self, received: Frame, /) -> None:
         """Take a RECEIPT."""
@@ -77,6 +74,10 @@ class SubscribeIo(StompIo, Protocol):
     @property
     def over(self) -> bool:
         """True if nothing more can be written."""
+        ...
+
+    def wire_id(self, name: str, /) -> str:
+        """Return the id that a subscription has at the broker."""
         ...
 
     def doubt(self, refused: Answer, address: str, /) -> None:

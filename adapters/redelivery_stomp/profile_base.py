@@ -34,12 +34,13 @@ NEVER_COPIED = frozenset({
     "JMSDeliveryMode", "JMSDestination", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered",
     "JMSTimestamp", "JMSXDeliveryCount", "JMSXGroupID", "JMSXGroupSeq", "JMSXUserID", "_AMQ_ACTUAL_EXPIRY",
     "_AMQ_DUPL_ID", "_AMQ_GROUP_ID", "_AMQ_GROUP_SEQUENCE", "_AMQ_LARGE_SIZE", "_AMQ_ROUTING_TYPE",
-    "_AMQ_SCHED_DELIVERY", "__AMQ_CID", "expiration", "originalExpiration", "redeliveryDelay", "scheduledJobId",
+    "_AMQ_SCHED_DELIVERY", "__AMQ_CID", "expiration", "original-destination", "originalExpiration", "redeliveryDelay",
+    "scheduledJobId", "x-death",
 })  # fmt: skip
 
 
-# OpenWire's own on Artemis; an earlier dead letter's there, and on RabbitMQ.
-NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "x-first-death-", "x-last-death-")
+# OpenWire's own on Artemis; an earlier dead letter's there, which is an annotation to an AMQP client, and on RabbitMQ.
+NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-")
 
 
 class StompProfile(ABC):
@@ -54,6 +55,10 @@ class StompProfile(ABC):
     one that they name. The broker gives nothing but the text."""
     closes: ClassVar[bool] = False
     """True if the broker closes the connection after every ERROR."""
+    names_requests: ClassVar[bool] = False
+    """True if every ERROR about a request has its `receipt-id`: one without it, which may be forged, refuses none."""
+    forgeable: ClassVar[bool] = False
+    """True if a producer can write a header line of a name that it chooses."""
     vague: ClassVar[str] = ""
     """The text of an ERROR that gives no reason: another follows that does."""
     protocol_headers: ClassVar[frozenset[str]] = PROTOCOL
@@ -176,6 +181,11 @@ class StompProfile(ABC):
         """Return the qualified origin of a dead letter, if this broker has written it."""
         del headers
         return None
+
+    def moved(self, headers: RawHeaders) -> bool:
+        """Return whether this broker's marks say that it dead-lettered a message itself."""
+        del headers
+        return False
 
     def died_of(self, headers: RawHeaders) -> str | None:
         """Return the cause of a dead letter, if this broker has written it."""

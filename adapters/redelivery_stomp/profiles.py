@@ -7,6 +7,8 @@ import uuid
 from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
+from redelivery.core.destination import no_such_kind
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
@@ -54,6 +56,9 @@ class StompClassic(StompProfile):
     )
     # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
     no_refusal = re.compile("Unexpected N?ACK")
+    names_requests = True
+    # 6.1.7 does not escape the names of properties.
+    forgeable = True
     delay_prolongs = True
     in_turn = False
     share = SHARE
@@ -73,6 +78,8 @@ class StompClassic(StompProfile):
         if kind.startswith("temp-") and name.startswith("ID:"):
             # Of another connection: `/temp-queue/` would make one of our own.
             return f"/remote-{kind}/{name}"
+        if kind not in self._prefixes:
+            raise no_such_kind(destination)
         return self._prefixes[kind] + name
 
     def qualified(self, address: str, kind: str) -> str:
@@ -114,6 +121,9 @@ class StompClassic(StompProfile):
         if not address:
             return None
         return address if "://" in address else self.qualified(address, "queue")
+
+    def moved(self, headers: RawHeaders) -> bool:
+        return moved_by_classic(headers.get)
 
     def died_of(self, headers: RawHeaders) -> str | None:
         cause = headers.get("dlqDeliveryFailureCause")
@@ -214,7 +224,8 @@ class StompArtemis(StompProfile):
     def origin(self, headers: RawHeaders) -> str | None:
         address, queue = headers.get("_AMQ_ORIG_ADDRESS"), headers.get("_AMQ_ORIG_QUEUE")
         routing = headers.get("_AMQ_ORIG_ROUTING_TYPE")
-        if not address:
+        # Without the message's number a copy wrote it, which says itself what it was sent to, a topic too.
+        if not address or (headers.get("_AMQ_ORIG_MESSAGE_ID") is None and headers.get(ORIGIN) is not None):
             return None
         multicast = routing == "0" or (routing is None and queue not in (None, address))
         return self.qualified(address, "topic" if multicast else "queue")

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_lettering.routing import COPY
+from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
 from redelivery_stomp.frames import number
@@ -61,6 +62,7 @@ class RabbitDelivery(StompDelivery):
     """One MESSAGE of RabbitMQ. The application's headers stand before those that the broker makes of properties."""
 
     __slots__ = ("arrived",)
+    digested: ClassVar[bool] = True
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
         super().__init__(source, head, body)
@@ -81,6 +83,13 @@ class RabbitDelivery(StompDelivery):
     def key(self) -> Hashable | None:
         identity = self.message_id
         return None if identity is None else (self.destination, identity, self.raw.get("timestamp"))
+
+    @property
+    def strong(self) -> bool:
+        return False
+
+    def slim(self) -> int:
+        return len(self.head) + len(self.body)
 
     @property
     def identity(self) -> str | None:
@@ -171,6 +180,8 @@ class StompRabbitMQ(StompProfile):
         kind, _, name = destination.partition("://")
         if kind == "native":
             return name
+        if kind not in self._prefixes:
+            raise no_such_kind(destination)
         return self._prefixes[kind] + name.replace("%", "%25").replace("/", "%2F")
 
     def target(self, message: Outgoing) -> str:
@@ -232,6 +243,8 @@ class StompRabbitMQ(StompProfile):
             yield "amq-msg-type", "text"
         if message.expires_at is not None:
             yield "expiration", max(0, int((message.expires_at - time.time()) * 1000))
+        # It puts no time on a message itself, and with its time a message is known again by its bytes.
+        yield "timestamp", int(time.time())
         if "redeliveryId" in message.headers and "amqp-message-id" not in message.headers:
             yield "amqp-message-id", message.headers["redeliveryId"]
 

@@ -26,11 +26,11 @@ NOWHERE = f"/topic/redelivery.nowhere.{uuid.uuid4().hex}"
 
 
 def give_back(
-    io: FrameWriter, identity: str, unsettled: UnsettledDeliveries, forget: Callable[[str], None]
+    io: FrameWriter, identity: str, unsettled: UnsettledDeliveries, forget: Callable[[], None]
 ) -> None:
     """End the subscription of this id; release its unsettled messages, and those that still arrive.
 
-    `forget` is called with the id when no more messages of the subscription can arrive.
+    `forget` is called when no more messages of the subscription can arrive.
     """
     ended = frame(b"UNSUBSCRIBE", [("id", identity)])
 
@@ -44,7 +44,7 @@ def give_back(
 
     def empty(error: RedeliveryError | None) -> None:
         if error is None:
-            forget(identity)
+            forget()
             io.write(_released(unsettled) + ended)
 
     again = [

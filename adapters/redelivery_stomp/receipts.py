@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REQUEST", "Answer", "Receipts"]
 
-# Kind of SUBSCRIBE and DISCONNECT. A kind is the first letter of its receipt ids.
+# Kind of SUBSCRIBE and DISCONNECT. A kind is the letter before the number of its receipt ids.
 REQUEST = "q"
 if TYPE_CHECKING:
     Answer = Callable[[RedeliveryError | None], None]
@@ -29,8 +29,9 @@ class PendingReceipt(NamedTuple):
 class Receipts:
     """Requests without an answer, in the order in which they were made."""
 
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
+    def __init__(self, token: str) -> None:
+        """`token`: the beginning of each receipt id, which the frame scanner looks for in each RECEIPT."""
+        self._token = token
         self._numbers = itertools.count(1)
         self._waiting: dict[str, PendingReceipt] = {}
         # Answered, but the broker may still refuse them; by `destination` header, the last one of each.
@@ -41,7 +42,7 @@ class Receipts:
 
     def expect(self, answer: Answer, kind: str, address: str) -> tuple[str, str]:
         """Return a `receipt` header. Its RECEIPT or ERROR goes to `answer`."""
-        name = f"{kind}{self._epoch}-{next(self._numbers)}"
+        name = f"{self._token}-{kind}{next(self._numbers)}"
         self._waiting[name] = PendingReceipt(answer, kind, address)
         return "receipt", name
 

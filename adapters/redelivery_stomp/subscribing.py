@@ -279,6 +279,6 @@ class WindowWidening:
 
 
 def _write_subscribe(io: SubscribeIo, subscription: Subscription, identity: str, answer: Answer) -> None:
-    headers = list(subscribe_headers(io.profile, subscription.command, identity))
+    headers = list(subscribe_headers(io.profile, subscription.command, io.wire_id(identity)))
     receipt = io.receipt(answer, REQUEST, str(dict(headers)["destination"]))
     io.write(frame(b"SUBSCRIBE", [*headers, receipt]))

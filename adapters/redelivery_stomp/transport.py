@@ -1,11 +1,12 @@
 """stomp.py's transport, with our own frame scanner and writer, and with errors that give the reason.
 
-The documented hook is `receive()`. Threads, heart-beats, the parser of other frames and the TLS write loop are
-stomp.py's.
+The documented hook is `receive()`. Threads, heart-beats and the TLS write loop are stomp.py's. Its parser gets nothing:
+it takes other bytes for a frame's end than we do, and so it could find frames that were not proven.
 """
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import ssl
@@ -15,21 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 from stomp.exception import NotConnectedException
 from stomp.transport import Transport
+from stomp.utils import Frame
 
 from redelivery.adapter_support.sockets import connected
+from redelivery.clock import capped
 from redelivery_stomp.buffered_writer import BufferedWriter, Postbox
 from redelivery_stomp.frame_log import show_answer, show_messages, show_written, watched
-from redelivery_stomp.frame_scanner import FrameScanner
+from redelivery_stomp.frames import read_headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stomp.utils import Frame
-
     from redelivery.settings import Endpoint, TlsSettings
+    from redelivery_stomp.frame_scanner import FrameScanner, OtherFrame
 
 __all__ = ["ScanningTransport"]
 
+logger = logging.getLogger("redelivery")
 # Bytes for each read. A broker writes in small pieces, and each read costs a turn of the interpreter lock.
 READ = 262144
 HEARTBEAT = b"\n"
@@ -45,14 +48,15 @@ class ScanningTransport(Transport):
         endpoint: Endpoint,
         tls: TlsSettings,
         timeout: float,
+        scanner: FrameScanner,
         messages: Callable[[list[tuple[bytes, bytes]]], None],
     ) -> None:
         super().__init__([(endpoint.host, endpoint.port)], auto_decode=False)
         # stomp.py's heart-beat listener. It does not see the messages that are read here.
         self.heartbeats: Any = None
-        # True if something arrived that is no STOMP.
-        self.garbled = False
-        # The message before it, if both were in one read.
+        # Why nothing more is read: what arrived is none of the broker's, or reading has failed.
+        self.fault = ""
+        # The last whole message that arrived; if what follows it is none of the broker's, that was a part of it.
         self.last_whole: tuple[bytes, bytes] | None = None
         self._endpoint = endpoint
         self._tls = tls
@@ -60,7 +64,7 @@ class ScanningTransport(Transport):
         # Of connecting.
         self._deadline = 0.0
         self._messages = messages
-        self._scanner = FrameScanner()
+        self._scanner = scanner
         # Without TLS only.
         self._writer: BufferedWriter | None = None
 
@@ -68,7 +72,7 @@ class ScanningTransport(Transport):
 
     def left(self) -> float:
         """Return the seconds that are left for connecting; never 0, which makes a socket non-blocking."""
-        return max(MOMENT, self._deadline - time.monotonic())
+        return capped(max(MOMENT, self._deadline - time.monotonic()))
 
     def attempt_connection(self) -> None:
         """Connect once. Raises TransportError or ConfigurationError."""
@@ -103,8 +107,8 @@ class ScanningTransport(Transport):
     # Reading.
 
     def receive(self) -> bytes:
-        """Pass on the messages that were read; return the bytes of other frames."""
-        while self.running and self.socket is not None and not self.garbled:
+        """Pass on what is read, until the connection ends. stomp.py's parser gets no bytes."""
+        while self.running and self.socket is not None:
             try:
                 chunk = self.socket.recv(READ)
             except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -117,34 +121,52 @@ class ScanningTransport(Transport):
                 self.running = self.running and self.blocking
                 return b""
             self._heard()
-            messages, other = self._scanner.feed(chunk)
-            if self._scanner.garbled:
-                # The last message before it may be its beginning: the messages of this read are not passed on.
-                self.garbled = True
-                self.last_whole = messages[-1] if messages else None
-                if other:
-                    return other
-                break
-            if messages:
-                if watched():
-                    show_messages(messages)
-                self._messages(messages)
-            if other:
-                return other
+            try:
+                self._take(chunk)
+            except Exception as error:
+                # stomp.py would drop it without a word, and over TLS go on reading.
+                logger.exception("what the broker sent could not be read; the connection is closed")
+                self.fault = self.fault or f"cannot read: {type(error).__name__}: {error}"
+            if self.fault:
+                # Over TLS stomp.py now waits for something to read: the end of the stream.
+                self.disconnect_socket()
+                return b""
             if isinstance(self.socket, ssl.SSLSocket) and not self.socket.pending():
                 # This thread also writes: without a pause in the reading, nothing would be written.
                 raise ssl.SSLWantReadError
-        self.running = self.running and not self.garbled
         return b""
 
-    def process_frame(self, f: Frame, frame_str: bytes) -> None:
-        """Pass on a frame; an ERROR without stomp.py's log line, because brokers repeat the user's name in it."""
-        if f.cmd not in ("heartbeat", None) and watched():
-            show_answer(f.cmd, f.headers)
-        if f.cmd == "ERROR":
-            self.notify("error", f)
-        else:
-            super().process_frame(f, frame_str)
+    @property
+    def garbled(self) -> bool:
+        """True if something arrived that the broker has not written."""
+        return bool(self._scanner.fault)
+
+    @property
+    def culprit(self) -> tuple[bytes, bytes] | None:
+        """The message that has what the broker has not written, or is that itself; None if there was no message."""
+        head = self._scanner.culprit
+        return self.last_whole if head is None else (head, b"")
+
+    def _take(self, chunk: bytes) -> None:
+        messages, others = self._scanner.feed(chunk)
+        self.fault = self._scanner.fault
+        if messages:
+            self.last_whole = messages[-1]
+            # The last message before a fault may be its beginning: the messages of this read are not passed on.
+            if not self.fault:
+                if watched():
+                    show_messages(messages)
+                self._messages(messages)
+        for each in others:
+            self._answer(each)
+
+    def _answer(self, other: OtherFrame) -> None:
+        frame = Frame(other.command, read_headers(other.head), other.body)
+        if watched():
+            # In the order of the frame.
+            show_answer(other.command, dict(reversed(frame.headers.items())))
+        # An ERROR without stomp.py's log line, because brokers repeat the user's name in it.
+        self.notify(other.command.lower(), frame)
 
     def _heard(self) -> None:
         beats = self.heartbeats

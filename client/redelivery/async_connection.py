@@ -22,6 +22,7 @@ from redelivery.driver.connection.send_request import SendOptions, outgoing, tim
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 from redelivery.driver.consumer.async_worker import work
 from redelivery.driver.consumer.message_log import brief
+from redelivery.driver.consumer.worker_end import HandlerEscape
 from redelivery.driver.session.session_base import SessionPort
 from redelivery.errors import ConfigurationError, RedeliveryError
 
@@ -244,11 +245,13 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     ) -> None:
         try:
             await work(dispatcher, waiter, of.handler, pool, of.overdue)
-        except asyncio.CancelledError:
+        except HandlerEscape as escape:
+            self._worker_ended(dispatcher, escape.error)
+        # Nobody wants the worker any more; GeneratorExit: its loop is gone.
+        except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
-            self._failure = self._failure or error
-            self.stop()
+            self._worker_ended(dispatcher, error)
 
     async def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
         """Send a message, wait for the broker's confirmation, return its id. Errors as `Connection.send`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from redelivery.core.delivery import Cause
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
 
 __all__ = ["Classifier", "checked_errors"]
+
+logger = logging.getLogger("redelivery")
 
 
 Kind = Literal["discard", "defer", "fail", "poison"]
@@ -123,8 +126,11 @@ class Classifier:
         return f"Classifier(){rules}"
 
     def event_for(self, delivery: Delivery, error: Exception) -> Event:
-        """Return what an exception of a handler means for its delivery."""
-        told, rule = self._decide(error)
+        """Return what an exception of a handler means for its delivery.
+
+        An exception that cannot be looked at (a `Defer` whose delay is none, a group that raises) is a plain failure.
+        """
+        told, rule, delay = self._judged(error)
         cause = Cause.of(told)
         match rule.what:
             case "poison":
@@ -132,14 +138,24 @@ class Classifier:
             case "discard":
                 return Discarded(delivery, cause)
             case "defer":
-                return Deferred(delivery, _delay(told, rule), cause)
+                return Deferred(delivery, delay, cause)
             case _:
                 return Failed(delivery, cause, rule.policy)
 
     def verdict(self, error: Exception) -> tuple[Kind, Cause, float]:
         """Return what becomes of a message whose handler raises this (`fail`: what its policy says), why, and when."""
-        told, rule = self._decide(error)
-        return "fail" if rule.what == "retry" else rule.what, Cause.of(told), _delay(told, rule)
+        told, rule, delay = self._judged(error)
+        return "fail" if rule.what == "retry" else rule.what, Cause.of(told), delay
+
+    def _judged(self, error: Exception) -> tuple[Exception, _Rule, float]:
+        """Return the exception that decides, its rule, and the seconds of a deferral."""
+        try:
+            told, rule = self._decide(error)
+            return told, rule, _delay(told, rule)
+        except Exception:
+            name = type(error).__name__
+            logger.exception("errors=: %s cannot be classified; its message follows the policy", name)
+            return error, _FAILURE, 0.0
 
     def _decide(self, error: Exception) -> tuple[Exception, _Rule]:
         """Return the rule for an exception, and which exception of a group it is for."""
@@ -166,7 +182,8 @@ def _delay(error: Exception, rule: _Rule) -> float:
     """Return how long a deferral lasts; 0 for anything else."""
     if rule.what != "defer":
         return 0.0
-    return rule.delay if rule.delay is not None else cast("Defer", error).delay
+    # A subclass, or a handler, may have put anything there.
+    return rule.delay if rule.delay is not None else seconds(cast("Defer", error).delay, "Defer: delay")
 
 
 def _leaves(group: ExceptionGroup[Exception]) -> Iterator[Exception]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self, Unpack
 
+from redelivery.clock import join_within
 from redelivery.consumer import Consumer
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
@@ -150,7 +151,13 @@ class Connection(ConnectionBase[Worker]):
                     listener.destination, listener.options, listener.session_state
                 )
                 listener.runners = [
-                    Worker(listener.dispatcher, listener.handler, self._clock, self._ended, listener.overdue)
+                    Worker(
+                        listener.dispatcher,
+                        listener.handler,
+                        self._clock,
+                        self._worker_ended,
+                        listener.overdue,
+                    )
                     for _ in range(listener.workers)
                 ]
 
@@ -199,18 +206,12 @@ class Connection(ConnectionBase[Worker]):
         for listener in self._listeners:
             for worker in listener.runners:
                 if worker.thread is not threading.current_thread():
-                    worker.thread.join(max(0.0, deadline - self._clock.monotonic()))
+                    join_within(worker.thread, max(0.0, deadline - self._clock.monotonic()))
         self._roll_back_sessions()
         for dispatcher in list(self._dispatchers):
             dispatcher.wait_confirmed(deadline)
         self._driver.flush()
         return self.report()
-
-    def _ended(self, error: BaseException | None) -> None:
-        if error is not None and self._failure is None:
-            self._failure = error
-        if error is not None:
-            self._stopping.set()
 
     # Sending.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import patience
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
@@ -50,8 +51,18 @@ class Consumer:
         """
         if self._dispatcher.session_state is not None:
             self._dispatcher.session_state.activity.check_pull("receive")
-        delivery = self._dispatcher.take(None, patience(timeout))
-        return None if delivery is None else pulled(delivery, self._dispatcher)
+        limit, message = patience(timeout), None
+        try:
+            with Uninterrupted():
+                delivery = self._dispatcher.take(None, limit)
+                if delivery is not None:
+                    message = pulled(delivery, self._dispatcher)
+        except BaseException:
+            # Ctrl-C came while it was taken: the caller does not get it.
+            if message is not None:
+                message.give_back()
+            raise
+        return message
 
     def __iter__(self) -> Iterator[Message]:
         """Go through messages until the consumer closes or drains."""

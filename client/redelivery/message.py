@@ -6,6 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Poisoned, Released, Succeeded
 from redelivery.errors import AlreadySettled
@@ -256,7 +257,16 @@ class Message:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        return self.settle_for(error) and error is not None
+        settled = False
+        try:
+            with Uninterrupted():
+                settled = True
+                return self.settle_for(error) and error is not None
+        except BaseException:
+            # Ctrl-C came before the block began: what was handled is settled all the same.
+            if not settled:
+                self.settle_for(error)
+            raise
 
     async def __aenter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self, Unpack
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.consumer import Consumer
 from redelivery.core.option_values import seconds
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
@@ -46,7 +47,8 @@ class Session(SessionBase):
 
     def acknowledge(self) -> None:
         """Accept all that the session has given out so far; in the mode `client` only. Raises ConfigurationError."""
-        self._acknowledge()
+        with Uninterrupted():
+            self._acknowledge()
 
     def recover(self) -> None:
         """Have all that is not settled come again, each charged a redelivery.
@@ -54,7 +56,8 @@ class Session(SessionBase):
         Raises:
             ConfigurationError: the session is transacted: that is what `rollback` is for.
         """
-        self._recover()
+        with Uninterrupted():
+            self._recover()
 
     def commit(self, *, timeout: float | timedelta = COMMIT_TIMEOUT) -> None:
         """Accept all that was received and send all that was sent since the last commit: all of it, or nothing.
@@ -95,7 +98,8 @@ class Session(SessionBase):
         Args:
             charge: the messages that are charged a redelivery; all by default. The others come again at once.
         """
-        self._roll_back(charge)
+        with Uninterrupted():
+            self._roll_back(charge)
 
     # Sending.
 

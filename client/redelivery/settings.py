@@ -142,6 +142,10 @@ class Settings:
     """Seconds between heart-beats, asked for in both directions."""
     connect_timeout: float = 10.0
     """Seconds for one address: TCP, TLS and login together."""
+    maximum_header_bytes: int = 2**24
+    """Most bytes of one STOMP frame's headers; a longer one ends the connection."""
+    maximum_message_bytes: int = 2**28
+    """Most bytes of one STOMP message's body; a larger one ends the connection."""
     broker: BrokerName = "auto"
     """Which broker it is; `auto`: what it says of itself."""
     virtual_host: str | None = None
@@ -172,6 +176,8 @@ class Settings:
     empty_body: Literal["stop", "forward"] = "stop"
     """What is done with a poison message that must be copied, and whose body may have been lost on the way."""
     maximum_deferrals: int = 100
+    unique_ids: bool = False
+    """The user's word that no producer uses an id for two messages."""
     scheduler: Literal["client", "broker"] = "client"
     """Who holds a message until its redelivery is due; `broker`: as a delayed copy."""
     ledger: str | None = None

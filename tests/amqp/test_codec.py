@@ -1,4 +1,4 @@
-"""AMQP encodings, read in place: the same as proton reads them, or left to proton."""
+"""AMQP encodings, read in place: the same as proton reads them, or left to others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_sections_are_found(body: bytes, subject: str, identity: Any, durable: b
 
 
 @given(st.binary(max_size=200))
-def test_nonsense_is_left_to_proton(data: bytes) -> None:
+def test_nonsense_is_refused(data: bytes) -> None:
     """What is no message is either cut into whole sections or refused with `Unknown`, never with another error."""
     try:
         found = codec.sections(data)
@@ -109,7 +109,7 @@ def test_a_message_that_is_cut_off_is_unknown(body: bytes, cut: int) -> None:
 @pytest.mark.parametrize(
     "value", [{"a": [1]}, {"a": {"b": 1}}, {"a": proton.decimal32(1)}, {"a": proton.char("x")}]
 )
-def test_compound_values_are_left_to_proton(value: dict[str, Any]) -> None:
+def test_compound_values_are_not_simple(value: dict[str, Any]) -> None:
     """A map inside a map, a list, a decimal or a character is not simple."""
     data = encoded(properties=value)
     with pytest.raises(codec.Unknown):

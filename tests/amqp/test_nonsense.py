@@ -15,7 +15,7 @@ from tests.amqp.test_delivery import AT, delivery  # noqa: E402
 from redelivery.core.commands import Forward  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
-from redelivery_amqp.message_encoding import copied  # noqa: E402
+from redelivery_amqp.message_copies import copied  # noqa: E402
 from redelivery_amqp.profiles import AmqpArtemis  # noqa: E402
 
 if TYPE_CHECKING:

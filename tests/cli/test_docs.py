@@ -49,5 +49,14 @@ def test_command(cli: Any, command: str, tmp_path: Path, monkeypatch: pytest.Mon
     with MemoryBroker("shop") as shop:
         for number in range(3):
             shop.send("orders", f"order {number}")
+        shop.send(
+            "DLQ",
+            "old",
+            headers={
+                "redeliveryCause": "ValueError: no item",
+                "redeliveryOriginalDestination": "queue://orders.eu",
+                "redeliveryLastFailure": "2020-01-01T00:00:00Z",
+            },
+        )
         ended = cli(*words, stdin=stdin)
     assert ended.code == 0, ended.err

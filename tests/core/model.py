@@ -60,6 +60,10 @@ class Arrival(Delivery):
         return self.letter.number if not self.copies else (self.letter.number, self.copies)
 
     @property
+    def strong(self) -> bool:
+        return True
+
+    @property
     def headers(self) -> Mapping[str, Any]:
         return self.letter.told
 

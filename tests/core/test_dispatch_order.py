@@ -51,6 +51,23 @@ def test_blocking_brings_back_in_order_of_arrival() -> None:
     assert bench.want() is second
 
 
+def test_blocking_lets_what_came_first_go_first() -> None:
+    """A remembered message does not go before one that came earlier on this connection, though its time has come."""
+    bench = Bench(ordering="blocking")
+    (failed,) = bench.arrive(Letter(0))
+    bench.want()
+    bench.fail(failed)
+    bench.lose()
+    bench.connect()
+    first, again = bench.arrive(Letter(1), Letter(0))
+    assert bench.engine.ready() == 1
+    assert bench.want() is first
+    bench.succeed(first)
+    assert bench.want() is None
+    bench.now += 60
+    assert bench.want() is again
+
+
 def test_per_group_holds_back_only_its_group() -> None:
     """Behind a parked head its group waits and counts as parked; other groups, and none, flow."""
     bench = Bench(ordering="per_group")

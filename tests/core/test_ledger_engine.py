@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Bench
+from tests.core.copies import Copy, Proven
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.commands import (
@@ -262,3 +263,11 @@ def test_a_commit_ends_an_attempt_and_a_rollback_beside_another_message_charges_
     clear = cleared(bench.feed(Deferred(bench.begun(Letter(1), entry), 0.0, CAUSE, counted=False)))
     assert clear.entry is not None
     assert (clear.entry.count, clear.failed) == (1, False)
+
+
+def test_in_a_ledger_a_message_is_known_by_its_bytes_too() -> None:
+    """Counts, verdicts and suspects never pass from one message to another one that has the same id."""
+    created, cancelled = Copy("order-1", b"created"), Copy("order-1", b"cancelled")
+    assert fingerprint(created) != fingerprint(cancelled)
+    assert fingerprint(created) == fingerprint(Copy("order-1", b"created", mark=False))
+    assert fingerprint(Proven("broker-1", b"a")) == fingerprint(Proven("broker-1", b"b")), "the key is enough"

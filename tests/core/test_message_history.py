@@ -1,67 +1,238 @@
-"""What one consumer remembers beyond a connection, and what of it goes to others."""
+"""What is known of a message beyond a connection: by which evidence, how often, and for which consumer."""
 
 from __future__ import annotations
 
+import threading
+from math import inf
+from typing import Any
+
+import pytest
 from tests.core.bench import NOTHING, Bench
+from tests.core.copies import Copy, Proven, accepted, run_into_a_loss, unseen, waiting
 from tests.core.model import Arrival, Letter
 
-from redelivery.core.commands import Accept
+from redelivery.core.commands import Accept, AcceptUnseen
 from redelivery.core.delivery import Cause, Record
 from redelivery.core.events import Committed
-from redelivery.core.message_history import MessageHistory
+from redelivery.core.message_history import RETURN, MessageHistory
 
 
-def running(count: int = 1) -> Record:
-    """Return the record of a message whose handler runs on after its connection was lost."""
-    record = Record(count)
-    record.running = True
-    return record
+@pytest.mark.parametrize("kind", [Copy, Proven])
+def test_a_record_is_consumed_by_its_message(kind: type[Copy]) -> None:
+    """The first equal arrival takes the record; a second one is a fresh message."""
+    history = MessageHistory()
+    (record,) = waiting(history, kind())
+    assert history.known(kind(), 0.0) is record
+    assert history.known(kind(), 0.0) is None
+    assert history.empty
 
 
-def test_of_a_message_that_still_runs_the_others_get_a_record_of_their_own() -> None:
-    """They neither wait for its handler nor hear of what it reports later; this consumer keeps its own."""
-    history, record = MessageHistory(10), running()
-    history.remember("m", record)
-    left = history.leave(closed=False)["m"]
-    assert left is not record
-    assert (left.count, left.running) == (1, False)
-    assert history.records == {"m": record}
+def test_other_bytes_are_another_message() -> None:
+    """Of two messages with one id each keeps its own count."""
+    history = MessageHistory()
+    one, two = waiting(history, Copy(body=b"created"), Copy(body=b"cancelled"))
+    assert history.known(Copy(body=b"refunded"), 0.0) is None
+    assert history.known(Copy(body=b"cancelled"), 0.0) is two
+    assert history.known(Copy(body=b"created"), 0.0) is one
 
 
-def test_what_has_come_back_here_is_not_left_to_others() -> None:
-    """Its copy waits here for the handler: nobody else can get the message."""
-    history, record = MessageHistory(10), running()
-    record.copy = Arrival(Letter(0), 1, counts=False)
-    history.remember("m", record)
-    assert history.leave(closed=False) == {}
-    assert history.leave(closed=True) == {"m": record}
-    assert history.records == {}
+def test_without_an_id_nothing_is_known() -> None:
+    """Neither a record nor an accept is kept of what nobody can know again."""
+    history = MessageHistory()
+    waiting(history, Copy(key=None))
+    accepted(history, Copy(key=None))
+    run_into_a_loss(history, Copy(key=None))
+    history.poisoned(Copy(key=None), Record(), inf)
+    assert len(history) == 0
+    assert history.known(Copy(key=None), 0.0) is None
+    assert not unseen(history, Copy(key=None))
 
 
-def test_what_ran_here_last_is_known_better_here() -> None:
-    """What another consumer left counts for nothing where the message was accepted, or is remembered already."""
-    history, mine = MessageHistory(10), Record(3)
-    history.remember("mine", mine)
-    history.accepted(["accepted"])
-    history.inherit({"mine": Record(1), "accepted": Record(1), "new": Record(2)})
-    assert history.records.keys() == {"mine", "new"}
-    assert history.records["mine"] is mine
+@pytest.mark.parametrize(
+    ("copy", "age", "marks", "taken"),
+    [
+        (Proven(), RETURN * 100, True, True),
+        (Proven(mark=False), 0.0, True, False),
+        (Proven(mark=False), 0.0, False, False),
+        (Copy(), RETURN, True, True),
+        (Copy(), RETURN + 1, True, False),
+        (Copy(mark=False), 0.0, True, False),
+        (Copy(mark=False), 0.0, False, True),
+        (Copy(dated=False), 0.0, True, False),
+        (Copy(body=b"other"), 0.0, True, False),
+    ],
+)
+def test_by_which_evidence_a_message_is_accepted_unseen(
+    copy: Copy, age: float, *, marks: bool, taken: bool
+) -> None:
+    """By the broker's own id and mark; else by equal bytes with a time, soon, and marked where the broker marks all."""
+    history = MessageHistory()
+    accepted(history, Proven() if copy.strong else Copy(dated=copy.dated))
+    assert unseen(history, copy, age, marks=marks) is taken
+
+
+@pytest.mark.parametrize("kind", [Copy, Proven])
+def test_an_accept_pays_for_one_copy(kind: type[Copy]) -> None:
+    """Two accepts pay for two; the third equal arrival is handled."""
+    history = MessageHistory()
+    accepted(history, kind(), kind())
+    assert [unseen(history, kind()) for _ in range(3)] == [True, True, False]
+    assert len(history) == 0
+
+
+def test_an_unmarked_copy_ends_the_doubt() -> None:
+    """It is the message itself, and is handled again: nothing of it is accepted unseen afterwards."""
+    history = MessageHistory()
+    accepted(history, Proven())
+    assert not unseen(history, Proven(mark=False))
+    assert not unseen(history, Proven())
+
+
+def test_the_users_word_makes_up_for_a_time() -> None:
+    """With unique ids a message without a creation time is accepted unseen; its bytes are compared all the same."""
+    history = MessageHistory(unique_ids=True)
+    accepted(history, Copy(dated=False))
+    assert not unseen(history, Copy(body=b"other", dated=False))
+    assert unseen(history, Copy(dated=False))
+
+
+def test_the_ids_of_another_broker_prove_nothing() -> None:
+    """At another address an id that a broker made is worth what a producer's is: its bytes must be equal."""
+    history = MessageHistory()
+    history.connected("one")
+    accepted(history, Proven("done"), Copy("weak"))
+    same, other, running = Record(2), Record(3), Proven("running", b"a")
+    for key, record in (("same", same), ("other", other)):
+        history.remember(Proven(key, b"a"), record)
+    run_into_a_loss(history, running)
+    history.connected("one")
+    assert history.known(Proven("same", b"b"), 0.0) is same
+    history.remember(Proven("same", b"a"), same)
+    history.connected("two")
+    assert not unseen(history, Proven("done"))
+    assert unseen(history, Copy("weak"))
+    assert history.known(Proven("other", b"b"), 0.0) is None
+    assert history.known(Proven("same", b"a"), 0.0) is same
+    assert history.known(Proven("running", b"b"), 0.0) is None
+
+
+@pytest.mark.parametrize("kind", [Copy, Proven])
+def test_one_copy_waits_for_one_handler(kind: type[Copy]) -> None:
+    """It needs no mark. A second equal arrival is another message, and waits for nobody."""
+    history, running = MessageHistory(), kind()
+    record = run_into_a_loss(history, running)
+    copy = kind(mark=False)
+    assert history.known(copy, 0.0) is record
+    assert record.copy is copy
+    assert history.known(kind(), 0.0) is None
+    assert history.ended(running, succeeded=True) is copy
+    assert len(history) == 0
+
+
+@pytest.mark.parametrize("kind", [Copy, Proven])
+def test_a_handler_that_succeeds_with_no_copy_waiting_pays_for_one(kind: type[Copy]) -> None:
+    """Its message was not acknowledged, so it comes again: as after an accept in doubt."""
+    history, running = MessageHistory(), kind()
+    run_into_a_loss(history, running)
+    assert history.ended(running, succeeded=True) is None
+    assert history.known(kind(), 0.0) is None
+    assert [unseen(history, kind()) for _ in range(2)] == [True, False]
+
+
+def test_a_handler_that_fails_with_no_copy_waiting_leaves_its_count() -> None:
+    """The message comes later, and goes on where it was."""
+    history, running = MessageHistory(), Copy()
+    record = run_into_a_loss(history, running)
+    record.count = 3
+    assert history.ended(running, succeeded=False) is None
+    assert history.known(Copy(), 0.0) is record
+    assert record.runner is None
+
+
+def test_a_consumer_that_closes_leaves_nothing_in_doubt() -> None:
+    """The broker lives, and has read what was written; counts stay, for whoever gets the messages."""
+    history, parked, running = MessageHistory(), Copy("parked"), Copy("running")
+    parked.record, running.record = Record(2), Record(1)
+    history.poisoned(Copy("bad"), Record(), 5.0)
+    history.connection_lost(1, [Copy("done")], [parked], [running], inf)
+    assert not unseen(history, Copy("done"))
+    known = [history.known(Copy(key), 0.0) for key in ("parked", "running", "bad")]
+    assert [None if record is None else record.count for record in known] == [2, 1, None]
+    # The connection may be lost next, and the broker with it.
+    history.recall_verdicts(4.0)
+    assert history.known(Copy("bad"), 0.0) is not None
+
+
+def test_a_verdict_is_of_equal_bytes() -> None:
+    """A good message with the id of a dead letter is handled."""
+    history, verdict = MessageHistory(), Record()
+    verdict.poisoned = verdict.confirmed = True
+    history.poisoned(Copy(body=b"bad"), verdict, 5.0)
+    history.recall_verdicts(1.0)
+    assert history.known(Copy(body=b"good"), 1.0) is None
+    assert history.known(Copy(body=b"bad"), 1.0) is verdict
+
+
+def test_a_message_is_forgotten_by_its_own_bytes() -> None:
+    """Not another one of the same id, nor one that a handler has."""
+    history = MessageHistory()
+    waiting(history, Copy(body=b"a"), Copy(body=b"b"))
+    run_into_a_loss(history, Copy("running"))
+    for known in (Copy(body=b"a"), Copy("running"), Copy("unknown"), Copy(key=None)):
+        history.forget(known)
+    assert history.known(Copy(body=b"a"), 0.0) is None
+    assert history.known(Copy(body=b"b"), 0.0) is not None
+    assert history.known(Copy("running"), 0.0) is not None
+
+
+def test_what_another_history_has_left_is_taken_over() -> None:
+    """Counts, verdicts and the address."""
+    left, history = MessageHistory(), MessageHistory()
+    left.connected("one")
+    (record,) = waiting(left, Proven())
+    left.poisoned(Proven("bad"), Record(), 5.0)
+    history.absorb(left)
+    history.connected("one")
+    history.recall_verdicts(1.0)
+    assert history.known(Proven(), 0.0) is record
+    assert history.known(Proven("bad"), 0.0) is not None
+
+
+def test_two_consumers_never_take_one_record() -> None:
+    """Each of many records goes to one thread, whichever asks."""
+    history = MessageHistory(lock=threading.Lock())
+    waiting(history, *(Copy(str(number)) for number in range(500)))
+    taken: list[Any] = []
+
+    def take() -> None:
+        for number in range(500):
+            record = history.known(Copy(str(number)), 0.0)
+            if record is not None:
+                taken.append(record)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(taken) == len(set(taken)) == 500
 
 
 def test_a_record_apart_has_all_that_was_charged() -> None:
     """Counts, deferrals, dates, the cause and the verdict go along; the handler and the copy do not."""
-    record = running(2)
-    record.copy = Arrival(Letter(0), 1, counts=False)
+    record = Record(2)
+    record.runner, record.copy = 1, Arrival(Letter(0), 1, counts=False)
     record.deferrals, record.deferred, record.due, record.tries = 3, True, 5.0, 4
     record.cause, record.first_failure, record.last_failure = Cause("bad"), 1.0, 2.0
     record.poisoned = record.confirmed = True
+    record.digest = b"digest"
     other = record.apart()
     for name in (
         "count", "deferrals", "deferred", "due", "tries", "cause", "first_failure", "last_failure", "poisoned",
-        "confirmed",
+        "confirmed", "digest",
     ):  # fmt: skip
         assert getattr(other, name) == getattr(record, name), name
-    assert (other.running, other.copy) == (False, None)
+    assert (other.runner, other.copy) == (None, None)
 
 
 def test_a_copy_of_what_was_committed_is_accepted() -> None:
@@ -72,6 +243,7 @@ def test_a_copy_of_what_was_committed_is_accepted() -> None:
     bench.lose()
     bench.connect()
     copy = bench.again(Letter(0))
-    (accept,) = bench.feed(Committed(old))
+    accept, unseen_copy = bench.feed(Committed(old))
     assert isinstance(accept, Accept)
     assert list(accept.deliveries) == [copy]
+    assert isinstance(unseen_copy, AcceptUnseen)

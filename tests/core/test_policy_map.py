@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.for_each import for_each
 
-from redelivery.core.destination import Destination
+from redelivery.core.destination import Destination, _parse
+from redelivery.core.policy.classic_wildcards import _tokens
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import Policy, RedeliveryPolicy
 from redelivery.errors import ConfigurationError
@@ -214,3 +215,15 @@ def test_artemis_matches(matches: list[str], lookup: str, winner: str | None) ->
     """Address settings match by Artemis' words, the most specific one wins, whatever the order."""
     for order in (matches, matches[::-1]):
         assert RedeliveryPolicyMap.from_artemis_settings(numbered(order)).pattern_for(lookup) == winner
+
+
+def test_long_names_are_not_kept() -> None:
+    """Names of any length that producers make up take no room in the caches, and are served as others."""
+    policy_map = RedeliveryPolicyMap({"a.>": RedeliveryPolicy(maximum_redeliveries=9)})
+    before = _parse.cache_info().currsize, _tokens.cache_info().currsize
+    for number in range(10):
+        name = f"a.{number}.{'x' * 5000}"
+        assert policy_map.pattern_for(name) == "queue://a.>"
+        assert Destination.parse(name).name == name
+    assert policy_map._cache == {}
+    assert (_parse.cache_info().currsize, _tokens.cache_info().currsize) == before

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from redelivery import SqliteLedger
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
 
@@ -83,3 +85,32 @@ def test_explicit_delays_refuse_what_makes_no_sense(delays: Any) -> None:
     """A list of anything but durations is refused."""
     with pytest.raises(ConfigurationError, match="delays"):
         RedeliveryPolicy.from_delays(delays)
+
+
+def test_numbers_of_many_digits_are_refused() -> None:
+    """A number that Python cannot write is refused in a sentence, as any other that is too large."""
+    with pytest.raises(ConfigurationError, match="not a number of thousands of digits"):
+        RedeliveryPolicy(maximum_redeliveries=10**5000)
+    for name in ("back_off_multiplier", "redelivery_delay", "collision_avoidance_factor"):
+        with pytest.raises(ConfigurationError, match=f"{name} must be"):
+            RedeliveryPolicy(**cast("Any", {name: 10**400}))
+    with pytest.raises(ConfigurationError, match="keep must be a number of seconds"):
+        SqliteLedger("a.db", keep=10**400)
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    """A value that Python cannot show is refused in a sentence all the same."""
+    nested: list[Any] = []
+    for _ in range(100_000):
+        nested = [nested]
+    with pytest.raises(ConfigurationError, match="not something nested too deep"):
+        RedeliveryPolicy.from_options({"maximumRedeliveries": nested})
+
+
+def test_a_long_text_is_refused_at_once() -> None:
+    """A text of 200,000 digits that is no number is seen to be none in time that grows with its length."""
+    start = time.process_time()
+    for text in ("9" * 200_000 + "x", "." * 200_000, "9" * 100_000 + "." + "9" * 100_000 + "e"):
+        with pytest.raises(ConfigurationError, match="backOffMultiplier must be"):
+            RedeliveryPolicy.from_options({"backOffMultiplier": text})
+    assert time.process_time() - start < 5

@@ -22,7 +22,6 @@ from redelivery.core.events import (
     Released,
     Succeeded,
 )
-from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import STORED
 from redelivery.core.protocol_poison import ProtocolPoison
 from redelivery.errors import TransportError
@@ -95,7 +94,7 @@ def test_a_copy_waits_for_its_old_handler_and_is_accepted_if_that_succeeds() -> 
     bench.connect()
     copy = bench.again(letter)
     assert bench.want() is None
-    (accept,) = bench.succeed(old)
+    accept, _ = bench.succeed(old)
     assert isinstance(accept, Accept)
     assert list(accept.deliveries) == [copy]
     assert old.outcome == "stale"
@@ -154,7 +153,7 @@ def test_a_second_loss_drops_the_waiting_copy() -> None:
         bench.lose()
         bench.connect()
         copy = bench.again(letter)
-    (accept,) = bench.succeed(old)
+    accept, _ = bench.succeed(old)
     assert isinstance(accept, Accept)
     assert list(accept.deliveries) == [copy]
 
@@ -247,17 +246,6 @@ def test_credit_is_granted_again_and_by_the_quarter() -> None:
     assert granted(bench.connect()) == [8]
 
 
-def test_recall_is_bounded() -> None:
-    """What is remembered over connections has a limit: the oldest goes first."""
-    history = MessageHistory(3)
-    arrivals = [Arrival(Letter(n, attempts=1), 1, counts=False) for n in range(10)]
-    for arrival in arrivals[:5]:
-        history.accept(arrival)
-    history.connection_lost([], arrivals[5:], 0.0)
-    assert [bool(history.accepted_before(a)) for a in arrivals[:5]] == [False, False, True, True, True]
-    assert list(history.records) == [7, 8, 9]
-
-
 def poisoned(bench: Bench, letter: Letter) -> None:
     """Have a message poisoned and confirmed."""
     delivery = bench.run(letter)
@@ -294,4 +282,6 @@ def test_a_consumer_that_closes_leaves_no_verdict_that_is_carried_out() -> None:
     bench = Bench()
     poisoned(bench, Letter(0))
     bench.feed(ConnectionLost(bench.epoch, TransportError("closed"), closed=True))
-    assert bench.engine.leave(closed=True) == {}
+    bench.connect()
+    again = bench.arrive(Letter(0))[0]
+    assert bench.want() is again

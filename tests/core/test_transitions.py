@@ -16,7 +16,7 @@ from tests.core.model import WALL_OFFSET, Arrival, Letter
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Stop
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.delivery import State
+from redelivery.core.delivery import Record, State
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -145,6 +145,17 @@ class Walk:
             self.bench.feed(Confirmed(delivery, AdapterError("full")))
         return delivery
 
+    def waits_for_another(self, *, succeeds: bool = False, poisoned: bool = False) -> Arrival:
+        """Delivered here while another consumer's handler has it, over a connection that is gone; then that ends."""
+        history, elsewhere = self.bench.engine._history, Arrival(self.letter, 0, counts=False)
+        record = elsewhere.record = Record()
+        elsewhere.consumer = 2
+        history.connection_lost(2, [], [], [elsewhere], self.bench.now)
+        delivery = self.arrives()
+        record.poisoned, record.due = poisoned, None if succeeds or poisoned else self.bench.now + 600
+        history.ended(elsewhere, succeeded=succeeds)
+        return delivery
+
     def cut(self, before: Callable[[Walk], Arrival]) -> Arrival:
         """Let the connection be lost after that."""
         delivery = before(self)
@@ -168,6 +179,9 @@ SITUATIONS: list[Callable[[Walk], Arrival]] = [
     lambda walk: walk.comes_again(Walk.runs),
     lambda walk: walk.comes_again(Walk.is_parked),
     lambda walk: walk.comes_again(Walk.is_poison),
+    Walk.waits_for_another,
+    lambda walk: walk.waits_for_another(succeeds=True),
+    lambda walk: walk.waits_for_another(poisoned=True),
 ]  # fmt: skip
 BOTH = (False, True)
 ABLE = [NATIVE, replace(NATIVE, flow=True), KEEPS, CONFIRMED_FORWARD]

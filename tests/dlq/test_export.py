@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -90,3 +92,33 @@ def test_parquet_without_pyarrow(
     with pytest.raises(redelivery.ConfigurationError, match=r"redelivery\[parquet\]"):
         tools.export(tmp_path / "dead.parquet", "parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_export_is_for_its_owner(tools: DeadLetterQueue, bury: Any, tmp_path: Path) -> None:
+    """A new file is 0600, whatever the umask; one that was there keeps the mode that it had."""
+    bury()
+    for old in (None, 0o600, 0o640):
+        file = tmp_path / f"{old}.jsonl"
+        if old is not None:
+            file.touch()
+            file.chmod(old)
+        assert tools.export(file) == 1
+        assert stat.S_IMODE(file.stat().st_mode) == (old or 0o600)
+
+
+def test_anothers_link_in_a_shared_directory(
+    tools: DeadLetterQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory like /tmp, an export replaces no file that another user's link leads to; one's own it does."""
+    shared, target = tmp_path / "tmp", tmp_path / "target"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    target.write_text("old")
+    (shared / "out").symlink_to(target)
+    assert tools.export(shared / "out") == 0
+    assert target.read_text() == ""
+    lstat = os.lstat(shared / "out")
+    strangers = os.stat_result([*lstat[:4], lstat.st_uid + 1, *lstat[5:]])
+    monkeypatch.setattr(type(target), "lstat", lambda _: strangers)
+    with pytest.raises(OSError, match="another user's link"):
+        tools.export(shared / "out")

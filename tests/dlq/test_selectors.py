@@ -14,6 +14,9 @@ def test_a_selector_lets_through_what_is_meant() -> None:
         ({}, None),
         ({"cause": "Value*"}, None),
         ({"id": "x", "older_than": 5}, None),
+        # A property that makes no sense is unknown as well.
+        ({"cause": ["unknown", "a"]}, None),
+        ({"destination": "unknown"}, None),
         (
             {"cause": "it's"},
             "(redeliveryCause IS NULL OR redeliveryCause = 'it''s' OR redeliveryCause LIKE 'it''s:%')",
@@ -24,7 +27,10 @@ def test_a_selector_lets_through_what_is_meant() -> None:
         ),
         (
             {"destination": "a"},
-            "(redeliveryOriginalDestination IS NULL OR redeliveryOriginalDestination = 'queue://a')",
+            (
+                "(redeliveryOriginalDestination IS NULL OR redeliveryOriginalDestination = 'queue://a' "
+                "OR _AMQ_ORIG_MESSAGE_ID IS NOT NULL)"
+            ),
         ),
     ):
         assert Selection.of(given).selector() == selector

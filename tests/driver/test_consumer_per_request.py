@@ -34,7 +34,7 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
     assert [dispatcher() for dispatcher in gone] == [None] * 5
     assert connection._dispatchers == []
     assert connection._driver.dispatchers == {}
-    assert connection._driver.shared_history._windows == 0
+    assert connection._driver.shared_history._open == {}
     assert connection.report() == redelivery.Report(accepted=5)
 
 

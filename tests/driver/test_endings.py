@@ -145,3 +145,36 @@ def test_a_close_does_not_overtake_what_the_driver_writes(redelivery_broker: Mem
         consumer.close()
         writer.join()
         assert written == ["Accept", "Unsubscribe"]
+
+
+def test_a_subscription_that_is_refused_after_a_reconnect_is_logged(
+    twin: Twin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No call is there to raise it: the log says that the consumer stops, and `run` raises it."""
+    connection = twin.connect()
+    twin.listen(connection, "orders", lambda _: None)
+    (dispatcher,) = connection._dispatchers
+    connection._driver._sink(
+        Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("not allowed"))
+    )
+    with pytest.raises(redelivery.AdapterError, match="not allowed"):
+        twin.run(connection)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert lines == ["queue://orders: the consumer stops: not allowed"]
+
+
+def test_a_connection_whose_thread_is_ended_is_given_up(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also by what is no `Exception`: Python says nothing of a thread that ends with SystemExit."""
+    connection = twin.connect()
+    twin.listen(connection, "orders", lambda _: None)
+
+    def end() -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(connection._driver, "_part_with_stopped", end)
+    connection._driver.expect_alarm()
+    with pytest.raises(redelivery.AdapterError, match="internal error: SystemExit"):
+        twin.run(connection)
+    assert "the connection is given up" in [record.getMessage() for record in caplog.records]

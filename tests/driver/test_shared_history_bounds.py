@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.core.model import Arrival, Letter
 
 import redelivery
 from redelivery.core.commands import Subscribe
@@ -37,100 +38,86 @@ def test_who_may_get_the_very_message(subscribe: Subscribe, scope: str) -> None:
     assert scope_of(subscribe) == scope
 
 
+def test_consumers_of_a_source_share_a_history() -> None:
+    """So what one knows the others know, and who comes later; a plain topic's consumer has its own."""
+    histories = SharedHistory()
+    queue, topic = subscription("queue://a"), subscription("topic://a")
+    first = histories.opened(queue)
+    assert histories.opened(queue) is first
+    assert histories.opened(subscription("queue://b")) is not first
+    assert histories.opened(topic) is not histories.opened(topic)
+    first.remember(Arrival(Letter(1), 1, counts=False), Record(1))
+    for _ in range(2):
+        histories.closed(queue, first)
+    assert histories.opened(queue) is first
+
+
+def test_of_a_topic_nothing_is_left() -> None:
+    """What comes to another consumer of it is another copy."""
+    histories, topic = SharedHistory(), subscription("topic://a")
+    history = histories.opened(topic)
+    history.remember(Arrival(Letter(1), 1, counts=False), Record(1))
+    histories.closed(topic, history)
+    assert len(histories.opened(topic)) == 0
+
+
+def test_a_native_address_leaves_to_who_comes_later() -> None:
+    """Not to one that is open beside it, which may have had a copy of its own."""
+    histories, native = SharedHistory(), subscription("native://a")
+    first, beside = histories.opened(native), histories.opened(native)
+    first.remember(Arrival(Letter(1), 1, counts=False), Record(1))
+    histories.closed(native, first)
+    assert len(beside) == 0
+    beside.remember(Arrival(Letter(2), 1, counts=False), Record(2))
+    histories.closed(native, beside)
+    later = histories.opened(native)
+    assert [later.known(Arrival(Letter(n), 1, counts=False), 0.0) is not None for n in (1, 2)] == [True, True]
+
+
 def test_what_is_left_is_bounded() -> None:
-    """As much is kept as the consumers that were open may have had; the oldest goes first, of all sources."""
-    shared_history = SharedHistory()
-    for _ in range(3):  # one after the other: the most that were open at a time counts
-        shared_history.opened(10)
-        shared_history.closed(10)
-    for number in range(RECALL):
-        shared_history.leave((f"queue://{number}", None), {number: Record(1)})
-    shared_history.leave(("queue://last", None), {f"m{n}": Record(1) for n in range(20)})
-    assert sum(len(records) for records in shared_history.sources.values()) == RECALL + 10
-    assert shared_history.claim(("queue://9", None), [9]) == {}
-    assert list(shared_history.claim(("queue://10", None), [10])) == [10]
-    assert len(shared_history.claim(("queue://last", None))) == 20
-    assert len(shared_history.sources) == RECALL - 11
-
-
-def test_of_two_records_the_greater_is_kept() -> None:
-    """Two consumers that had a message at different times, unseen by each other: no failure is forgotten."""
-    shared_history, source = SharedHistory(), ("queue://a", None)
-    poisoned = Record(0)
-    poisoned.poisoned = True
-    for record in (Record(2), Record(1), poisoned, Record(5)):
-        shared_history.leave(source, {"m": record})
-    assert shared_history.claim(source, ["m", None, "n"]) == {"m": poisoned}
-
-
-@pytest.mark.parametrize("poisoned", [False, True])
-def test_confirmed_verdicts_make_room_for_counts(poisoned: bool) -> None:
-    """Neither a count nor a verdict in doubt is pushed out by verdicts on messages whose dead letter is safe."""
-    shared_history = SharedHistory()
-    live = Record(1)
-    live.poisoned = poisoned
-    shared_history.leave(("queue://a", None), {"live": live})
+    """Of all sources that nobody consumes, those that were left first are forgotten first."""
+    histories = SharedHistory()
     for number in range(RECALL + 5):
-        safe = Record(1)
-        safe.poisoned = safe.confirmed = True
-        shared_history.leave(("queue://b", None), {number: safe})
-    assert sum(len(records) for records in shared_history.sources.values()) == RECALL
-    assert list(shared_history.claim(("queue://a", None))) == ["live"]
+        subscribe = subscription(f"queue://{number}")
+        history = histories.opened(subscribe)
+        history.remember(Arrival(Letter(number), 1, counts=False), Record(1))
+        histories.closed(subscribe, history)
+    assert len(histories._left) == RECALL
+    assert len(histories.opened(subscription("queue://4"))) == 0
+    assert len(histories.opened(subscription("queue://5"))) > 0
 
 
-def test_each_open_consumer_has_room() -> None:
-    """Consumers that lose the connection together forget nothing for each other's sake."""
-    shared_history = SharedHistory()
-    for _ in range(12):
-        shared_history.opened(1000)
-    for number in range(12):
-        shared_history.leave((f"queue://{number}", None), {key: Record(1) for key in range(1000)})
-    assert [len(shared_history.claim((f"queue://{number}", None))) for number in range(12)] == [1000] * 12
+def test_an_empty_history_is_not_kept() -> None:
+    """A consumer for each request leaves nothing behind."""
+    histories, subscribe = SharedHistory(), subscription("queue://a")
+    histories.closed(subscribe, histories.opened(subscribe))
+    assert (histories._left, histories._open) == ({}, {})
 
 
-def test_a_source_is_not_out_of_sight_while_more_is_left() -> None:
-    """Who looks without the lock while another consumer leaves its records still finds the source."""
-    shared_history, source = SharedHistory(), ("queue://a", None)
-    shared_history.leave(source, {"m": Record(1)})
-    seen: list[bool] = []
-
-    class Watched(dict[Any, Any]):
-        def items(self) -> Any:
-            seen.append(source in shared_history.sources)
-            return super().items()
-
-    shared_history.leave(source, Watched({"n": Record(1)}))
-    assert seen == [True]
+def test_verdicts_of_closed_consumers_come_back_with_the_loss_of_the_connection() -> None:
+    """The broker may have forgotten its last answers; whoever consumes next is told."""
+    histories, subscribe = SharedHistory(), subscription("queue://a")
+    history, verdict = histories.opened(subscribe), Record()
+    arrival = Arrival(Letter(1), 1, counts=False)
+    history.poisoned(arrival, verdict, 5.0)
+    histories.closed(subscribe, history)
+    histories.connection_lost(1.0)
+    assert histories.opened(subscribe).known(arrival, 0.0) is verdict
 
 
-def test_what_is_left_again_is_the_youngest() -> None:
-    """A message that is left a second time counts once, and from then; its verdict too."""
-    shared_history, source = SharedHistory(), ("queue://a", None)
-    shared_history.leave(source, {n: Record(1) for n in range(RECALL)})
-    again, safe = Record(1), Record(1)
-    safe.poisoned = safe.confirmed = True
-    shared_history.leave(source, {0: again, 1: safe})
-    assert len(shared_history.sources[source]) == RECALL
-    shared_history.leave(source, {"one": Record(1), "two": Record(1)})
-    assert 0 in shared_history.sources[source]
-    assert {1, 2}.isdisjoint(shared_history.sources[source])
-    assert len(shared_history.sources[source]) == RECALL
+def test_the_word_for_ids_reaches_each_history() -> None:
+    """`redelivery.uniqueIds` is of the connection."""
+    history = SharedHistory(unique_ids=True).opened(subscription("queue://a"))
+    assert history.unique_ids
 
 
-def test_only_what_arrives_is_claimed() -> None:
-    """The records of the other messages of a queue stay for whoever gets those."""
-    shared_history, source = SharedHistory(), ("queue://a", None)
-    shared_history.leave(source, {"m": Record(1), "n": Record(2)})
-    assert list(shared_history.claim(source, ["m"])) == ["m"]
-    assert list(shared_history.claim(source)) == ["n"]
-
-
-def test_a_new_consumer_of_a_queue_claims_nothing_before_its_messages_come(
+def test_a_consumer_gives_its_share_back(
     redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
 ) -> None:
-    """They may go to one that is open already."""
+    """A closed consumer of which nothing is known leaves no source."""
     with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
-        shared_history, source = connection._driver.shared_history, ("queue://orders", None)
-        shared_history.leave(source, {"m": Record(1)})
-        connection.consumer("orders")
-        assert list(shared_history.claim(source)) == ["m"]
+        consumer = connection.consumer("orders")
+        histories = connection._driver.shared_history
+        assert list(histories._open) == [("queue://orders", None)]
+        consumer.close()
+        assert histories._open == {}

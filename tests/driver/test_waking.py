@@ -161,7 +161,7 @@ def test_the_driver_does_not_stop_looking_while_something_is_collected(
         redelivery_memory.adapter, "CAPABILITIES", replace(redelivery_memory.CAPABILITIES, batch=True)
     )
     with redelivery.connect(redelivery_broker.uri) as connection:
-        connection.consumer("orders")
+        dispatcher = connection.consumer("orders")._dispatcher
         driver, looked = connection._driver, list[bool]()
 
         def collecting(_: Dispatcher) -> bool:
@@ -169,9 +169,9 @@ def test_the_driver_does_not_stop_looking_while_something_is_collected(
             return True
 
         monkeypatch.setattr(Dispatcher, "collecting", property(collecting))
-        driver.expect()
-        eventually(lambda: len(looked) > 1)  # it has gone on, and come to the same look again
-    assert not any(looked)  # each time the flag was down already
+        driver.expect(dispatcher)
+        # Looked at with the flag down already, it has gone on, and come to the same look again.
+        eventually(lambda: looked.count(False) > 1)
 
 
 def test_closing_on_the_drivers_own_thread(

@@ -59,6 +59,7 @@ ABOVE_ADAPTERS = {
     "redelivery_spark.options.batch_options imports redelivery",
     "redelivery_spark.options.credentials imports redelivery",
     "redelivery_spark.options.credentials imports redelivery.registry",
+    "redelivery_spark.options.credentials imports redelivery.uri.joining",
     "redelivery_spark.options.spark_option imports redelivery.uri.option_table",
     "redelivery_spark.options.write_options imports redelivery",
 }

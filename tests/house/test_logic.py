@@ -37,9 +37,7 @@ ON_TEXT = {
 }
 ARITHMETIC: set[str] = set()
 MUTATED: set[str] = set()
-TRAILING = {
-    "client/redelivery/dlq": 1,
-}
+TRAILING: dict[str, int] = {}
 """Comments behind code that are longer than they may be, by folder."""
 
 ERRORS = {"cause", "error", "exc", "exception", "failure", "reason"}

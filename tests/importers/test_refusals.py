@@ -30,6 +30,14 @@ BOMB = '<!DOCTYPE a [<!ENTITY a "x"><!ENTITY b "&a;&a;&a;&a;">]><a>&b;</a>'
         ("<a>" * 200, "f:1:301: too deep or too many elements"),
         ("a: yaml\n", "f: neither XML (activemq.xml, broker.xml), nor JSON"),
         ("%PDF", "f: neither XML"),
+        (f"[default]\nmaximumRedeliveries = {'9' * 5000}", "f:2: the TOML has too long a number"),
+        (f"[default]\nmaximumRedeliveries = 0x{'f' * 5000}", "f:2: maximumRedeliveries must be"),
+        (f"wildcards = {{delimiter = 0x{'f' * 5000}}}", "f:1: an address' delimiter"),
+        (f"[deadLetters]\ndeadLetter = 0x{'f' * 5000}", "f:2: redelivery.deadLetter must be"),
+        (f"[default]\nx{'.x' * 2000} = 1", "f:2: a key has more than 1000 dots"),
+        (f"[{'x' * 5000}]", "f:1: unknown key xxx"),
+        ('{"queues": [\n{"name": "a\\ud800", "maximumDeliveryAttempts": 1}]}', 'f:2: "a\\ud800" has half a'),
+        ('{"queues": [],\n"\\udc00": 1}', 'f:2: "\\udc00" has half a surrogate pair'),
         (" \n\t", "f: the file is empty"),
         ("\ufeff", "f: the file is empty"),
     ],
@@ -38,8 +46,10 @@ def test_not_read(imported: Any, text: str, error: str) -> None:
     """What is malformed, has entities, or is of no known kind is refused with file, line and column."""
     with pytest.raises(ConfigurationError) as caught:
         imported(text)
-    assert str(caught.value).startswith(error)
-    assert "\n" not in str(caught.value)
+    said = str(caught.value)
+    assert said.startswith(error)
+    assert "\n" not in said
+    assert len(said.encode()) < 2000
 
 
 def test_size(imported: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
-"""The other end of a STOMP connection on this machine: it answers CONNECT, and then reads no more."""
+"""The other end of a STOMP connection on this machine: one that soon reads no more, and one that says anything."""
 
 from __future__ import annotations
 
 import re
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
 import redelivery
@@ -12,11 +13,12 @@ from redelivery.adapter import Opening
 from redelivery.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from redelivery_stomp.transport import ScanningTransport
 
-__all__ = ["FrozenPeer", "opening", "stuck"]
+__all__ = ["FrozenPeer", "ScriptedPeer", "opening", "stuck"]
 
 PATIENCE = 10.0  # seconds
 CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/5.18.3\nheart-beat:0,0\n\n\0"
@@ -25,7 +27,8 @@ CONNECTED = b"CONNECTED\nversion:1.2\nserver:ActiveMQ/5.18.3\nheart-beat:0,0\n\n
 class FrozenPeer:
     """Listens on a free port, and freezes. `answers=False`: not even CONNECT is answered.
 
-    `receipts`: so many requests are answered before it freezes; `then` is what it still says.
+    `receipts`: so many requests are answered before it freezes; `then` is what it still says: `{id}` stands for the id
+    of the last SUBSCRIBE.
     """
 
     def __init__(self, *, answers: bool = True, receipts: int = 0, then: bytes = b"") -> None:
@@ -59,13 +62,14 @@ class FrozenPeer:
         while b"\0" not in accepted.recv(4096):
             pass
         accepted.sendall(CONNECTED)
-        heard, owed = b"", self._receipts
+        heard, owed, identity = b"", self._receipts, b""
         while owed:
             heard += accepted.recv(4096)
+            identity = (re.findall(rb"SUBSCRIBE\nid:([^\n]+)", heard) or [identity])[-1]
             for receipt in re.findall(rb"\nreceipt:([^\n]+)", heard):
                 accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
                 owed, heard = owed - 1, b""
-        accepted.sendall(self._then)
+        accepted.sendall(self._then.replace(b"{id}", identity))
 
     def thaw(self, size: int) -> bytes:
         """Read on, until there are so many bytes; return them."""
@@ -100,3 +104,53 @@ def opening(uri: str) -> Opening:
 def stuck(transport: ScanningTransport) -> bool:
     """Whether bytes wait for a broker that takes none."""
     return transport.behind
+
+
+class ScriptedPeer:
+    """A Classic on a free port: it answers requests, and to each SUBSCRIBE sends what `script` returns for its id."""
+
+    def __init__(self, script: Callable[[bytes], Iterable[bytes]]) -> None:
+        self._script = script
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+        self.connections = 0
+        self.settled: list[bytes] = []
+        self.uri = f"stomp://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with accepted, suppress(OSError):
+                self._converse(accepted)
+
+    def _converse(self, accepted: socket.socket) -> None:
+        heard = b""
+        while chunk := accepted.recv(65536):
+            *frames, heard = (heard + chunk).split(b"\0")
+            for each in frames:
+                command = each.lstrip(b"\n").partition(b"\n")[0]
+                if command == b"CONNECT":
+                    accepted.sendall(CONNECTED)
+                if command in (b"ACK", b"NACK"):
+                    self.settled.append(each.lstrip(b"\n"))
+                for receipt in re.findall(rb"\nreceipt:([^\n]+)", each):
+                    accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt)
+                if command == b"SUBSCRIBE":
+                    (identity,) = re.findall(rb"\nid:([^\n]+)", each)
+                    for piece in self._script(identity):
+                        accepted.sendall(piece)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(PATIENCE)

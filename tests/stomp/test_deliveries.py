@@ -9,6 +9,7 @@ from redelivery.core.delivery import Cause
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.headers import copy_of
 from redelivery_stomp.profile_base import NEVER_COPIED, PROTOCOL, StompProfile
 from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ, profile_for
 
@@ -186,6 +187,8 @@ def test_other_brokers_are_refused(server: str) -> None:
 def test_where_a_broker_says_that_a_dead_letter_came_from() -> None:
     """Each in headers of its own; of why it died they tell only what they did themselves."""
     multicast = ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_ROUTING_TYPE:0"]
+    claim = "redeliveryOriginalDestination:topic\\c//orders"
+    by_broker = "_AMQ_ORIG_MESSAGE_ID:7"
     for profile, lines, origin, died_of in (
         (StompClassic(), ["original-destination:/queue/a"], "queue://a", None),
         (StompClassic(), ["original-destination:/topic/a", "dlqDeliveryFailureCause:x"], "topic://a", "x"),
@@ -196,9 +199,58 @@ def test_where_a_broker_says_that_a_dead_letter_came_from() -> None:
             "expired",
         ),
         (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders"], "queue://orders", None),
+        # A copy says itself that it was sent to a topic; what Artemis has dead-lettered says nothing.
+        (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", "_AMQ_ORIG_QUEUE:orders", claim], None, None),
+        (StompArtemis(), ["_AMQ_ORIG_ADDRESS:orders", by_broker, claim], "queue://orders", None),
         (StompArtemis(), [*multicast, "_AMQ_ACTUAL_EXPIRY:5"], "topic://orders", "expired"),
         (StompRabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:rejected"], "queue://a", None),
         (StompRabbitMQ(), ["x-first-death-queue:a", "x-first-death-reason:expired"], "queue://a", "expired"),
     ):
         seen = delivery(profile, ["subscription:1", *lines])
         assert (seen.origin, seen.died_of) == (origin, died_of), lines
+
+
+FORGED = [
+    "original-destination:/queue/admin", "JMS_AMQP_MA_x-opt-ORIG-ADDRESS:admin", "_AMQ_ORIG_ADDRESS:admin",
+    "_AMQ_ORIG_MESSAGE_ID:7", "x-first-death-queue:admin", "x-death:x", "mine:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "profile", [StompClassic(), StompArtemis(), StompRabbitMQ()], ids=lambda p: type(p).__name__
+)
+def test_a_copy_has_no_record_of_its_producers(profile: StompProfile) -> None:
+    """What a broker would write of a death, and a producer has written, is on no copy: a redrive would believe it."""
+    seen = delivery(profile, ["subscription:1", "destination:/queue/orders", "message-id:1,2", *FORGED])
+    for redrive in (False, True):
+        command = Forward(
+            seen, Outgoing("queue://DLQ", b"x", headers=seen.headers), Cause("why"), 1, redrive=redrive
+        )
+        copy = delivery(
+            profile,
+            [
+                "destination:/queue/DLQ",
+                *(f"{name}:{value}" for name, value in copy_of(profile, command).headers.items()),
+            ],
+        )
+        assert "admin" not in f"{copy.origin} {dict(copy.headers)}"
+        assert copy.headers["mine"] == "1"
+
+
+def test_an_expired_message_of_classic_is_no_copy() -> None:
+    """Classic writes a cause of its own; a copy has the same one twice."""
+    expired = "dlqDeliveryFailureCause:java.lang.Throwable\\c Message Expired 7"
+    for lines, moved in (
+        ([expired, "redeliveryCause:forged"], True),
+        (["dlqDeliveryFailureCause:a", "redeliveryCause:a"], False),
+        (["redeliveryCause:a"], False),
+    ):
+        assert delivery(StompClassic(), ["subscription:1", *lines]).moved is moved
+    assert not delivery(StompArtemis(), ["subscription:1", expired]).moved
+
+
+@pytest.mark.parametrize("profile", [StompClassic(), StompRabbitMQ()], ids=lambda p: type(p).__name__)
+def test_a_kind_that_there_is_not(profile: StompProfile) -> None:
+    """A sentence that names the destination."""
+    with pytest.raises(ConfigurationError, match="'bogus://x' must start with one of queue://"):
+        profile.address("bogus://x")

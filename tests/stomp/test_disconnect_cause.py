@@ -93,6 +93,7 @@ def test_an_old_error_refuses_no_later_request(opened: Opened) -> None:
 
 def test_an_error_right_before_the_end_refuses_the_request(opened: Opened) -> None:
     """Artemis does not say which SUBSCRIBE it refuses: it is the first that has no answer."""
+    opened.link.profile = StompArtemis()
     receipts: list[Any] = []
     opened.link.receipt(receipts.append, "q")
     opened.error()
@@ -179,7 +180,13 @@ def test_an_error_about_something_else_hits_nobody(
 
 @pytest.mark.parametrize("said", [said for broker, said in ABOUT_NOTHING if broker is not StompClassic])
 def test_the_words_of_another_broker_mean_nothing(opened: Opened, said: str) -> None:
-    """Each broker has texts of its own: on Classic these refuse a request, like any other text."""
+    """Each broker has texts of its own: another broker's refuse a request, like any other text."""
+    own = (
+        StompRabbitMQ
+        if any(said == text for broker, text in ABOUT_NOTHING if broker is StompArtemis)
+        else StompArtemis
+    )
+    opened.link.profile = own()
     receipts: list[Any] = []
     opened.link.receipt(receipts.append, "q")
     opened.link.on_error(Frame("ERROR", {"message": said}, b""))
@@ -203,6 +210,7 @@ def test_an_old_accusation_holds_no_longer(opened: Opened) -> None:
 
 def test_the_refusal_of_a_message_refuses_no_subscription(opened: Opened) -> None:
     """Of all that has no answer it is a request, not a SEND, that an ERROR without a name may refuse."""
+    opened.link.profile = StompArtemis()
     receipts: list[Any] = []
     opened.link.receipt(lambda error: receipts.append(("send", type(error))))
     opened.link.receipt(lambda error: receipts.append(("subscribe", type(error))), "q")

@@ -29,7 +29,7 @@ def arrive(wire: Wire, *frames: tuple[str, str]) -> list[tuple[int, bytes]]:
     wire.events.clear()
     wire.link._messages(
         [
-            (f"MESSAGE\nsubscription:{to}\nmessage-id:{body}\nack:{body}".encode(), body.encode())
+            (f"MESSAGE\nsubscription:TOKEN-{to}\nmessage-id:{body}\nack:{body}".encode(), body.encode())
             for to, body in frames
         ]
     )
@@ -53,7 +53,7 @@ def test_nothing_is_written_for_an_ended_consumer(wire: Wire, late: str) -> None
     """The broker has taken its messages back: no settlement, no copy, and no further subscription."""
     wire.link.profile = StompArtemis()
     wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
-    head = b"MESSAGE\nsubscription:1\nmessage-id:5,7\ndestination:orders"
+    head = b"MESSAGE\nsubscription:TOKEN-1\nmessage-id:5,7\ndestination:orders"
     one = StompDelivery(wire.link.subscriptions["1"], head, b"x" * 20_000)
     commands: dict[str, AdapterCommand] = {
         "hold": Hold(one, 1.0, 1.0, 1, Cause("bad")),

@@ -6,12 +6,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from redelivery_stomp.frame_scanner import FrameScanner
+from redelivery_stomp.frame_scanner import BROKEN, FrameLimits, FrameScanner, OtherFrame
 from redelivery_stomp.frames import frame, frame_end
 
-Cut = tuple[list[tuple[bytes, bytes]], bytes]
+Cut = tuple[list[tuple[bytes, bytes]], list[OtherFrame]]
 
-NAMES = st.text(min_size=1, max_size=8).filter(lambda name: "\0" not in name and name != "content-length")
+TOKEN = "0123456789abcdef"
+OURS = "subscription", f"{TOKEN}-1"
+# As the connection sets it for Classic.
+HANDLE = b"\nack:"
+NAMES = st.text(min_size=1, max_size=8).filter(
+    lambda name: "\0" not in name and name not in ("content-length", "ack", "receipt-id")
+)
 HEADERS = st.lists(st.tuples(NAMES, st.text(max_size=12).filter(lambda v: "\0" not in v)), max_size=4)
 EOLS = st.sampled_from([b"", b"\n", b"\n", b"\r\n", b"\n\n\n"])
 # Among others what stands between two frames, and a frame.
@@ -25,7 +31,7 @@ def message(
 ) -> tuple[bytes, tuple[bytes, bytes]]:
     """A MESSAGE frame, with its length before the other headers or behind them, and what must be cut out of it."""
     length = [("content-length", str(len(body)))] if sized else []
-    own = [("message-id", "1"), *headers]
+    own = [OURS, ("message-id", "1"), *headers]
     whole = frame(b"MESSAGE", [*own, *length] if last else [*length, *own], body)
     return whole, (whole[len(b"MESSAGE") : whole.index(b"\n\n")], body)
 
@@ -33,7 +39,7 @@ def message(
 @st.composite
 def streams(draw: st.DrawFn) -> tuple[bytes, Cut]:
     """A stream of frames with heart-beats between them, and what must be cut out of it."""
-    stream, messages, other = b"", [], b""
+    stream, messages, others = b"", [], []
     for _ in range(draw(st.integers(0, 5))):
         stream += draw(EOLS)
         kind = draw(st.sampled_from(["sized", "plain", "RECEIPT", "ERROR", "CRLF"]))
@@ -42,38 +48,85 @@ def streams(draw: st.DrawFn) -> tuple[bytes, Cut]:
             whole, cut = message(draw(HEADERS), body, sized=kind == "sized", last=draw(st.booleans()))
             messages.append(cut)
         elif kind == "CRLF":
-            whole = b"MESSAGE\r\ncontent-length:%d\r\nx:y\r\n\r\n%b\0" % (len(body), body)
-            other += whole
+            head = b"\nsubscription:%b-1\ncontent-length:%d" % (TOKEN.encode(), len(body))
+            whole = b"MESSAGE%b\r\n\r\n%b\0" % (head.replace(b"\n", b"\r\n"), body)
+            messages.append((head, body))
         else:
-            name = b"ERROR" if kind == "ERROR" else b"RECEIPT"
-            sized = [("content-length", len(body))]
-            whole = frame(
-                name, [("receipt-id", "r1"), *(sized if kind == "ERROR" else [])], body * (kind == "ERROR")
-            )
-            other += whole
+            sized = [("content-length", len(body))] if kind == "ERROR" else []
+            body = body if kind == "ERROR" else b""
+            name = "ERROR" if kind == "ERROR" else "RECEIPT"
+            whole = frame(name.encode(), [("receipt-id", f"{TOKEN}-r1"), *sized], body)
+            others.append(OtherFrame(name, whole[len(name) : whole.index(b"\n\n")], body))
         stream += whole
-    return stream + draw(EOLS), (messages, other)
+    return stream + draw(EOLS), (messages, others)
 
 
-def feed(pieces: list[bytes]) -> Cut:
-    """What one cutter makes of these pieces."""
-    scanner, messages, other = FrameScanner(), [], b""
+def classic(limits: FrameLimits | None = None) -> FrameScanner:
+    """Return the scanner of a connection that is logged in at Classic."""
+    scanner = FrameScanner(TOKEN, limits)
+    scanner.proof.connected, scanner.proof.handle = True, HANDLE
+    return scanner
+
+
+def feed(pieces: list[bytes], limits: FrameLimits | None = None) -> tuple[Cut, str]:
+    """What one scanner makes of these pieces, and the fault that it finds."""
+    scanner = classic(limits)
+    messages: list[tuple[bytes, bytes]] = []
+    others: list[OtherFrame] = []
     for piece in pieces:
         found, rest = scanner.feed(piece)
         messages += found
-        other += rest
-    assert not scanner.garbled
-    return messages, other
+        others += rest
+    return (messages + scanner._held, others), scanner.fault
+
+
+def splits(raw: bytes, data: st.DataObject) -> list[list[bytes]]:
+    """The bytes in one piece, byte by byte, and in random pieces."""
+    ends = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=10)))
+    random = [raw[a:b] for a, b in zip([0, *ends], [*ends, len(raw)], strict=True)]
+    return [[raw], [raw[i : i + 1] for i in range(len(raw))], random]
 
 
 @given(streams(), st.data())
 def test_any_split_cuts_the_same(stream: tuple[bytes, Cut], data: st.DataObject) -> None:
     """In one piece, byte by byte, and in random pieces: bodies with NUL, CRLF frames and heart-beats included."""
     raw, expected = stream
-    ends = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=10)))
-    random = [raw[a:b] for a, b in zip([0, *ends], [*ends, len(raw)], strict=True)]
-    for pieces in ([raw], [raw[i : i + 1] for i in range(len(raw))], random):
-        assert feed(pieces) == expected
+    for pieces in splits(raw, data):
+        assert feed(pieces) == (expected, "")
+
+
+PIECES = (
+    b"\0", b"\n", b"\r\n", b"\n\n", b"\r\n\r\n", b":", b"\\", b"MESSAGE\n", b"\0\nMESSAGE\n", b"RECEIPT\n",
+    b"ERROR\n", b"CONNECTED\n", b"MESSAGE\r\n", b"\nsubscription:0123456789abcdef-1", b"\nack:1",
+    b"\nreceipt-id:0123456789abcdef-r1", b"\ncontent-length:", b"3", b"99999999999999999999",
+    b":0123456789abcdef", b"\nsubscription:1", b"\xff\xfe",
+)  # fmt: skip
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A stream, changed in a few places; or pieces of frames in any order."""
+    raw = bytearray(draw(streams())[0] if draw(st.booleans()) else b"")
+    for _ in range(draw(st.integers(1, 8))):
+        at = draw(st.integers(0, len(raw)))
+        kind = draw(st.sampled_from(["insert", "random", "delete"]))
+        if kind == "delete":
+            del raw[at : at + draw(st.integers(1, 8))]
+        else:
+            raw[at:at] = draw(st.sampled_from(PIECES) if kind == "insert" else st.binary(max_size=6))
+    return bytes(raw)
+
+
+@given(mutated(), st.data())
+@example(b"MESSAGE\n\nsubscription:0123456789abcdef-1\nMESSAGE\n\0", None)
+def test_whatever_comes_is_read_the_same_at_every_split(raw: bytes, data: st.DataObject | None) -> None:
+    """Messages, a fault, or nothing; never an exception; and each message has the token in its headers."""
+    limits = FrameLimits(120, 60)
+    pieces = [[raw], [raw[i : i + 1] for i in range(len(raw))]] if data is None else splits(raw, data)
+    # Of two faults one may be seen first.
+    results = [(cut, bool(fault)) for cut, fault in (feed(each, limits) for each in pieces)]
+    assert all(result == results[0] for result in results)
+    assert all(f"\nsubscription:{TOKEN}".encode() in head for head, _ in results[0][0][0])
 
 
 @given(st.binary(max_size=60))
@@ -82,7 +135,7 @@ def test_a_sized_body_may_hold_anything(body: bytes) -> None:
     """Frames inside a body are not seen as frames."""
     first, cut = message([], body, sized=True)
     second, after = message([("a", "b")], b"x", sized=False)
-    assert feed([first + b"\n" + second]) == ([cut, after], b"")
+    assert feed([first + b"\n" + second]) == (([cut, after], []), "")
 
 
 @pytest.mark.parametrize(
@@ -95,26 +148,40 @@ def test_a_sized_body_may_hold_anything(body: bytes) -> None:
         b"HTTP/1.1 400 Bad Request\r\n\r\n\0",
     ],
 )
-def test_what_is_no_stomp_ends_the_cutting(garbage: bytes) -> None:
+def test_what_is_no_stomp_ends_the_scanning(garbage: bytes) -> None:
     """What came before is cut, nothing after it is."""
-    scanner, (whole, cut) = FrameScanner(), message([], b"first", sized=False)
-    receipt = b"RECEIPT\nreceipt-id:1\n\n\0"
-    assert scanner.feed(receipt + whole + garbage + whole) == ([cut], receipt)
-    assert scanner.garbled
+    whole, cut = message([], b"first", sized=False)
+    receipt = f"RECEIPT\nreceipt-id:{TOKEN}-r1\n\n\0".encode()
+    proven = garbage.replace(b"MESSAGE\n", f"MESSAGE\nsubscription:{TOKEN}-1\n".encode())
+    (messages, others), fault = feed([receipt + whole + proven + whole])
+    assert (messages, len(others), fault) == ([cut], 1, BROKEN)
 
 
 def test_a_text_with_a_nul_is_noticed() -> None:
     """Without content-length a body ends at its first NUL; the rest is no frame."""
-    scanner, (whole, _) = FrameScanner(), message([], b"bad\0half", sized=False)
-    messages, other = scanner.feed(whole + b"\n")
-    assert ([body for _, body in messages], other, scanner.garbled) == ([b"bad"], b"", True)
+    whole, _ = message([], b"bad\0half", sized=False)
+    (messages, others), fault = feed([whole + b"\n"])
+    assert ([body for _, body in messages], others, fault) == ([b"bad"], [], BROKEN)
+
+
+def test_a_text_waits_for_the_proof_of_what_follows_it() -> None:
+    """What follows may be a part of it: no handler gets a text that is cut at a NUL, if that can be known."""
+    scanner, (first, cut), (second, after) = (
+        classic(),
+        message([], b"a", sized=False),
+        message([], b"b", sized=False),
+    )
+    assert scanner.feed(first + b"\n" + second[:20]) == ([], [])
+    assert scanner.feed(second[20:45]) == ([], [])
+    assert scanner.feed(second[45:-1]) == ([cut], [])
+    assert scanner.feed(second[-1:]) == ([after], [])
 
 
 def test_too_short_a_length_is_noticed_and_too_long_a_one_waits() -> None:
     """A length beyond what came is no mistake yet."""
-    scanner = FrameScanner()
-    assert scanner.feed(b"MESSAGE\ncontent-length:9\n\nabc\0") == ([], b"")
-    assert scanner.feed(b"defgh\0") == ([(b"\ncontent-length:9", b"abc\0defgh")], b"")
+    scanner, head = classic(), f"\nsubscription:{TOKEN}-1\ncontent-length:9".encode()
+    assert scanner.feed(b"MESSAGE" + head + b"\n\nabc\0") == ([], [])
+    assert scanner.feed(b"defgh\0") == ([(head, b"abc\0defgh")], [])
 
 
 @pytest.mark.parametrize(

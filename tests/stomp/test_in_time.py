@@ -175,7 +175,7 @@ def blocked(connection: Any, peer: FrozenPeer) -> threading.Thread:
 
 def test_what_has_a_deadline_returns_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker reads nothing: send, a new consumer, receive, drain and both closings end in time."""
-    message = b"MESSAGE\nsubscription:1\nmessage-id:1\nack:1\ndestination:/queue/orders\n\nx\0"
+    message = b"MESSAGE\nsubscription:{id}\nmessage-id:1\nack:1\ndestination:/queue/orders\n\nx\0"
     with FrozenPeer(receipts=ANSWERS, then=message) as peer:
         connection = redelivery.connect(peer.uri).__enter__()
         consumer = connection.consumer("orders")

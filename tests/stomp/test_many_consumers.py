@@ -87,9 +87,9 @@ def test_a_wide_window_on_dead_letters_is_shared_on_classic(wire: Wire) -> None:
     wire.answer_last()
     assert wire.commands() == [b"SUBSCRIBE"] * 3
     assert [frame.partition(b"\nid:")[2].partition(b"\n")[0] for frame in wire.written] == [
-        b"1",
-        b"1.1",
-        b"1.2",
+        b"TOKEN-1",
+        b"TOKEN-1.1",
+        b"TOKEN-1.2",
     ]
     assert all(b"\nactivemq.prefetchSize:500\n" in frame for frame in wire.written)
     assert sum(isinstance(event, Subscribed) for event in wire.events) == 1

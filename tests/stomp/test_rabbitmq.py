@@ -35,7 +35,7 @@ def arrive(wire: Wire, *tags: int, subscription: int = 1) -> list[Delivery]:
     before = len(wire.events)
     ack = f"T_{subscription}@@{SESSION}@@"
     wire.link._messages([
-        (f"MESSAGE\nsubscription:{subscription}\ndestination:/queue/orders\nack:{ack}{tag}".encode(), b"%d" % tag)
+        (f"MESSAGE\nsubscription:TOKEN-{subscription}\ndestination:/queue/orders\nack:{ack}{tag}".encode(), b"%d" % tag)
         for tag in tags
     ])  # fmt: skip
     return [one for event in wire.events[before:] if isinstance(event, Arrived) for one in event.deliveries]
@@ -149,8 +149,8 @@ def test_an_ended_consumer_gives_back_what_it_holds_and_what_is_on_its_way(wire:
     wire.written.clear()
     wire.adapter.execute((Unsubscribe(1),))
     ended, again, *back = wire.written
-    assert ended == b"UNSUBSCRIBE\nid:1\n\n"
-    assert again.startswith(b"SUBSCRIBE\nid:1\ndestination:/topic/redelivery.nowhere.")
+    assert ended == b"UNSUBSCRIBE\nid:TOKEN-1\n\n"
+    assert again.startswith(b"SUBSCRIBE\nid:TOKEN-1\ndestination:/topic/redelivery.nowhere.")
     assert sorted(back) == [b"NACK\nid:T_1@@session-a@@%d\nrequeue:true\n\n" % tag for tag in (2, 3)]
     assert arrive(wire, 4) == [], "what was on its way is no longer the application's"
     wire.answer(b"SUBSCRIBE")
@@ -158,7 +158,7 @@ def test_an_ended_consumer_gives_back_what_it_holds_and_what_is_on_its_way(wire:
     assert b"NACK\nid:T_1@@session-a@@4\nrequeue:true\n\n" in wire.written
     assert arrive(wire, 5) == []
     wire.answer(b"ABORT")
-    eventually(lambda: wire.written.count(b"UNSUBSCRIBE\nid:1\n\n") == 2)
+    eventually(lambda: wire.written.count(b"UNSUBSCRIBE\nid:TOKEN-1\n\n") == 2)
     assert b"NACK\nid:T_1@@session-a@@5\nrequeue:true\n\n" in wire.written
     assert [frame for frame in wire.written if b"@@1\n" in frame] == [], "what was accepted is not given back"
 
@@ -169,7 +169,7 @@ def test_a_plain_topic_consumer_just_ends(wire: Wire) -> None:
     arrive(wire, 1)
     wire.written.clear()
     wire.adapter.execute((Unsubscribe(1),))
-    assert wire.written == [b"UNSUBSCRIBE\nid:1\n\n"]
+    assert wire.written == [b"UNSUBSCRIBE\nid:TOKEN-1\n\n"]
 
 
 # What is refused here.

@@ -127,7 +127,7 @@ def test_a_refused_dead_letter_accuses_its_message(wire: Wire) -> None:
     confirmed = next(event for event in wire.events if isinstance(event, Confirmed))
     lost = next(event for event in wire.events if isinstance(event, ConnectionLost))
     assert isinstance(confirmed.error, AdapterError)
-    assert lost.suspect == ("queue://orders", "own", None)
+    assert lost.suspect == (("queue://orders", "own", None), one.digest())
 
 
 def test_dead_letters_that_cannot_be_declared(wire: Wire) -> None:

@@ -26,6 +26,8 @@ class Wire:
     """An adapter logged in at a broker, Classic by default, without a socket: what it writes is kept."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, profile: StompProfile | None = None) -> None:
+        # What the ids of a connection begin with: here always the same.
+        monkeypatch.setattr("redelivery_stomp.connection.secrets.token_hex", lambda _: "TOKEN")
         self.events: list[AdapterEvent] = []
         self.adapter, self.written = StompAdapter(), list[bytes]()
         self._patch, self._profile = monkeypatch, profile or StompClassic()
@@ -36,6 +38,8 @@ class Wire:
         self.link = StompConnection(opening("stomp://h"), self.sink)
         self.link.profile, self.link._opened = self._profile, True
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
+        self.link._scanner.proof.connected = True
+        self.link._scanner.proof.handle = self._profile.handle if self._profile.forgeable else b""
         self.adapter._link, self.adapter._sink = self.link, self.sink
         self.written.clear()
         self._patch.setattr(self.link.transport, "write", self.write)
@@ -46,6 +50,12 @@ class Wire:
 
     def write(self, data: bytes) -> None:
         self.written += [each.lstrip(b"\n") for each in data.split(b"\0") if each.strip(b"\n")]
+
+    def read(self, data: bytes) -> None:
+        """Let the reading thread read these bytes; what ends the connection ends it."""
+        self.link.transport._take(data)
+        if self.link.transport.fault:
+            self.link.lost("the connection was closed by the other side")
 
     def commands(self) -> list[bytes]:
         """The commands of the frames that have been written."""
@@ -104,12 +114,12 @@ def test_nothing_is_written_behind_what_may_be_refused(monkeypatch: pytest.Monke
     assert wire.commands() == [*asked, b"SUBSCRIBE"]
     wire.answer(b"SUBSCRIBE")
     assert wire.commands() == [*asked, b"SUBSCRIBE", b"SUBSCRIBE"]
-    assert b"\nid:2\n" in wire.written[-1]
+    assert b"\nid:TOKEN-2\n" in wire.written[-1]
     # What has been found out once is not asked again.
     wire.adapter.execute((Subscribe(3, "queue://more", window=10, dead_letter="queue://graves"),))
     wire.answer_last()
     assert wire.commands()[-1] == b"SUBSCRIBE"
-    assert b"\nid:3\n" in wire.written[-1]
+    assert b"\nid:TOKEN-3\n" in wire.written[-1]
 
 
 def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
@@ -118,7 +128,7 @@ def test_a_refusal_lets_the_next_one_begin(wire: Wire) -> None:
     wire.adapter.execute((first, Subscribe(2, "queue://bills", window=10)))
     wire.answer(b"SEND", "not authorized")
     assert wire.commands()[3:] == [b"SUBSCRIBE"]
-    assert b"\nid:2\n" in wire.written[-1]
+    assert b"\nid:TOKEN-2\n" in wire.written[-1]
 
 
 @pytest.mark.parametrize("ended", [1, 2])
@@ -131,7 +141,7 @@ def test_one_that_ends_before_it_has_begun(wire: Wire, ended: int) -> None:
     wire.answer(b"ABORT")
     wire.answer_last()
     assert wire.commands()[3:] == [b"SUBSCRIBE"]
-    assert b"\nid:%d\n" % (3 - ended) in wire.written[-1]
+    assert b"\nid:TOKEN-%d\n" % (3 - ended) in wire.written[-1]
 
 
 def test_a_loss_is_told_to_those_who_have_not_begun(wire: Wire) -> None:
@@ -165,7 +175,7 @@ def test_nothing_begins_on_a_connection_that_its_broker_ends(
         wire.answer(command, "not authorized" if command == refused else None)
         if command == refused:
             break
-    assert not any(b"\nid:2\n" in each for each in wire.written)
+    assert not any(b"\nid:TOKEN-2\n" in each for each in wire.written)
     told = {event.consumer: event.error for event in wire.events if isinstance(event, Subscribed)}
     assert isinstance(told[1], AdapterError)
     assert isinstance(told[2], TransportError)
@@ -177,7 +187,7 @@ def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPat
     wire = Wire(monkeypatch, StompArtemis())
     wire.adapter.execute((Subscribe(1, "queue://orders", window=1),))
     wire.answer_last()
-    wire.link._messages([(b"MESSAGE\nsubscription:1\nmessage-id:1,7\ndestination:orders", b"x" * 1024)])
+    wire.link._messages([(b"MESSAGE\nsubscription:TOKEN-1\nmessage-id:1,7\ndestination:orders", b"x" * 1024)])
     (arrived,) = (event for event in wire.events if isinstance(event, Arrived))
     wire.written.clear()
     wire.adapter.execute((Subscribe(2, "queue://bills", window=10, dead_letter="queue://graves"),))
@@ -192,7 +202,7 @@ def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPat
     wire.answer_last()
     further = [] if ended else [b"SUBSCRIBE"]
     assert wire.commands() == [*asked, b"SUBSCRIBE", *further]
-    assert any(b"\nid:1.2\n" in each for each in wire.written) is not ended
+    assert any(b"\nid:TOKEN-1.2\n" in each for each in wire.written) is not ended
     wire.written.clear()
     wire.adapter.execute((Unsubscribe(1),))
     assert wire.commands() == [b"UNSUBSCRIBE"] * (2 * len(further))

@@ -7,13 +7,16 @@ import socket
 
 from tests.stomp.peer import opening
 
+from redelivery_stomp.frame_scanner import FrameScanner
 from redelivery_stomp.transport import ScanningTransport
 
 
 def test_the_selector_ends_with_the_connection() -> None:
     """Its descriptor is closed at once, not when somebody collects garbage."""
     first = opening("stomp+ssl://h")
-    transport = ScanningTransport(first.endpoint, first.settings.tls, 1.0, lambda _: None)
+    transport = ScanningTransport(
+        first.endpoint, first.settings.tls, 1.0, FrameScanner("TOKEN"), lambda _: None
+    )
     ours, theirs = socket.socketpair()
     with theirs:
         transport.socket = ours

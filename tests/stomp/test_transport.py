@@ -9,6 +9,7 @@ from tests.stomp.peer import opening
 
 import redelivery
 from redelivery_stomp.connect_frame import connect_frame
+from redelivery_stomp.frame_scanner import FrameScanner
 from redelivery_stomp.transport import ScanningTransport
 
 
@@ -22,12 +23,14 @@ def test_a_message_is_as_good_as_a_heart_beat() -> None:
     """A broker that sends one message after the other, and no heart-beat between them, is not silent."""
     first = opening("stomp://machine")
     taken: list[tuple[bytes, bytes]] = []
-    transport = ScanningTransport(first.endpoint, first.settings.tls, 1.0, taken.extend)
+    transport = ScanningTransport(
+        first.endpoint, first.settings.tls, 1.0, FrameScanner("TOKEN"), taken.extend
+    )
     transport.heartbeats = SimpleNamespace(received_heartbeat=0.0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         transport.socket, transport.running = ours, True
-        theirs.sendall(b"MESSAGE\nmessage-id:1\n\nbody\0")
+        theirs.sendall(b"MESSAGE\nsubscription:TOKEN-1\nmessage-id:1\n\nbody\0")
         theirs.shutdown(socket.SHUT_WR)
         transport.receive()
         transport.cleanup()

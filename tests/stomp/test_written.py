@@ -32,7 +32,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
 
 def message(wire: Wire, name: str, epoch: int = 1) -> StompDelivery:
     """Return a message that came for the consumer."""
-    head = f"MESSAGE\nsubscription:1\ndestination:/queue/orders\nmessage-id:{name}\nack:{name}".encode()
+    head = f"MESSAGE\nsubscription:TOKEN-1\ndestination:/queue/orders\nmessage-id:{name}\nack:{name}".encode()
     delivery = StompDelivery(wire.link.subscriptions["1"], head, b"x")
     delivery.epoch = epoch
     return delivery
@@ -81,7 +81,7 @@ def test_all_subscriptions_of_a_consumer_end_with_it(wire: Wire) -> None:
     """One that was widened has several at the broker."""
     wire.link.subscriptions.begin("1.2", wire.link.subscriptions["1"])
     wire.adapter.execute([Unsubscribe(1)])
-    assert wire.written == [b"UNSUBSCRIBE\nid:1\n\n", b"UNSUBSCRIBE\nid:1.2\n\n"]
+    assert wire.written == [b"UNSUBSCRIBE\nid:TOKEN-1\n\n", b"UNSUBSCRIBE\nid:TOKEN-1.2\n\n"]
 
 
 def test_what_cannot_be_acknowledged_is_left_out(wire: Wire) -> None:
@@ -89,7 +89,7 @@ def test_what_cannot_be_acknowledged_is_left_out(wire: Wire) -> None:
     here, there, ended = message(wire, "a"), message(wire, "b", epoch=7), message(wire, "c")
     wire.adapter.execute([Accept([here, there])])
     wire.adapter.execute([Unsubscribe(1), Accept([ended])])
-    assert wire.written == [b"ACK\nid:a\n\n", b"UNSUBSCRIBE\nid:1\n\n"]
+    assert wire.written == [b"ACK\nid:a\n\n", b"UNSUBSCRIBE\nid:TOKEN-1\n\n"]
 
 
 def test_what_was_acknowledged_is_the_suspect_of_an_error(wire: Wire) -> None:
@@ -106,19 +106,33 @@ def test_a_refused_poison_acknowledgement_accuses_its_message(wire: Wire) -> Non
     assert suspect(wire) == "a"
 
 
-@pytest.mark.parametrize("where", ["handed over", "in the same read", "of nobody here", "nowhere"])
-def test_a_body_that_is_longer_than_its_frame_says_accuses_its_message(wire: Wire, where: str) -> None:
-    """The last whole message before the rubbish, handed over or not; without one, whatever was accused before."""
+def received(name: str, subscription: str = "TOKEN-1") -> bytes:
+    """Return a message as it arrives."""
+    head = f"MESSAGE\nsubscription:{subscription}\ndestination:/queue/orders\nmessage-id:{name}\nack:{name}"
+    return head.encode() + b"\n\nx\0\n"
+
+
+@pytest.mark.parametrize(
+    ("reads", "expected"),
+    [
+        pytest.param([received("a"), b"rubbish\0"], "a", id="handed over"),
+        pytest.param([received("a"), received("b") + b"rubbish\0"], "b", id="in the same read"),
+        pytest.param(
+            [received("a") + received("b", "TOKEN-9") + b"rubbish\0"], None, id="of an ended consumer"
+        ),
+        pytest.param([b"rubbish\0"], None, id="nowhere"),
+    ],
+)
+def test_what_is_no_frame_accuses_the_message_before_it(
+    wire: Wire, reads: list[bytes], expected: str | None
+) -> None:
+    """The last whole message before the rubbish, handed over or not; where there is none, no other message."""
     wire.link.disconnect_cause.accuse(message(wire, "earlier"))
-    wire.link.transport.garbled = True
-    if where != "nowhere":
-        wire.link._messages([(message(wire, "a").head, b"x")])
-    if where == "in the same read":
-        wire.link.transport.last_whole = (message(wire, "b").head, b"x")
-    if where == "of nobody here":
-        wire.link.transport.last_whole = (message(wire, "b").head.replace(b"tion:1", b"tion:9"), b"x")
-    expected = {"in the same read": "b", "nowhere": "earlier"}.get(where, "a")
-    assert suspect(wire) == expected
+    for data in reads:
+        wire.read(data)
+    (loss,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
+    assert (loss.suspect if expected is None else loss.suspect[1]) == expected  # type: ignore[index]
+    assert "a body was longer than its frame says" in str(loss.error)
 
 
 def test_a_broker_that_closes_after_an_error_is_gone_at_once(wire: Wire) -> None:

@@ -6,11 +6,11 @@ import os
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from redelivery import parse_uri
 from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes, unknown
+from redelivery.uri.joining import with_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,20 +24,9 @@ __all__ = [
     "logged_in",
     "refuse_shipped",
     "with_credentials",
-    "with_options",
 ]
 
 USER, PASSWORD = "REDELIVERY_USER", "REDELIVERY_PASSWORD"
-
-
-def with_options(uri: str, options: Mapping[str, str]) -> str:
-    """Return a URI with more options."""
-    if not options:
-        return uri
-    written = "&".join(f"{name}={quote(value, safe='')}" for name, value in options.items())
-    # Behind a failover list, whose members may have options too.
-    tail = uri.rpartition(")")[2]
-    return f"{uri}{'&' if '?' in tail else '?'}{written}"
 
 
 def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:

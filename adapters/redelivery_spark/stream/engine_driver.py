@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Credit,
@@ -19,6 +20,7 @@ from redelivery.core.commands import (
     LookUp,
     Mark,
     PoisonAck,
+    PolicyFault,
     Release,
     Stop,
     Unanswered,
@@ -286,8 +288,10 @@ class EngineDriver:
                 logger.warning(
                     "%s: no answer to its dead letter for %g s", command.delivery.message_id, command.seconds
                 )
+            case PolicyFault():
+                logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
             # A row runs when its batch does, and stays in the log.
-            case Mark() | Release() | Credit():
+            case Mark() | Release() | Credit() | AcceptUnseen():
                 pass
             case _:
                 assert_never(command)

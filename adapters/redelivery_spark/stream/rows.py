@@ -213,6 +213,10 @@ class LoggedDelivery(Delivery):
         return self.place
 
     @property
+    def strong(self) -> bool:
+        return True
+
+    @property
     def name(self) -> str:
         """What verdicts call it."""
         return str(self.row["message_id"])

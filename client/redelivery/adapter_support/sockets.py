@@ -7,6 +7,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
+from redelivery.clock import capped
 from redelivery.errors import ConfigurationError, TransportError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def connected(endpoint: Endpoint, tls: TlsSettings, deadline: float) -> socket.s
 
 
 def _left(deadline: float) -> float:
-    return max(MOMENT, deadline - time.monotonic())
+    return capped(max(MOMENT, deadline - time.monotonic()))
 
 
 def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import redelivery
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Credit,
@@ -20,11 +21,13 @@ from redelivery.core.commands import (
     LookUp,
     Mark,
     PoisonAck,
+    PolicyFault,
     Release,
     Stop,
     Unanswered,
 )
 from redelivery.testing import MemoryBroker
+from redelivery.uri.joining import with_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,7 +139,9 @@ class Demo:
             "useExponentialBackOff": "true",
             "backOffMultiplier": 2,
         }
-        self.uri = "memory://demo?" + "&".join(f"{prefix}{name}={value}" for name, value in options.items())
+        self.uri = with_options(
+            "memory://demo", {f"{prefix}{name}": str(value) for name, value in options.items()}
+        )
         self.delays_ms = redelivery.parse_uri(self.uri).policies.policy_for(QUEUE).delays_ms(REDELIVERIES)
         self.attempts: list[DemoAttempt] = []
         self._events: SimpleQueue[DemoAttempt] = SimpleQueue()
@@ -204,7 +209,16 @@ class Demo:
                     self._note(delivery.message_id, "accepted")
             case PoisonAck() | Forward():
                 self._note(command.delivery.message_id, "poisoned", command.cause.text)
-            case Dispatch() | Release() | Dropped() | Unanswered() | Credit() | Stop():
+            case (
+                AcceptUnseen()
+                | Dispatch()
+                | Release()
+                | Dropped()
+                | Unanswered()
+                | PolicyFault()
+                | Credit()
+                | Stop()
+            ):
                 pass
             case LookUp() | Mark() | Clear() | Bury():
                 pass

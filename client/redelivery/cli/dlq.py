@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +11,14 @@ import click
 
 import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
-from redelivery.cli.dlq_view import details, print_groups, print_letters, report, report_redrive
+from redelivery.cli.dlq_view import (
+    details,
+    nothing_meant,
+    print_groups,
+    print_letters,
+    report,
+    report_redrive,
+)
 from redelivery.cli.formatting import note
 from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.progress import counted, progress, stopping
@@ -40,8 +48,8 @@ Examples:
   redelivery dlq redrive --cause ValueError --rate 500 --dry-run
 
 \b
-Exit codes: 0 ok, 1 failed, 2 usage, 3 some of what was meant was left,
-69 broker unreachable, 78 bad configuration.""",
+Exit codes: 0 ok, 1 failed, 2 usage, 3 some of what was meant was left, or
+nothing was meant, 69 broker unreachable, 78 bad configuration.""",
 )
 @click.pass_context
 def dlq(ctx: click.Context) -> None:
@@ -126,6 +134,8 @@ def summary(
         with steps.shown():
             groups = summarise(counted(tools.list(**_meant(given)), steps))
         print_groups(groups, tools.queue, output)
+        if not groups and _meant(given):
+            raise nothing_meant(tools.contents(), tools.queue)
 
 
 @dlq.command("list", short_help="List dead letters.")
@@ -146,7 +156,11 @@ def list_letters(
 ) -> None:
     """List dead letters, in the broker's order. They stay where they are."""
     with _opened(words, take=take, idle=idle, ledger=ledger) as tools:
-        print_letters(tools.list(**_meant(given)), limit, output)
+        found = print_letters(tools.list(**_meant(given)), limit, output)
+        if not found and _meant(given):
+            raise nothing_meant(tools.contents(), tools.queue)
+        if not found and output == "table":
+            note(f"no dead letters in {tools.queue}")
 
 
 @dlq.command(short_help="Show one dead letter, with its body.")
@@ -169,7 +183,8 @@ def show(words: tuple[str, ...], take: bool, idle: float, ledger: str | None, ou
     epilog="""\b
 A dead letter leaves only after the broker has confirmed its copy. Stopped or
 killed in the middle, the same command goes on where it was; at most one
-message is then there twice. Exit code 3: some of what was meant was left.""",
+message is then there twice. Exit code 3: some of what was meant was left, it
+was broken off after some had gone, or nothing was meant.""",
 )
 @click.argument("words", nargs=-1, metavar="[URI] [QUEUE]")
 @_filters
@@ -187,6 +202,7 @@ message is then there twice. Exit code 3: some of what was meant was left.""",
 )
 @click.option("--dry-run", is_flag=True, help="Send nothing; say what would be done.")
 @click.option("--yes", is_flag=True, help="Also put back what came from topics: every subscriber gets it.")
+@click.option("--native", is_flag=True, help="Also put back to native://…: addresses that nothing can check.")
 @_ledger
 @output_option
 @verbose_option
@@ -200,7 +216,7 @@ def redrive(
             f"--to {to} is a topic: every subscriber gets each message; add --yes if that is meant"
         )
     options: dict[str, Any] = {
-        name: given[name] for name in ("to", "rate", "in_flight", "quarantine")
+        name: given[name] for name in ("to", "rate", "in_flight", "quarantine", "native")
     } | _meant(given)
     options |= {"maximum_redrives": max_redrives, "topics": yes}
     with (
@@ -213,7 +229,12 @@ def redrive(
             if planned.incomplete is None:
                 steps.expect(planned.redriven)
         done = tools.redrive(**options, dry_run=given["dry_run"], told=steps)
+        nothing = (
+            None if done.matched or done.incomplete else nothing_meant(tools.contents(take=True), tools.queue)
+        )
     report_redrive(done, output)
+    if nothing is not None:
+        raise nothing
 
 
 @dlq.command(short_help="Drop dead letters for ever.")
@@ -241,8 +262,13 @@ def purge(
             click.confirm(f"Drop {what} in {tools.queue} for ever?", abort=True, err=True)
         with steps.shown():
             done = tools.purge(dry_run=dry_run, told=steps, **_meant(given))
+        nothing = (
+            None if done.purged or done.incomplete else nothing_meant(tools.contents(take=True), tools.queue)
+        )
     verb = "would be dropped" if done.dry_run else "dropped"
     report(done, output, [f"{done.purged} {verb}"], {"left: not meant": done.skipped})
+    if nothing is not None:
+        raise nothing
 
 
 @dlq.command(short_help="Write dead letters to a file.")
@@ -271,8 +297,16 @@ def export(
     form = form or ("parquet" if target.endswith(".parquet") else "jsonl")
     if form == "parquet" and target == "-":
         raise click.UsageError("--format parquet needs --file")
-    steps = progress("exported")
-    with _opened(words, take=take, idle=idle, ledger=ledger) as tools, steps.shown():
+    # A pipe has what was written to it.
+    whole = None if target == "-" or (os.path.exists(target) and not os.path.isfile(target)) else target
+    with (
+        _opened(words, take=take, idle=idle, ledger=ledger) as tools,
+        stopping("exported", whole=whole) as steps,
+        steps.shown(),
+    ):
         where = click.open_file("-", "wb") if target == "-" else target
         count = tools.export(where, form, told=steps, **_meant(given))
+        nothing = None if count else nothing_meant(tools.contents(), tools.queue)
     note(f"{count} exported")
+    if nothing is not None:
+        raise nothing

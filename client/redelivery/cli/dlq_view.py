@@ -6,25 +6,28 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
 
 from redelivery.cli.exit_codes import PARTLY, Failure
 from redelivery.cli.formatting import clean, note, print_table, to_json
-from redelivery.dlq.export import row_of
+from redelivery.dlq.export import row_of, written_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery.dlq.results import CauseGroup, Purged, Redriven
+    from redelivery.dlq.results import CauseGroup, CountedLetters, Purged, Redriven
 
-__all__ = ["details", "print_groups", "print_letters", "report", "report_redrive"]
+__all__ = ["details", "nothing_meant", "print_groups", "print_letters", "report", "report_redrive"]
 
 PREVIEW = 4096  # characters of a body
 # Bytes of a row of a body that is no text.
 ROWS = 16
+# Causes and origins that a command names when it found nothing.
+NAMED = 5
 DUMPED = 512  # bytes of it
 
 
@@ -46,31 +49,49 @@ def print_groups(groups: Sequence[CauseGroup], queue: str, output: str) -> None:
         note(f"no dead letters in {queue}")
 
 
-def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str) -> None:
-    """Print dead letters, one line each."""
-    found = islice(letters, limit)
+def print_letters(letters: Iterable[DeadLetter], limit: int | None, output: str) -> int:
+    """Print dead letters, one line each; return how many."""
+    found, count = islice(letters, limit), 0
     if output == "jsonl":
-        for one in found:
+        for count, one in enumerate(found, 1):  # noqa: B007 - the last one counts
             click.echo(to_json(row_of(one)))
-    elif output == "json":
-        click.echo(to_json({"messages": [row_of(one) for one in found]}, indent=2))
-    else:
-        rows = [
-            (
-                one.message_id or one.original_id or "-",
-                one.original_destination or "unknown",
-                _short(one.cause),
-                "-" if one.died_at is None else f"{one.died_at:%Y-%m-%d %H:%M:%S}",
-                str(one.redrives),
-                str(len(one.body)),
-            )
-            for one in found
-        ]
-        if not rows:
-            note("no such dead letters")
-            return
+        return count
+    if output == "json":
+        lines = [row_of(one) for one in found]
+        click.echo(to_json({"messages": lines}, indent=2))
+        return len(lines)
+    rows = [
+        (
+            one.message_id or one.original_id or "-",
+            one.original_destination or "unknown",
+            _short(one.cause),
+            "-" if one.died_at is None else f"{one.died_at:%Y-%m-%d %H:%M:%S}",
+            str(one.redrives),
+            str(len(one.body)),
+        )
+        for one in found
+    ]
+    if rows:
         headers = ("id", "from", "cause", "died (UTC)", "redrives", "bytes")
         print_table(rows, headers, right=("redrives", "bytes"), fold=("cause",))
+    return len(rows)
+
+
+def nothing_meant(there: CountedLetters, queue: str) -> Failure:
+    """Return the failure of a command that found nothing to do: it says what there is."""
+    if not there.count:
+        return Failure(f"no dead letters in {queue}: it is empty, or does not exist", PARTLY)
+    return Failure(
+        f"none of the {there.count} dead letters in {queue} was meant; causes: {_most(there.causes)}; "
+        f"from: {_most(there.origins)}",
+        PARTLY,
+    )
+
+
+def _most(counts: Mapping[str, int]) -> str:
+    shown = [f"{_short(name)} ({count})" for name, count in islice(counts.items(), NAMED)]
+    more = len(counts) - len(shown)
+    return ", ".join(shown) + (f", and {more} more" if more else "")
 
 
 def _short(text: str) -> str:
@@ -88,7 +109,8 @@ def details(letter: DeadLetter, output: str) -> None:
     for name, value in row.items():
         if value is not None:
             click.echo(clean(f"{name.replace('_', ' ')}: {value}"))
-    for name, value in sorted(letter.headers.items()):
+    headers = {str(name): written_value(value) for name, value in letter.headers.items()}
+    for name, value in sorted(headers.items(), key=itemgetter(0)):
         click.echo(clean(f"header {name}: {value}"))
     click.echo(f"body: {len(letter.body)} bytes")
     for line in _preview(letter):
@@ -124,6 +146,7 @@ def report_redrive(done: Redriven, output: str) -> None:
         "left: not meant": done.skipped,
         "left: dead again after this redrive": done.again,
         "left: nobody knows where they came from (give --to)": done.without_origin,
+        "of them named another origin than the broker, which was believed": done.overruled,
         "left: their bodies do not arrive whole over this protocol (use AMQP)": done.partial,
         "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
     }

@@ -43,7 +43,7 @@ def read_file(name: str) -> Imported:
 
 def settings_of(imported: Imported) -> Settings:
     """Return what a connection would have by the file."""
-    from redelivery.importers.dead_letter_uri import option_text  # noqa: PLC0415
+    from redelivery.uri.joining import option_text  # noqa: PLC0415
     from redelivery.uri.parser import parse_uri  # noqa: PLC0415
 
     options = option_text(imported.dead_letters)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
@@ -83,18 +85,57 @@ def progress(verb: str) -> ProgressSteps:
     return ProgressSteps(verb, live=sys.stderr.isatty())
 
 
+class _EndedBySignal(KeyboardInterrupt):
+    """SIGTERM came: it ends what is done as Ctrl-C does."""
+
+
 @contextmanager
-def stopping(verb: str) -> Generator[ProgressSteps]:
-    """Have progress; an error after some were done is a failure in part."""
+def _terminated() -> Generator[None]:
+    """Have the first SIGTERM raised where the main thread is; a second one acts as it always did."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+
+    def end(number: int, frame: object) -> None:
+        del number, frame
+        signal.signal(signal.SIGTERM, before)
+        raise _EndedBySignal
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def stopping(verb: str, *, whole: str | None = None) -> Generator[ProgressSteps]:
+    """Have progress; what ends it after some were done is a failure in part, and says how many.
+
+    `whole`: the file that is written whole or not: broken off, nothing was done.
+    """
     steps = progress(verb)
     try:
-        yield steps
-    except redelivery.ConfigurationError:
+        with _terminated():
+            yield steps
+    except (redelivery.ConfigurationError, BrokenPipeError):
         raise
-    except redelivery.RedeliveryError as error:
+    except KeyboardInterrupt as error:
+        why = "terminated" if isinstance(error, _EndedBySignal) else "interrupted"
+        raise _broken_off(steps, why, whole) from None
+    except (redelivery.RedeliveryError, OSError) as error:
         if not steps.done:
             raise
-        raise Failure(f"{steps.done} {verb}, then: {error}", PARTLY) from error
+        raise _broken_off(steps, str(error), whole) from error
+
+
+def _broken_off(steps: ProgressSteps, why: str, whole: str | None) -> Failure:
+    if whole is not None:
+        return Failure(f"{whole} was not written, after {steps.done} dead letters: {why}")
+    if not steps.done:
+        return Failure(f"nothing {steps.verb}: {why}")
+    return Failure(f"{steps.done} {steps.verb}, then: {why}", PARTLY)
 
 
 def counted(letters: Iterable[DeadLetter], steps: ProgressSteps) -> Iterator[DeadLetter]:

@@ -143,7 +143,9 @@ class _Limit:
     def __init__(self, process: subprocess.Popen[bytes], seconds: float | None) -> None:
         self.passed = False
         self._process = process
-        self._timer = None if seconds is None else threading.Timer(seconds, self._pass)
+        self._timer = (
+            None if seconds is None else threading.Timer(min(seconds, threading.TIMEOUT_MAX), self._pass)
+        )
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()

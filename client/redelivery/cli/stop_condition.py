@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Credit,
@@ -19,6 +20,7 @@ from redelivery.core.commands import (
     LookUp,
     Mark,
     PoisonAck,
+    PolicyFault,
     Release,
     Stop,
     Unanswered,
@@ -84,7 +86,7 @@ class StopCondition:
                     self._finish(command.delivery)
                 case Release():
                     self._begun.difference_update(command.deliveries)
-                case Hold() | Dropped() | Unanswered() | Credit() | Stop():
+                case AcceptUnseen() | Hold() | Dropped() | Unanswered() | PolicyFault() | Credit() | Stop():
                     pass
                 case LookUp() | Mark() | Clear() | Bury():
                     pass

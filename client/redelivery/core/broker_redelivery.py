@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
+    from redelivery.core.policy.policy_guard import PolicyGuard
+    from redelivery.core.policy.redelivery_policy import Policy
 
 __all__ = ["EARLY", "BrokerRedelivery"]
 
@@ -61,6 +63,21 @@ class BrokerRedelivery:
         whole = delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
         return whole and (expires is None or expires > due)
 
+    def holds(
+        self, delivery: Delivery, record: Record, able: Capabilities, wall_offset: float, now: float
+    ) -> bool:
+        """Whether a copy is to wait at the broker until the message is due: then the record says until when."""
+        due = record.due
+        if due is None or due <= now:
+            return False
+        if able.longest_delay is not None:
+            due = min(due, now + able.longest_delay)
+        if not self.takes(delivery, due + wall_offset):
+            return False
+        delivery.record = record
+        record.returns = due
+        return True
+
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
     ) -> Forward:
@@ -78,6 +95,28 @@ class BrokerRedelivery:
             headers[DEFERRALS] = str(record.deferrals)
         copy = copy_of(delivery, self._destination, headers, delivery.expires_at)
         return Forward(delivery, replace(copy, delay=max(due - now, SHORTEST)), cause, record.count)
+
+    def seeded(
+        self,
+        delivery: Delivery,
+        seeded: Record | None,
+        policies: PolicyGuard,
+        policy: Policy,
+        most: float | None,
+        wall_offset: float,
+        now: float,
+    ) -> Record | None:
+        """Return what is known of a message that comes: what a delayed copy carries, else what was `seeded`."""
+        record = self.record_of(delivery, policies.limit(policy), wall_offset)
+        if record is None:
+            return seeded
+        if seeded is not None:
+            record.count = max(record.count, seeded.count)
+        # As a producer may write it; nothing waits for longer than its policy says.
+        if record.due is not None:
+            delay = policies.delay(policy, max(1, record.count), jitter=False)
+            record.due = min(record.due, now + min(delay, most or delay))
+        return record
 
     def record_of(self, delivery: Delivery, maximum: int, wall_offset: float) -> Record | None:
         """Return what a delayed copy carries, or None for another message.

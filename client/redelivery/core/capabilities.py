@@ -81,6 +81,14 @@ class Capabilities:
         """Seconds that the delays of one delivery may have together, or None. Handlers and prefetch need the rest."""
         return None if self.max_hold is None else self.max_hold * HOLDABLE
 
+    def held_too_long(self, seconds: float) -> bool:
+        """Whether the broker would take a message back that is held for so long: then it is given back before.
+
+        It comes again at once, and waits for the rest: for the broker that is another delivery. A policy's own delays
+        are fewer (the driver sees to that); deferrals may come on top of them.
+        """
+        return self.release and self.most_delay is not None and seconds > self.most_delay
+
 
 def cannot_browse(capabilities: Capabilities) -> str:
     """Return the sentence that refuses a browse."""

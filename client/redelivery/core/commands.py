@@ -1,7 +1,7 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
 `Dispatch` and `Stop` are for the driver, `LookUp`, `Mark`, `Clear` and `Bury` for its ledger if it has one, `Hold`,
-`Dropped` and `Unanswered` for its log; the others are for the adapter.
+`AcceptUnseen`, `Dropped`, `Unanswered` and `PolicyFault` for its log; the others are for the adapter.
 `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.ledger_entry import Buried, Entry
     from redelivery.core.outgoing import Outgoing
+    from redelivery.core.policy.redelivery_policy import Policy
     from redelivery.errors import RedeliveryError
 
 __all__ = [
     "Accept",
+    "AcceptUnseen",
     "AdapterCommand",
     "Bury",
     "Clear",
@@ -35,6 +37,7 @@ __all__ = [
     "LookUp",
     "Mark",
     "PoisonAck",
+    "PolicyFault",
     "Release",
     "Send",
     "Stop",
@@ -112,6 +115,14 @@ class Accept:
 
     def __init__(self, deliveries: Sequence[Delivery]) -> None:
         self.deliveries = deliveries
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptUnseen:
+    """The delivery is accepted without being handled, and `why`: an `Accept` is beside it. For the log."""
+
+    delivery: Delivery
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,19 @@ class Unanswered:
 
     delivery: Delivery
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFault:
+    """A policy raised, or gave no sensible answer, when it was asked for `member`; `text`: and what was done instead.
+
+    For the log. `error`: what it raised.
+    """
+
+    policy: Policy
+    member: str
+    text: str
+    error: BaseException | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,11 +326,13 @@ Command = (
     Dispatch
     | LedgerCommand
     | Accept
+    | AcceptUnseen
     | Hold
     | PoisonAck
     | Forward
     | Dropped
     | Unanswered
+    | PolicyFault
     | Release
     | Credit
     | Stop

@@ -7,13 +7,14 @@ asks: of a thousand messages that succeed, none has its headers parsed for the e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
     from datetime import datetime
 
-__all__ = ["EXPIRED", "UNKNOWN", "BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
+__all__ = ["DIGEST", "EXPIRED", "UNKNOWN", "BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
 
 State = Literal["ready", "running", "parked", "waiting", "settling", "held", "settled", "lost"]
 """Where a delivery is.
@@ -31,6 +32,8 @@ BodyKind = Literal["text", "bytes", "unknown", "partial"]
 """How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
 and the protocol does not tell whether it was (an empty text) or is missing (a JMS Object or Map)."""
 
+# Bytes of a digest.
+DIGEST = 16
 # Characters: Artemis refuses headers past its minimum large message size (100 KiB).
 CAUSE_LIMIT = 1024
 
@@ -47,7 +50,7 @@ class Cause:
         if isinstance(error, BaseException):
             try:
                 detail = str(error)
-            except Exception:  # noqa: BLE001 - an exception that cannot say what it is must still be charged
+            except BaseException:  # noqa: BLE001 - an exception that cannot say what it is must still be charged
                 detail = ""
             text = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
         else:
@@ -68,8 +71,9 @@ class Record:
     """
 
     __slots__ = (
-        "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "due", "exhausted", "first_failure",
-        "held", "last_failure", "name", "poisoned", "returns", "running", "tries",
+        "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
+        "first_failure", "held", "last_failure", "name", "poisoned", "returns", "runner", "strong", "succeeded",
+        "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -89,10 +93,15 @@ class Record:
         self.name: str | None = None  # of that copy
         # For its redeliveries are used up; else it was poisoned, or has expired.
         self.exhausted = False
-        # A handler of a lost delivery still has it.
-        self.running = False
+        # The consumer whose handler still has the message, over a connection that is lost.
+        self.runner: int | None = None
         # The copy that waits for that handler.
         self.copy: Delivery | None = None
+        # Whether that handler ended well, for a copy that another consumer has.
+        self.succeeded = False
+        # Of the message, and whether it need not be compared: its key is enough.
+        self.digest: bytes | None = None
+        self.strong = False
         self.tries = 0  # poison acknowledgements tried
         # Whether the last one was a copy.
         self.copied = False
@@ -100,13 +109,14 @@ class Record:
         self.confirmed = False
 
     def apart(self) -> Record:
-        """Return what is known so far, for another consumer: it neither waits for the handler here nor hears of it."""
+        """Return what is known so far, for a handler that nobody waits for any longer."""
         other = Record(self.count)
         other.deferrals, other.deferred, other.due = self.deferrals, self.deferred, self.due
         other.cause, other.poisoned, other.exhausted = self.cause, self.poisoned, self.exhausted
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
         other.tries, other.confirmed = self.tries, self.confirmed
-        other.returns, other.name = self.returns, self.name
+        other.returns, other.name, other.digest = self.returns, self.name, self.digest
+        other.strong = self.strong
         return other
 
 
@@ -117,6 +127,9 @@ class Delivery:
     """
 
     __slots__ = ("attempt", "body", "consumer", "epoch", "outcome", "record", "seq", "state")
+
+    digested: ClassVar[bool] = False
+    """Whether it may be known again by its bytes after it was accepted; then its body is kept for a while."""
 
     attempt: tuple[bytes, int | None]
     """With a ledger, from its look-up on: its key there, and its mark while it runs."""
@@ -134,6 +147,10 @@ class Delivery:
         """Forget the body: the message is accepted, and what is remembered of it needs none."""
         self.body = b""
 
+    def slim(self) -> int:
+        """Forget what its digest does not need; return how many bytes are kept."""
+        return len(self.body)
+
     # What the adapter knows. All of it is lazy; none of it may raise.
 
     def read_ahead(self) -> None:
@@ -143,6 +160,31 @@ class Delivery:
     def key(self) -> Hashable | None:
         """Identity of the message over deliveries and connections, or None if the broker gives none."""
         return None
+
+    @property
+    def strong(self) -> bool:
+        """Whether the broker made the id in `key`, and no producer can set it. Else two messages may have one key."""
+        return False
+
+    @property
+    def dated(self) -> bool:
+        """Whether `key` has the time at which the producer made the message."""
+        return False
+
+    def digest(self) -> bytes:
+        """Return 16 bytes that tell it from other messages of its key: of all that the producer sent.
+
+        The same at each delivery: nothing that a broker changes is in it. Asked before the body is let go of.
+        """
+        sent = sorted((str(name), repr(value)) for name, value in self.headers.items())
+        whole = f"{sent!r}\0".encode("utf-8", "surrogatepass")
+        return blake2b(whole + self.body, digest_size=DIGEST).digest()
+
+    @property
+    def proof(self) -> Hashable | None:
+        """What no other message has: the key, with the digest if the key is the producer's; None as `key` is."""
+        key = self.key
+        return key if key is None or self.strong else (key, self.digest())
 
     @property
     def identity(self) -> str | None:
@@ -158,6 +200,11 @@ class Delivery:
     def origin(self) -> str | None:
         """Where a dead letter came from, qualified, if the broker says so in a way of its own."""
         return None
+
+    @property
+    def moved(self) -> bool:
+        """True if the broker's own marks say that it dead-lettered the message itself, so it is no client's copy."""
+        return False
 
     @property
     def died_of(self) -> str | None:

@@ -10,10 +10,13 @@ from typing import Final
 from redelivery.core.option_values import shown
 from redelivery.errors import ConfigurationError, near_miss
 
-__all__ = ["Destination"]
+__all__ = ["KINDS", "Destination", "no_such_kind"]
 
-_KINDS: Final = ("queue", "topic", "temp-queue", "temp-topic", "native")
+KINDS: Final = ("queue", "topic", "temp-queue", "temp-topic", "native")
+"""What stands before `://` in a qualified destination."""
 _CACHED = 4096
+# Characters: of longer names, which producers may make up, thousands would be kept.
+LONGEST_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,9 @@ class Destination:
 
     def __post_init__(self) -> None:
         """Check the parts."""
-        if self.kind not in _KINDS:
-            hint = near_miss(str(self.kind), _KINDS)
-            raise ConfigurationError(f"a destination's kind must be one of {', '.join(_KINDS)}{hint}")
+        if self.kind not in KINDS:
+            hint = near_miss(str(self.kind), KINDS)
+            raise ConfigurationError(f"a destination's kind must be one of {', '.join(KINDS)}{hint}")
         _check(self.name, self.name)
         _check(self.options, self.name)
         if not self.name.strip():
@@ -52,7 +55,8 @@ class Destination:
         """
         if isinstance(text, Destination):
             return text
-        return _parse(_text(text))
+        given = _text(text)
+        return _parse(given) if len(given) <= LONGEST_KEPT else _parse.__wrapped__(given)
 
     @property
     def members(self) -> tuple[Destination, ...]:
@@ -79,6 +83,12 @@ class Destination:
         return f"{self.kind}://{self.name}?{self.options}" if self.options else f"{self.kind}://{self.name}"
 
 
+def no_such_kind(destination: str) -> ConfigurationError:
+    """Return (not raise) the error that nothing can be addressed by a destination of this kind."""
+    allowed = ", ".join(f"{kind}://" for kind in KINDS)
+    return ConfigurationError(f"the destination {shown(destination)} must start with one of {allowed}")
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ConfigurationError(f"a destination must be text or a Destination, not {shown(value)}")
@@ -93,13 +103,13 @@ def _check(part: object, name: object) -> None:
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    for kind in _KINDS:
+    for kind in KINDS:
         if text.startswith(kind + "://"):
             return kind, text[len(kind) + 3 :]
     head, mark, _ = text.partition("://")
     if mark and head.replace("-", "").isalnum():
-        hint = near_miss(head, _KINDS)
-        allowed = ", ".join(f"{kind}://" for kind in _KINDS)
+        hint = near_miss(head, KINDS)
+        allowed = ", ".join(f"{kind}://" for kind in KINDS)
         raise ConfigurationError(
             f"the destination {shown(text)} must start with one of {allowed}, or be a name{hint}"
         )

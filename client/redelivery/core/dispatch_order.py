@@ -123,7 +123,7 @@ class Blocking(_Heaped):
 
     def next(self, now: float, *, fresh: bool) -> Delivery | None:
         heap = self._heap
-        if heap:
+        if heap and not (fresh and self._ahead()):
             if heap[0][1] > now:
                 return None
             self.parked -= 1
@@ -132,11 +132,17 @@ class Blocking(_Heaped):
             return self._ready.popleft()
         return None
 
+    def _ahead(self) -> bool:
+        """Whether what is ready came first: what is parked was remembered when it came, after that."""
+        return bool(self._ready) and self._ready[0].seq < self._heap[0][0]
+
     def next_due(self) -> float | None:
         return self._heap[0][1] if self._heap else None
 
     def ready(self) -> int:
-        return 0 if self._heap else len(self._ready)
+        if not self._heap:
+            return len(self._ready)
+        return 1 if self._ahead() else 0
 
 
 class _Group:

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.broker_redelivery import EARLY
-from redelivery.core.commands import Accept, Command, Dispatch, Hold, Release, Stop, Unanswered
+from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Release, Stop, Unanswered
 from redelivery.core.credit import CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.dispatch_order import schedule_for
@@ -37,14 +37,16 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )  # fmt: skip
-from redelivery.core.message_history import RECALL, MessageHistory
+from redelivery.core.message_history import ACCEPTED, HANDLED, LOOK, RECALL, MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
+from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard
 from redelivery.core.policy.pre_dispatch import exceeded, seed
+from redelivery.core.recent_accepts import RecentAccepts
 from redelivery.core.report import Counters
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Sequence
     from random import Random
 
     from redelivery.core.broker_redelivery import BrokerRedelivery
@@ -91,14 +93,14 @@ class Engine:
         # With a ledger: those that wait for a turn alone.
         self._suspects: deque[Delivery] = deque()
         self._history = MessageHistory(RECALL + credit + max_parked)
+        self._recent = RecentAccepts(RECALL + credit + max_parked)
         self._flow = CreditWindow(consumer, credit, max_parked)
         self._rescheduling = rescheduling
         self._confirms = PendingConfirms(dead_letters, self._history, self.counts, self._flow, rescheduling)
         self._capabilities: Capabilities | None = None
         # Draining or stopped: nothing is dispatched.
         self._closed = False
-        self._policies = policies
-        self._random = random
+        self._policies = PolicyGuard(policies, random)
         self._transacted = transacted
         self._in_order = ordering == "blocking"
         self._seq = 0
@@ -140,9 +142,10 @@ class Engine:
     def wall_offset(self, seconds: float) -> None:
         self._confirms.wall_offset = seconds
 
-    def leave(self, *, closed: bool) -> dict[Hashable, Record]:
-        """Give out what is known of messages that nobody here has; keep nothing back if the consumer is `closed`."""
-        return self._history.leave(closed=closed)
+    def share(self, history: MessageHistory) -> None:
+        """Know what other consumers of the source know. Before the first connection."""
+        self._history = history
+        self._confirms.share(history)
 
     @property
     def suspects(self) -> int:
@@ -227,7 +230,6 @@ class Engine:
                 commands = NOTHING
             case _:
                 assert_never(event)
-        # The same question as there: no call where credit does not flow.
         return self._with_credit(commands) if self._flow.active else commands
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
@@ -261,52 +263,85 @@ class Engine:
                 add(delivery)
         self._flow.arrived += seq - self._seq
         self._seq = seq
-        return commands
+        return self._policies.with_faults(commands)
 
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Take in a delivery that may be more than a fresh message."""
-        key = delivery.key
-        record = self._history.known(key, now - self._since)
+        history, age = self._history, now - self._since
+        record = history.known(delivery, age)
         if self._closed:
             self.counts.released += 1
-            if record is not None and not record.running:
+            if record is not None and record.runner is not None:
+                history.let_wait(record)
+            else:
                 delivery.record = record
             return self._give_back(delivery)
         if record is None:
-            if self._history.accepted_before(delivery):
-                self.counts.deduplicated += 1
-                return self._accept(delivery)
+            if history.accepted_before(
+                delivery, age, marks=self._capabilities is None or self._capabilities.marks
+            ):
+                return self._accept_unseen(delivery, ACCEPTED)
             record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
                 self._schedule.add(delivery)
                 return NOTHING
             return self._park(delivery, record, record.due, now)
-        return self._readmit(delivery, record, now)
+        delivery.record = record
+        record.held = 0.0
+        if record.copy is not delivery:
+            return self._readmit(delivery, record, now)
+        if record.runner == self._consumer:
+            enter(delivery, "waiting")
+        else:
+            # Its handler is another consumer's, which may end at any time, and tells nobody here.
+            enter(delivery, "parked")
+            self._schedule.park(delivery, now + LOOK)
+        return NOTHING
 
     def _readmit(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         """Take in a message that is remembered: it goes on where it was."""
-        delivery.record = record
-        record.held = 0.0
-        if record.running:
-            enter(delivery, "waiting")
-            record.copy = delivery
-            return NOTHING
-        self._history.forget(delivery.key)
         if record.poisoned or record.returns is not None or self._by_broker(delivery, record, now):
-            return self._begin_poison_ack(delivery, record, now)
+            return self._poison(delivery, record, now)
         if record.due is None:
             self._schedule.add(delivery)
             return NOTHING
         return self._park(delivery, record, record.due, now)
 
+    def _looked(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command] | None:
+        """Look whether another consumer's handler has ended; None: the delivery may be dispatched."""
+        if not self._history.looked(delivery):
+            self._schedule.park(delivery, now + LOOK)
+            return NOTHING
+        # Its own from now on.
+        record = delivery.record or record
+        if record.succeeded:
+            self._schedule.settled(delivery)
+            return self._accept_unseen(delivery, HANDLED)
+        if record.due is None and not record.poisoned and record.returns is None:
+            return None
+        return self._readmit(delivery, record, now)
+
+    def _next(self, now: float) -> Delivery | Sequence[Command]:
+        """Return the delivery whose turn it is, or what is to be done before the next one is asked for."""
+        # A fresh message may fail, and have to be held.
+        fresh = self._parks_nothing() or self.parked < self._max_parked
+        while (delivery := self._schedule.next(now, fresh=fresh)) is not None:
+            record = delivery.record
+            if record is None or record.copy is not delivery:
+                return delivery
+            commands = self._looked(delivery, record, now)
+            if commands is None:
+                return delivery
+            if commands:
+                return commands
+        return NOTHING
+
     def _wanted(self, now: float) -> Sequence[Command]:
         if self._closed or len(self._running) >= self._credit or (self._suspects and self._in_order):
             return NOTHING
-        # A fresh message may fail, and have to be held.
-        fresh = self._parks_nothing() or self.parked < self._max_parked
-        delivery = self._schedule.next(now, fresh=fresh)
-        if delivery is None:
-            return NOTHING
+        delivery = self._next(now)
+        if not isinstance(delivery, Delivery):
+            return delivery
         expires = delivery.expires_at
         if expires is not None and expires <= now + self.wall_offset:
             return self._expired(delivery, now)
@@ -315,24 +350,24 @@ class Engine:
         enter(delivery, "running")
         delivery.outcome = None
         self._running.add(delivery)
-        return self._begin(delivery)
+        return (
+            self._policies.with_faults(self._begin(delivery)) if self._transacted else self._begin(delivery)
+        )
 
     def _succeeded(self, delivery: Delivery, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":
             return NOTHING
         delivery.outcome = "discarded" if discarded else "accepted"
-        live = self._finish(delivery)
+        live = self._finish(delivery, succeeded=True)
         if live is None:
-            self._history.forget(delivery.key)
-            self._history.accepted((delivery.key,))
             return NOTHING
+        self._schedule.settled(live)
         if live is not delivery:
-            self.counts.deduplicated += 1
-        elif discarded:
+            return self._accept_unseen(live, HANDLED)
+        if discarded:
             self.counts.discarded += 1
         else:
             self.counts.accepted += 1
-        self._schedule.settled(live)
         return self._accept(live)
 
     def _committed(self, delivery: Delivery) -> Sequence[Command]:
@@ -346,12 +381,12 @@ class Engine:
         if delivery.state != "running":
             return NOTHING
         record = self._charge(delivery, cause, now)
-        policy = policy or self._policies.policy_for(delivery.destination)
-        if 0 <= policy.maximum_redeliveries < record.count:
+        policy = self._policies.policy_for(delivery.destination) if policy is None else policy
+        if 0 <= self._policies.limit(policy) < record.count:
             record.exhausted = True
-            return self._condemn(delivery, record, now)
-        delay = policy.redelivery_delay_ms(record.count, self._random) / 1000
-        return self._hold(delivery, record, delay, now, deferred=False)
+            return self._policies.with_faults(self._condemn(delivery, record, now))
+        delay = self._policies.delay(policy, record.count)
+        return self._policies.with_faults(self._hold(delivery, record, delay, now, deferred=False))
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
@@ -368,7 +403,8 @@ class Engine:
         if record.deferrals > self._maximum_deferrals:
             return self._failed(delivery, event.cause, None, now)
         most = None if self._rescheduling is not None else self._most()
-        return self._hold(delivery, record, min(event.delay, most or event.delay), now, deferred=True)
+        delay = min(event.delay, LONGEST if most is None else most)
+        return self._hold(delivery, record, delay, now, deferred=True)
 
     def _released(self, delivery: Delivery) -> Sequence[Command]:
         if delivery.state != "running":
@@ -384,39 +420,31 @@ class Engine:
         return self._give_back(live)
 
     def _seeded(self, delivery: Delivery, now: float) -> Record | None:
-        """Start from the broker's count, as far as it may be believed; with a ledger that counts instead.
-
-        A delayed copy carries what was known of its message.
-        """
+        """Start from the broker's count, as far as it may be believed; with a ledger that counts instead."""
         count = self._seed_count(delivery)
         if not count and self._rescheduling is None:
             return None
         policy = self._policies.policy_for(delivery.destination)
-        seeded = Record(seed(count, delivery, policy, transacted=self._transacted)) if count else None
+        limit = self._policies.limit(policy)
+        seeded = None
+        if count:
+            seeded = Record(seed(count, delivery, policy, limit, transacted=self._transacted))
         if self._rescheduling is None:
             return seeded
-        record = self._rescheduling.record_of(delivery, policy.maximum_redeliveries, self.wall_offset)
-        if record is None:
-            return seeded
-        if seeded is not None:
-            record.count = max(record.count, seeded.count)
-        # As a producer may write it; nothing waits for longer than its policy says.
-        if record.due is not None:
-            delay = policy.redelivery_delay_ms(max(1, record.count)) / 1000
-            record.due = min(record.due, now + min(delay, self._most() or delay))
-        return record
-
-    def _has_expired(self, delivery: Delivery, now: float) -> bool:
-        expires = delivery.expires_at
-        return expires is not None and expires <= now + self.wall_offset
+        return self._rescheduling.seeded(
+            delivery, seeded, self._policies, policy, self._most(), self.wall_offset, now
+        )
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         record = delivery.record = delivery.record or Record()
         record.cause = EXPIRED
         return self._poison(delivery, record, now)
 
-    def _finish(self, delivery: Delivery) -> Delivery | None:
-        """End a dispatch. Return the delivery that its result applies to: itself, its copy, or none (stale)."""
+    def _finish(self, delivery: Delivery, *, succeeded: bool = False) -> Delivery | None:
+        """End a dispatch. Return the delivery that its result applies to: itself, its copy, or none (stale).
+
+        Of a lost delivery it must come last: from then on another consumer may have its record.
+        """
         if delivery.epoch == self.epoch:
             self._running.discard(delivery)
             return delivery
@@ -425,23 +453,20 @@ class Engine:
         self._running.discard(delivery)
         enter(delivery, "lost")
         delivery.outcome = "stale"
-        record = delivery.record
-        if record is None:
-            return None
-        record.running = False
-        copy, record.copy = record.copy, None
+        copy = self._history.ended(delivery, succeeded=succeeded)
         if copy is None:
             self._schedule.settled(delivery)
-        else:
-            self._history.records.pop(delivery.key, None)
         return copy
 
     def _accept(self, delivery: Delivery) -> Sequence[Command]:
         enter(delivery, "settled")
-        delivery.let_go()
-        self._history.accept(delivery)
+        self._recent.add(delivery)
         self._flow.settled += 1
         return (Accept((delivery,)),)
+
+    def _accept_unseen(self, delivery: Delivery, why: str) -> Sequence[Command]:
+        self.counts.deduplicated += 1
+        return (*self._accept(delivery), AcceptUnseen(delivery, why))
 
     def _charge(self, delivery: Delivery, cause: Cause, now: float) -> Record:
         record = delivery.record = delivery.record or Record()
@@ -463,37 +488,29 @@ class Engine:
             return NOTHING
         if self._rescheduling is not None:
             if self._by_broker(live, record, now):
-                self._count_hold(delivery, live, deferred=deferred)
-                self._schedule.settled(live)
-                return self._begin_poison_ack(live, record, now)
+                if live is delivery:  # else it is stale
+                    self.counts.held(deferred=deferred)
+                return self._poison(live, record, now)
             delay = min(delay, self._most() or delay)
             record.due = now + delay
         record.held += delay
-        too_long = not self._closed and self._too_long(record)
+        able = self._capabilities
+        too_long = not self._closed and able is not None and able.held_too_long(record.held)
         if too_long and live.key is None:
             # Given back, it would come again at once, and nobody would know it: neither its delay nor its count.
             record.poisoned = True
             delivery.outcome = "poisoned" if live is delivery else delivery.outcome
-            live.record = record
             return self._poison(live, record, now)
-        self._count_hold(delivery, live, deferred=deferred)
+        if live is delivery:  # else it is stale
+            self.counts.held(deferred=deferred)
         if self._closed:
             return self._give_back(live)
-        live.record = record
         if too_long:
             self._schedule.settled(live)
             return self._give_back(live, record.due)
         enter(live, "parked")
         self._schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, deferred),)
-
-    def _count_hold(self, delivery: Delivery, live: Delivery, *, deferred: bool) -> None:
-        if live is not delivery:
-            return  # it has been counted as stale
-        if deferred:
-            self.counts.deferred += 1
-        else:
-            self.counts.redelivered += 1
 
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
         """Hold a delivery that comes again, or too early, until `due`."""
@@ -507,16 +524,12 @@ class Engine:
 
     def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
         """Whether the broker is to hold the message until it is due, as a copy: then the record says so."""
-        rescheduling, able, due = self._rescheduling, self._capabilities, record.due
-        if rescheduling is None or able is None or due is None or due <= now:
-            return False
-        if able.longest_delay is not None:
-            due = min(due, now + able.longest_delay)
-        if not rescheduling.takes(delivery, due + self.wall_offset):
-            return False
-        delivery.record = record
-        record.returns = due
-        return True
+        ways, able = self._rescheduling, self._capabilities
+        return (
+            ways is not None
+            and able is not None
+            and ways.holds(delivery, record, able, self.wall_offset, now)
+        )
 
     def _most(self) -> float | None:
         """Return how many seconds a message may wait here, or None."""
@@ -528,7 +541,6 @@ class Engine:
         live = self._finish(delivery)
         if live is None:
             return NOTHING
-        live.record = record
         return self._poison(live, record, now)
 
     def _poison(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
@@ -554,34 +566,24 @@ class Engine:
                 commands += self._begin_poison_ack(*due, now)
         return commands
 
-    def _too_long(self, record: Record) -> bool:
-        """Whether the broker would take the message back in the middle of its delay: then it is given back before.
-
-        It comes again at once, and waits for the rest: for the broker that is another delivery. A policy's own delays
-        are fewer (the driver sees to that); deferrals may come on top of them.
-        """
-        able = self._capabilities
-        return (
-            able is not None
-            and able.most_delay is not None
-            and able.release
-            and record.held > able.most_delay
-        )
-
     def _give_back(self, delivery: Delivery, due: float | None = None) -> Sequence[Command]:
         """Release where the broker can; elsewhere hold until the consumer closes, which gives it back.
 
         So too once nothing is dispatched any more, where credit cannot be taken back: it would come again at once.
         `due`: until when it must wait here if it comes again.
         """
-        able = self._capabilities
+        able, record = self._capabilities, delivery.record
+        if record is not None and record.copy is delivery:
+            # It is known to the handler that it has waited for.
+            self._history.let_wait(record)
+            record = None
         if able is not None and able.release and (able.flow or not self._closed):
             enter(delivery, "settled")
             self._flow.settled += 1
-            if delivery.record is not None and delivery.key is not None:
-                delivery.record.due = due
+            if record is not None:
+                record.due = due
                 # A release must not wash off the charge.
-                self._history.remember(delivery.key, delivery.record)
+                self._history.remember(delivery, record)
             return (Release((delivery,)),)
         enter(delivery, "held")
         self._held.add(delivery)
@@ -593,6 +595,7 @@ class Engine:
         self.epoch = event.epoch
         self._since = now
         self._capabilities = event.capabilities
+        self._history.connected(event.address)
         self._confirms.connected(event.capabilities)
         self._flow.restart(active=event.capabilities.flow)
         return NOTHING
@@ -608,9 +611,13 @@ class Engine:
             for delivery in unsettled:
                 # The broker counts the loss even for what nobody saw; remembered, the message is not charged for it.
                 delivery.record = delivery.record or Record()
+        for delivery in self._running:
+            delivery.record = delivery.record or Record()
         # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
         lost_at = inf if event.closed else now
-        self._history.connection_lost(unsettled, self._running, lost_at)
+        self._history.connection_lost(
+            self._consumer, self._recent.taken(), unsettled, list(self._running), lost_at
+        )
         self._schedule.clear()
         self._suspects.clear()
         for delivery in self._running:
@@ -630,7 +637,8 @@ class Engine:
         self.counts.released += len(held)
         commands: list[Command] = [self._flow.withdrawn()] if self._flow.active else []
         for delivery in held:
-            commands += self._give_back(delivery)
+            record = delivery.record
+            commands += self._give_back(delivery, None if record is None else record.due)
         return commands
 
     # What a ledger decides otherwise (`LedgerEngine`).

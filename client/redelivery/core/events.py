@@ -42,13 +42,14 @@ __all__ = [
 
 
 class Connected:
-    """A connection stands."""
+    """A connection stands. `address`: where to, for the ids that brokers make are each broker's own."""
 
-    __slots__ = ("capabilities", "epoch")
+    __slots__ = ("address", "capabilities", "epoch")
 
-    def __init__(self, epoch: int, capabilities: Capabilities) -> None:
+    def __init__(self, epoch: int, capabilities: Capabilities, address: str = "") -> None:
         self.epoch = epoch
         self.capabilities = capabilities
+        self.address = address
 
 
 class ConnectionLost:
@@ -90,7 +91,7 @@ class Arrived:
 
 
 class Inherited:
-    """What other consumers knew of messages that this one receives: fed before their `Arrived`."""
+    """What an earlier process knew of messages that this one receives: fed before their `Arrived`."""
 
     __slots__ = ("records",)
 

@@ -40,7 +40,7 @@ class LedgerEngine(Engine):
             return Engine.feed(self, event, now)
         # What credit follows is granted with the next event.
         if isinstance(event, Known):
-            return self._known(event.delivery, event.entry, now)
+            return self._policies.with_faults(self._known(event.delivery, event.entry, now))
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
             return self._with_credit(commands)
@@ -55,6 +55,10 @@ class LedgerEngine(Engine):
 
     def _seed_count(self, delivery: Delivery) -> int | None:  # noqa: ARG002 - the ledger counts instead
         return None
+
+    def _has_expired(self, delivery: Delivery, now: float) -> bool:
+        expires = delivery.expires_at
+        return expires is not None and expires <= now + self.wall_offset
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         return self._forgotten(delivery, super()._expired(delivery, now))
@@ -73,8 +77,8 @@ class LedgerEngine(Engine):
         # Of a failure that another process had, or that took it with it, nobody here has waited for the delay.
         fresh = delivery.record is None or delivery.record.count < entry.count
         record = self._entered(delivery, entry)
-        policy = self._policies.policy_for(delivery.destination)
-        if entry.poisoned or 0 <= policy.maximum_redeliveries < record.count:
+        limit = self._policies.limit(self._policies.policy_for(delivery.destination))
+        if entry.poisoned or 0 <= limit < record.count:
             return self._forgotten(delivery, self._condemn(delivery, record, now))
         left = self._left(entry, record, delivery, now) if fresh else 0.0
         if left > 0:
@@ -91,7 +95,7 @@ class LedgerEngine(Engine):
         if not record.count or entry.last is None:
             return 0.0
         policy = self._policies.policy_for(delivery.destination)
-        delay = policy.redelivery_delay_ms(record.count, self._random) / 1000
+        delay = self._policies.delay(policy, record.count)
         return min(entry.last + delay - now - self.wall_offset, delay)
 
     def _begun(self, delivery: Delivery) -> Sequence[Command]:
@@ -114,7 +118,7 @@ class LedgerEngine(Engine):
         """Take in a delivery that runs, whatever the credit."""
         if self._closed or delivery.epoch != self.epoch:
             return NOTHING
-        self._history.forget(delivery.key)
+        self._history.forget(delivery)
         self._seq += 1
         delivery.seq = self._seq
         enter(delivery, "running")

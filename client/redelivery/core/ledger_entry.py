@@ -78,11 +78,14 @@ class Buried:
 
 
 def fingerprint(delivery: Delivery) -> bytes:
-    """Return the name of a message in a ledger: its identity, else a digest of its body and application headers."""
-    key: object = delivery.key
+    """Return the name of a message in a ledger: what no other message has, be it only a digest of all that it says.
+
+    Counts, verdicts and suspects never pass from one message to another one that has the same id.
+    """
+    key: object = delivery.proof
     if key is None:
         sent = delivery.headers.get("redeliveryId")
-        key = (delivery.destination, "redeliveryId", sent) if sent is not None else None
+        key = (delivery.destination, "redeliveryId", sent, delivery.digest()) if sent is not None else None
     if key is None:
         headers = sorted((str(name), repr(value)) for name, value in delivery.headers.items())
         whole = f"{delivery.destination}\0{headers!r}\0".encode("utf-8", "surrogatepass") + delivery.body

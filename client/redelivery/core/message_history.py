@@ -1,133 +1,327 @@
-"""What one consumer knows beyond a connection: counts, due times, verdicts by identity; what was accepted lately."""
+"""What is known of one source's messages beyond a connection: counts, due times, verdicts, accepts in doubt.
+
+All consumers of a source share one history. An id that a producer sets proves nothing: a message is known by its
+`Delivery.key`, and by the digest of all its bytes too where the key is not the broker's own (`Delivery.strong`). What
+is known is consumed: each arrival takes one record away, and a second equal arrival is a fresh message.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from typing import TYPE_CHECKING
+from collections import deque
+from contextlib import nullcontext
+from math import inf
+from typing import TYPE_CHECKING, Any
 
-from redelivery.core.delivery import Record
+from redelivery.core.accepts_in_doubt import AcceptsInDoubt
+from redelivery.core.known_records import KnownRecords
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping
+    from contextlib import AbstractContextManager
 
-    from redelivery.core.delivery import Delivery
+    from redelivery.core.delivery import Delivery, Record
 
-__all__ = ["RECALL", "RETURN", "MessageHistory"]
+__all__ = ["ACCEPTED", "HANDLED", "LOOK", "RECALL", "RETURN", "MessageHistory"]
 
-# Messages remembered, beyond the window.
+# Messages remembered, beyond the windows of the consumers that are open.
 RECALL = 8192
+# The runner of a record whose consumer has closed: nobody waits for its handler.
+GONE = -1
+# Seconds between looks at another consumer's handler, which has the message over a connection that is gone.
+LOOK = 1.0
+# Why a message is accepted without being handled.
+HANDLED = "its handler has succeeded (the connection was lost)"
+ACCEPTED = "it was accepted on a connection that was lost"
 # Seconds of a connection in which a broker sends again what was lost with the one before.
 RETURN = 60.0
 
 
 class MessageHistory:
-    """Bounded memory of messages whose connection was lost.
+    """Bounded memory of the messages of one source. Its `lock` is taken last, and nothing is called while it is held.
 
-    `limit` bounds both what is remembered and what counts as accepted lately; it must exceed the window of
-    messages that a broker leaves unsettled, because only those can come back.
+    `limit` bounds what is remembered, and what counts as accepted lately; it must exceed the window of messages that a
+    broker leaves unsettled, because only those can come back. `unique_ids`: the user's word that producers use no id
+    for two messages.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(
+        self,
+        limit: float = RECALL,
+        *,
+        unique_ids: bool = False,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self._lock = lock or nullcontext()
         self._limit = limit
-        self._recent: deque[Delivery] = deque(maxlen=limit)
-        self._poisoned: deque[tuple[Hashable, Record, float]] = deque(maxlen=limit)
-        self._accepted: OrderedDict[Hashable, None] = OrderedDict()
-        self.records: OrderedDict[Hashable, Record] = OrderedDict()
-        # On the hot path: one append, no identity is computed.
-        self.accept = self._recent.append
+        self.unique_ids = unique_ids
+        self._windows = 0
+        self._records = KnownRecords()
+        self._doubts = AcceptsInDoubt()
+        # Records whose copy waits for a handler, and those of each consumer's handlers.
+        self._awaited: dict[Record, Hashable] = {}
+        self._runners: dict[int, set[Record]] = {}
+        # Verdicts that the broker has confirmed, and until when a lost connection may take that back.
+        self._verdicts: deque[tuple[Hashable, Record, float]] = deque()
+        self._address = ""
 
-    def stop(self) -> None:
-        """Remember nothing, from now on."""
-        self._limit = 0
-        self._recent, self._poisoned = deque(maxlen=0), deque(maxlen=0)
-        self.accept = self._recent.append
+    def __len__(self) -> int:
+        return len(self._records) + len(self._doubts) + len(self._verdicts)
 
     @property
     def empty(self) -> bool:
-        """Whether no arriving message can be one that is remembered."""
-        return not self.records and not self._accepted
+        """Whether no arriving message can be one that is known. Read without the lock."""
+        return not self._records and not self._doubts
 
-    def accepted_before(self, delivery: Delivery) -> bool:
-        """Whether this is a copy, marked by the broker, of what this consumer accepted on a lost connection."""
-        return bool(self._accepted) and delivery.redelivered and delivery.key in self._accepted
+    def stop(self) -> None:
+        """Remember nothing, from now on."""
+        self._limit = -inf
 
-    def known(self, key: Hashable | None, age: float) -> Record | None:
-        """Return what is known of a message that comes now, `age` seconds after its connection began."""
-        record = None if key is None else self.records.get(key)
-        if record is not None and record.confirmed and age > RETURN:
-            # Its dead letter is safe, and somebody has put it back.
-            self.forget(key)
-            return None
-        return record
+    def widen(self, window: int) -> None:
+        """Make room for a consumer that may have so many messages unsettled; less room, if it is negative."""
+        with self._lock:
+            self._windows += window
+            self._limit = max(self._limit, RECALL + self._windows)
 
-    def remember(self, key: Hashable, record: Record) -> None:
-        """Keep the record until a copy of its message comes."""
-        self.records[key] = record
-        self.records.move_to_end(key)
-        while len(self.records) > self._limit:
-            self.records.popitem(last=False)
+    # An arrival.
 
-    def leave(self, *, closed: bool) -> dict[Hashable, Record]:
-        """Give out what is known of messages that nobody here has; keep nothing back if the consumer is `closed`.
+    def known(self, delivery: Delivery, age: float) -> Record | None:
+        """Return what is known of a message that comes now, `age` seconds after its connection began: no longer kept.
 
-        Of a message whose handler runs on after its connection was lost both are told: this consumer, to wait for the
-        handler if the copy comes here, and the others, what has been charged so far.
+        While a handler still has the message, this delivery is the record's copy: the one that waits for it.
         """
-        left: dict[Hashable, Record] = {}
-        for key, record in list(self.records.items()):
-            if closed or not record.running:
-                left[key] = self.records.pop(key)
-            elif record.copy is None:
-                left[key] = record.apart()
-        return left
+        key = delivery.key
+        if key is None or key not in self._records:
+            return None
+        digest = delivery.digest()
+        with self._lock:
+            for record in self._records.of(key, digest):
+                if record.copy is not None:
+                    continue
+                if record.runner not in (None, GONE):
+                    record.copy = delivery
+                    self._awaited[record] = key
+                    return record
+                self._records.drop(key, record)
+                if record.runner == GONE:
+                    return record.apart()
+                # Else its dead letter is safe, and somebody has put it back.
+                if not record.confirmed or age <= RETURN:
+                    return record
+        return None
+
+    def accepted_before(self, delivery: Delivery, age: float, *, marks: bool) -> bool:
+        """Return whether this is a copy of a message accepted over a lost connection; one accept pays for one copy.
+
+        By the broker's own id the broker's mark is proof. By an id of the producer's it takes equal bytes that have a
+        creation time (or the user's word for ids), soon after the loss, and the mark of a broker that `marks` all.
+        """
+        key = delivery.key
+        if key is None or key not in self._doubts:
+            return False
+        # The broker's own id: this is the message, marked or not, and nothing is in doubt any longer.
+        digest, proven = None, True
+        if not delivery.strong:
+            proven = age <= RETURN and (delivery.redelivered or not marks)
+            digest = delivery.digest() if proven else None
+        with self._lock:
+            return proven and self._doubts.take(key, digest) and (delivery.redelivered or digest is not None)
+
+    # A handler of a lost delivery.
+
+    def ended(self, delivery: Delivery, *, succeeded: bool) -> Delivery | None:
+        """Take the end of a handler whose connection was lost; return the copy of the same consumer that waits for it.
+
+        Another consumer's copy is looked at by that one (`looked`). Without a copy, a success is an accept in doubt.
+        """
+        record, key = delivery.record, delivery.key
+        if record is None:
+            return None
+        # Before the lock, for it may take long.
+        proof = self._proof(delivery) if succeeded else None
+        with self._lock:
+            if record.runner != delivery.consumer:
+                # Nobody has waited, and a success proves nothing. A charge stays, if the message has not come yet.
+                record.runner = None
+                return None
+            record.runner = None
+            self._runners.get(delivery.consumer, set()).discard(record)
+            copy = record.copy
+            if copy is None:
+                if succeeded:
+                    self._records.drop(key, record)
+                    # Unless the id is of another broker than the one that is connected to now.
+                    proof = proof if record.strong or not delivery.strong else None
+                    self._doubts.add(proof, self._limit)
+                return None
+            record.succeeded = succeeded
+            if copy.consumer != delivery.consumer:
+                return None
+            self._part(record)
+            return copy
+
+    def looked(self, delivery: Delivery) -> bool:
+        """Return whether a copy has waited for another consumer's handler: its record is its own from now on."""
+        record = delivery.record
+        with self._lock:
+            if record is None or record.copy is not delivery:
+                return True
+            if record.runner not in (None, GONE):
+                return False
+            self._part(record)
+            if record.runner == GONE:
+                delivery.record = record.apart()
+            return True
+
+    def let_wait(self, record: Record) -> None:
+        """Learn that the copy goes back to the broker: the next one waits for the handler."""
+        with self._lock:
+            self._lose_copy(record)
+
+    # What is kept.
+
+    def remember(self, delivery: Delivery, record: Record) -> None:
+        """Keep the record until the message comes again."""
+        key = self._key(delivery, record)
+        if key is not None:
+            with self._lock:
+                self._records.add(key, record, self._limit)
 
     def inherit(self, records: Mapping[Hashable, Record]) -> None:
-        """Take over what another consumer has left, but for messages of which more is known here: one ran here last."""
-        for key, record in records.items():
-            if key not in self.records and key not in self._accepted:
-                self.remember(key, record.apart() if record.running else record)
+        """Take over what is known of messages with keys of their own, from before this process."""
+        with self._lock:
+            for key, record in records.items():
+                record.strong = True
+                self._records.add(key, record, self._limit)
 
-    def poisoned(self, key: Hashable | None, record: Record, until: float) -> None:
+    def poisoned(self, delivery: Delivery, record: Record, until: float) -> None:
         """Keep a verdict that the broker has confirmed: if the connection is lost before `until`, it may come again."""
+        key = self._key(delivery, record)
         if key is not None:
-            self._poisoned.append((key, record, until))
+            with self._lock:
+                self._verdicts.append((key, record, until))
+                while len(self._verdicts) > max(0, self._limit):
+                    self._verdicts.popleft()
 
-    def forget(self, key: Hashable | None) -> None:
-        """Know nothing of the message any longer."""
-        if key is not None:
-            self.records.pop(key, None)
-            self._accepted.pop(key, None)
+    def forget(self, delivery: Delivery) -> None:
+        """Know nothing of this very message any longer, unless a handler has it."""
+        key = delivery.key
+        if key is None or key not in self._records:
+            return
+        digest = delivery.digest()
+        with self._lock:
+            for record in self._records.of(key, digest):
+                if record.runner in (None, GONE):
+                    self._records.drop(key, record)
 
-    def accepted(self, keys: Iterable[Hashable | None]) -> None:
-        """Take messages for accepted, though the broker may not have learned of it."""
-        for key in keys:
-            if key is not None:
-                self._accepted[key] = None
-                self._accepted.move_to_end(key)
-        while len(self._accepted) > self._limit:
-            self._accepted.popitem(last=False)
+    # A connection, and the end of a consumer.
 
-    def connection_lost(self, unsettled: Iterable[Delivery], running: Iterable[Delivery], now: float) -> None:
-        """Drop the handles of what was held and of what runs; keep what is known of the messages."""
-        self.accepted(delivery.key for delivery in self._recent)
-        self._recent.clear()
-        for record in self.records.values():
-            # It came on the connection that is gone now.
-            if record.copy is not None:
-                enter(record.copy, "lost")
-                record.copy = None
+    def connected(self, address: str) -> None:
+        """Learn where the connection goes. The ids of another broker are others, though they may look the same."""
+        with self._lock:
+            known, self._address = self._address, address
+            if known in ("", address):
+                return
+            self._doubts.forget_strong()
+            self._records.weaken()
+
+    def connection_lost(
+        self,
+        consumer: int,
+        accepted: Iterable[Delivery],
+        unsettled: Iterable[Delivery],
+        running: Iterable[Delivery],
+        now: float,
+    ) -> None:
+        """Drop the handles of what a consumer held and of what runs there; keep what is known of the messages.
+
+        `now` is infinite if only this consumer closes. Then the broker lives and has read what was written, so nothing
+        is in doubt; and nobody waits for its handlers.
+        """
+        closes = now == inf
+        with self._lock:
+            self._lose_copies(consumer)
+            if closes:
+                for record in self._runners.pop(consumer, ()):
+                    record.runner = GONE
+        if not closes:
+            self.recall_verdicts(now)
+            for delivery in accepted:
+                proof = self._proof(delivery)
+                with self._lock:
+                    self._doubts.add(proof, self._limit)
         for delivery in unsettled:
             enter(delivery, "lost")
-        for key, verdict, until in self._poisoned:
-            if now < until:
-                self.remember(key, verdict)
-        self._poisoned.clear()
-        for delivery in unsettled:
-            if delivery.record is not None and delivery.key is not None:
-                self.remember(delivery.key, delivery.record)
+            if delivery.record is not None:
+                self.remember(delivery, delivery.record)
         for delivery in running:
-            record = delivery.record = delivery.record or Record()
-            record.running = True
-            if delivery.key is not None:
-                self.remember(delivery.key, record)
+            self._lose_running(delivery, closes=closes)
+
+    def recall_verdicts(self, now: float) -> None:
+        """Remember confirmed verdicts that the loss of the connection at `now` may have undone."""
+        with self._lock:
+            for key, record, until in self._verdicts:
+                if now < until:
+                    self._records.add(key, record, self._limit)
+            self._verdicts.clear()
+
+    def absorb(self, other: MessageHistory) -> None:
+        """Take over what a consumer that has closed has left."""
+        with other._lock:
+            left, verdicts, address = list(other._records), list(other._verdicts), other._address
+        with self._lock:
+            self._address = self._address or address
+            self._verdicts.extend(verdicts)
+            for key, record in left:
+                self._records.add(key, record, self._limit)
+
+    def _key(self, delivery: Delivery, record: Record) -> Hashable | None:
+        """Return the key to keep a record by; the record gets a digest, for where that proves nothing."""
+        key = delivery.key
+        if key is not None and record.digest is None:
+            record.digest, record.strong = delivery.digest(), delivery.strong
+        return key
+
+    def _proof(self, delivery: Delivery) -> tuple[Hashable, bytes | None] | None:
+        """Return by what a copy of an accepted message may be accepted unseen, or None."""
+        key = delivery.key
+        if key is None or delivery.strong:
+            return None if key is None else (key, None)
+        return (key, delivery.digest()) if delivery.dated or self.unique_ids else None
+
+    def _part(self, record: Record) -> None:
+        """Leave a record to the copy that has waited; with the lock."""
+        record.copy = None
+        key = self._awaited.pop(record, None)
+        if key is not None:
+            self._records.drop(key, record)
+
+    def _lose_copy(self, record: Record) -> Delivery | None:
+        """Drop the copy that waits for a handler, and return it; with the lock."""
+        copy, record.copy = record.copy, None
+        key = self._awaited.pop(record, None)
+        if copy is not None and record.succeeded:
+            # It was to be accepted, and comes again: now that is an accept in doubt.
+            self._records.drop(key, record)
+            self._doubts.add(self._proof(copy) if record.strong or not copy.strong else None, self._limit)
+            copy.record = None
+        return copy
+
+    def _lose_copies(self, consumer: int) -> None:
+        """Drop the copies that a consumer has; with the lock."""
+        for record in list(self._awaited):
+            if record.copy is not None and record.copy.consumer == consumer:
+                copy = self._lose_copy(record)
+                if copy is not None and copy.state == "waiting":
+                    enter(copy, "lost")
+
+    def _lose_running(self, delivery: Delivery, *, closes: bool) -> None:
+        """Keep what is known of a message that a handler has, over a connection that is gone; without the lock."""
+        record = delivery.record
+        assert record is not None, "the engine gives a record to what runs"
+        with self._lock:
+            record.runner = GONE if closes else delivery.consumer
+            record.succeeded = False
+            if not closes:
+                self._runners.setdefault(delivery.consumer, set()).add(record)
+        self.remember(delivery, record)

@@ -23,7 +23,7 @@ MAX_LONG = 2**63 - 1
 """Largest Java long: the reference's delays saturate here."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
-_REAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MICROSECOND = timedelta(microseconds=1)
 
 Value = TypeVar("Value")
@@ -31,7 +31,13 @@ Value = TypeVar("Value")
 
 def shown(value: object) -> str:
     """Return `value` as it may stand in an error text: short, and on one line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python writes no number of more than 4,300 digits.
+        return "a number of thousands of digits"
+    except RecursionError:
+        return "something nested too deep"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
@@ -45,12 +51,20 @@ def clip(value: float) -> int:
     return MAX_LONG if value >= MAX_LONG else int(value)
 
 
+def _finite(value: float) -> bool:
+    """Whether a number, of any size, is one that a double can hold."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def duration_ms(value: object, option: str) -> int:
     """Convert seconds (int, float) or a `timedelta` to whole milliseconds, rounded, 0 to 2^63-1."""
     allowed = "a duration of 0 seconds or more (a number of seconds, or a timedelta)"
     if isinstance(value, timedelta):
         ms = round((value // _MICROSECOND) / 1000)
-    elif isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    elif isinstance(value, bool) or not isinstance(value, int | float) or not _finite(value):
         raise refuse(option, value, allowed)
     else:
         ms = value * 1000 if isinstance(value, int) else round(value * 1000)
@@ -62,7 +76,11 @@ def duration_ms(value: object, option: str) -> int:
 def seconds(value: object, option: str, *, none: str = "") -> float:
     """Return a duration, in seconds or a `timedelta`, as seconds; `none`: what None would mean, for the error."""
     result = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(result, bool) or not isinstance(result, int | float) or not 0 <= result < math.inf:
+    if (
+        isinstance(result, bool)
+        or not isinstance(result, int | float)
+        or not (_finite(result) and result >= 0)
+    ):
         allowed = "a number of seconds of 0 or more, or a timedelta"
         raise refuse(option, value, f"{allowed}, or None {none}" if none else allowed)
     return float(result)
@@ -80,7 +98,7 @@ def real(value: object, option: str, low: float = 0.0, high: float = math.inf) -
     bound = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise refuse(option, value, f"a number {bound}")
-    if not (math.isfinite(value) and low <= value <= high):
+    if not (_finite(value) and low <= value <= high):
         raise refuse(option, value, f"a number {bound}")
     return float(value)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from redelivery.core.destination import KINDS, no_such_kind
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,3 +37,8 @@ class Outgoing:
     delay: float | None = None
     persistent: bool = True
     private: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the kind: each protocol addresses a message by it. Raises ConfigurationError."""
+        if self.destination.partition("://")[0] not in KINDS:
+            raise no_such_kind(self.destination)

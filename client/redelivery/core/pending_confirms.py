@@ -65,6 +65,10 @@ class PendingConfirms:
     def __len__(self) -> int:
         return len(self.pending)
 
+    def share(self, history: MessageHistory) -> None:
+        """Keep verdicts with what other consumers of the source know."""
+        self._history = history
+
     def connected(self, capabilities: Capabilities) -> None:
         """Learn what the broker can do."""
         self._capabilities = capabilities
@@ -119,14 +123,14 @@ class PendingConfirms:
             record.confirmed = True
         self._settle(delivery)
         if not record.copied:
-            self._history.poisoned(delivery.key, record, now + STORED)
+            self._history.poisoned(delivery, record, now + STORED)
             return ()
         able = self._capabilities
         if able is None or (able.forward if record.poisoned else able.reschedule) == "atomic":
             return ()
         # The copy is safe; the original is not acknowledged yet. Should its acknowledgement be lost with the connection
         # (or with the broker, which then does not mark what it sends again), it is copied again, not handled again.
-        self._history.poisoned(delivery.key, record, now + ACKNOWLEDGED)
+        self._history.poisoned(delivery, record, now + ACKNOWLEDGED)
         delivery.let_go()
         return (Accept((delivery,)),)
 
@@ -169,5 +173,3 @@ class PendingConfirms:
         enter(delivery, "settled")
         self.pending.discard(delivery)
         self._flow.settled += 1
-        # A dead letter that is redriven has the same identity on some brokers: it must start afresh.
-        self._history.forget(delivery.key)

@@ -27,7 +27,7 @@ class ProtocolPoison:
     def __init__(self) -> None:
         self._closings: dict[Hashable, list[float]] = {}
         self.convicted: dict[Hashable, Stop] = {}
-        """The end of whichever consumer gets such a message, by its identity."""
+        """The end of whichever consumer gets such a message, by its `Delivery.proof`."""
 
     def accuse(self, suspect: Hashable | None, error: RedeliveryError, now: float) -> Stop | None:
         """Note a closing over `suspect`; return the end of the consumer when it has happened too often."""
@@ -41,16 +41,16 @@ class ProtocolPoison:
         stop = Stop(
             AdapterError(
                 f"the broker closed the connection {TIMES} times within {WITHIN:.0f} s right after the same message or "
-                f"its acknowledgement ({suspect}): {error}. It stays on its queue; take it away by other means"
+                f"its acknowledgement ({_named(suspect)}): {error}. It stays on its queue; take it away by other means"
             )
         )
         self.convicted = {**self.convicted, suspect: stop}
         return stop
 
-    def verdict(self, keys: Iterable[Hashable | None], now: float) -> Stop | None:
+    def verdict(self, proofs: Iterable[Hashable | None], now: float) -> Stop | None:
         """Return the end of the consumer that gets these messages, if one of them must not be tried again yet."""
         self._forget(now)
-        return next((stop for key in keys if (stop := self.convicted.get(key))), None)
+        return next((stop for proof in proofs if (stop := self.convicted.get(proof))), None)
 
     def _forget(self, now: float) -> None:
         self._closings = {
@@ -59,3 +59,11 @@ class ProtocolPoison:
             if (recent := [t for t in times if now - t < WITHIN])
         }
         self.convicted = {key: stop for key, stop in self.convicted.items() if key in self._closings}
+
+
+def _named(suspect: Hashable) -> str:
+    """Return a suspect as text: without the digest that only tells it from others of its id."""
+    if not isinstance(suspect, tuple):
+        return str(suspect)
+    parts = (_named(part) for part in suspect if part is not None and not isinstance(part, bytes | type))
+    return ": ".join(parts)

@@ -18,6 +18,13 @@ class Counters:
         self.accepted = self.redelivered = self.poisoned = self.discarded = 0
         self.released = self.stale = self.deduplicated = self.deferred = 0
 
+    def held(self, *, deferred: bool) -> None:
+        """Count a dispatch whose message is to come again."""
+        if deferred:
+            self.deferred += 1
+        else:
+            self.redelivered += 1
+
     def add(self, other: Counters) -> None:
         """Add the totals of another engine."""
         for name in self.__slots__:

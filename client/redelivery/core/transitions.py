@@ -65,8 +65,9 @@ TRANSITIONS = (
     # A dispatch.
     Transition("ready", "running", (Wanted, Resumed), "it is dispatched"),
     Transition("parked", "running", (Wanted, Alone), "its due time has come, or its exclusive run"),
-    Transition("parked", "settling", (Wanted, Alone), "it has expired while it was parked"),
-    Transition("parked", "settled", (Wanted, Alone, Drained), "it has expired and is dropped; or it is released"),
+    Transition("parked", "parked", (Wanted,), "another consumer's handler, for which it waited, has failed"),
+    Transition("parked", "settling", (Wanted, Alone), "it has expired while it was parked; or that handler gave it up"),
+    Transition("parked", "settled", (Wanted, Alone, Drained), "it expired and is dropped; or is released; or accepted"),
     Transition("parked", "held", (Wanted, Alone, Drained), "it has to go back, and the broker takes nothing back"),
     # A result.
     Transition("running", "parked", (Failed, Deferred, Known), "it is redelivered later, or needs an exclusive run"),

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.dead_lettering.redrive import redrives_of
+from redelivery.core.dead_lettering.header_values import count_in, moment, text_in, time_in
+from redelivery.core.dead_lettering.redrive import first_id, redrives_of
 from redelivery.core.dead_lettering.routing import arrived_whole
 from redelivery.dlq.ledger_causes import LedgerCauses
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
     from redelivery.core.delivery import Delivery
 
@@ -88,19 +89,18 @@ def read_letter(
         memories or LedgerCauses(),
     )
     headers, buried = delivery.headers, memories.of(delivery)
-    original = headers.get("redeliveryOriginalId") or identity
-    first, last = _time(headers.get("redeliveryFirstFailure")), _time(headers.get("redeliveryLastFailure"))
-    count = _number(headers.get("redeliveryCount"))
+    first, last = time_in(headers, "redeliveryFirstFailure"), time_in(headers, "redeliveryLastFailure")
+    count = count_in(headers, "redeliveryCount")
     if buried is not None:
-        first, last = first or _at(buried.first), last or _at(buried.last or buried.at)
+        first, last = first or moment(buried.first), last or moment(buried.last or buried.at)
         count = buried.count if count is None else count
-    told = headers.get("redeliveryCause") or memories.cause(delivery) or delivery.died_of or UNKNOWN
+    told = text_in(headers, "redeliveryCause") or memories.cause(delivery) or delivery.died_of or UNKNOWN
     return DeadLetter(
         message_id=identity,
-        original_id=None if original is None else str(original),
+        original_id=first_id(delivery),
         queue=queue,
         original_destination=memories.origin(delivery),
-        cause=str(told),
+        cause=told,
         first_failure=first,
         died_at=last or delivery.timestamp,
         redelivery_count=count,
@@ -114,24 +114,3 @@ def read_letter(
         priority=delivery.priority,
         persistent=delivery.persistent,
     )
-
-
-def _at(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-
-
-def _time(text: object) -> datetime | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
-
-
-def _number(value: object) -> int | None:
-    try:
-        return int(value)  # type: ignore[call-overload,no-any-return]  # text over STOMP, typed over AMQP
-    except (TypeError, ValueError):
-        return None

@@ -12,8 +12,8 @@ from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.queue_browser import IDLE, QueueBrowser
 from redelivery.dlq.removal_run import RemovalPlan, RemovalRun, check_in_flight, new_run
-from redelivery.dlq.results import CauseGroup, Purged, Redriven, summarise
-from redelivery.dlq.selection import Filters, Selection
+from redelivery.dlq.results import CauseGroup, CountedLetters, Purged, Redriven, contents_of, summarise
+from redelivery.dlq.selection import EVERYTHING, Filters, Selection
 from redelivery.driver.port import single
 from redelivery.errors import AdapterError, ConfigurationError
 
@@ -131,6 +131,14 @@ class DeadLetterQueue:
         """Go through all dead letters."""
         return self.list()
 
+    def contents(self, *, take: bool = False) -> CountedLetters:
+        """Count all that is there by cause and by origin: for who meant something that is not. Errors as `list`.
+
+        Args:
+            take: receive and give back where the broker cannot show the queue, as `dead_letters(take=True)` does.
+        """
+        return contents_of(letter for _, letter in self._browser.look(EVERYTHING, take=take))
+
     def show(self, message_id: str) -> DeadLetter:
         """Return the dead letter with this id, its own or the one it had before.
 
@@ -178,14 +186,14 @@ class DeadLetterQueue:
         quarantine: str | None = None,
         maximum_redrives: int = 3,
         topics: bool = False,
+        native: bool = False,
         dry_run: bool = False,
         told: Told | None = None,
         **filters: Unpack[Filters],
     ) -> Redriven:
         """Put dead letters back where they came from. Each leaves only after the broker has confirmed its copy.
 
-        Killed in the middle, it is simply started again: what went is gone from here, and at most one (or `in_flight`)
-        is there twice.
+        Killed, it is started again: what went is gone from here, and at most one (or `in_flight`) is there twice.
 
         Args:
             to: where they all go instead.
@@ -195,6 +203,7 @@ class DeadLetterQueue:
             quarantine: where those go that have been redriven `maximum_redrives` times (3 by default) and died again.
             maximum_redrives: see `quarantine`.
             topics: also put back what came from a topic, though each of its subscribers gets it.
+            native: also put back what came from an address of the broker's own (`native://…`), which nothing can check.
             dry_run: send nothing, and report what would be done.
             told: called with the number of messages sent so far.
             cause, destination, id, older_than, younger_than: which ones; see `redelivery.dlq.selection.Filters`.
@@ -205,9 +214,8 @@ class DeadLetterQueue:
             TransportError: the connection was lost, and reconnecting was given up.
         """
         selection = Selection.of(filters)
-        redrive = Redrive(
-            new_run(), self._other("to", to), self._other("quarantine", quarantine), maximum_redrives
-        )
+        places = self._other("to", to), self._other("quarantine", quarantine)
+        redrive = Redrive(new_run(), *places, maximum_redrives, native=native)
         if isinstance(maximum_redrives, bool) or maximum_redrives < 1:
             raise ConfigurationError(
                 f"maximum_redrives must be 1 or more, not {maximum_redrives!r}", option="maximum_redrives"

@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import math
 import os
 import secrets
+import stat
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable
 
     from redelivery.dlq.dead_letter import DeadLetter
 
-__all__ = ["FORMATS", "check", "published", "row_of", "write"]
+__all__ = ["FORMATS", "check", "published", "row_of", "write", "written_value"]
 
 FORMATS = ("jsonl", "parquet")
+_NEW = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | os.O_CLOEXEC
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 # Of a Parquet row group, at most.
 ROWS = 1000
 # Of the bodies in one, about: what is exported need not fit into memory.
 BYTES = 8 * 1024 * 1024
+
+# Values within values of a property that are written.
+DEPTH = 16
 
 # Columns of a Parquet file, each named as the field of a DeadLetter that it is made of.
 COLUMNS = {
@@ -67,13 +81,30 @@ def row_of(letter: DeadLetter) -> dict[str, Any]:
         "type": letter.message_type,
         "priority": letter.priority,
         "persistent": letter.persistent,
-        "headers": dict(letter.headers),
+        "headers": {str(name): written_value(value) for name, value in letter.headers.items()},
     }
     try:
         row["body"] = letter.body.decode()
     except UnicodeDecodeError:
         row["body_base64"] = base64.b64encode(letter.body).decode()
     return row
+
+
+def written_value(value: object, depth: int = 0) -> Any:
+    """Return a property's value as JSON and a terminal can have it, whatever its producer made of it."""
+    if isinstance(value, Mapping | list | tuple):
+        if depth >= DEPTH:
+            return "…"
+        if isinstance(value, Mapping):
+            items = cast("Mapping[object, object]", value).items()
+            return {str(written_value(name, DEPTH)): written_value(each, depth + 1) for name, each in items}
+        return [written_value(each, depth + 1) for each in cast("Iterable[object]", value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, int) and abs(value) >= 2**64:
+        # Python writes no number of more than 4,300 digits in decimals.
+        return hex(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def check(form: str) -> None:
@@ -92,24 +123,39 @@ def check(form: str) -> None:
 
 @contextmanager
 def published(target: str | os.PathLike[str]) -> Generator[IO[bytes]]:
-    """Write a file that gets its name only when it is whole; a half one is removed. Raises OSError."""
+    """Write a file that gets its name only when it is whole; a half one is removed. Raises OSError, with this name."""
     path = Path(target)
     if path.exists() and not path.is_file():  # a pipe, or a terminal
         with path.open("wb") as file:
             yield file
         return
+    _check_link(path)
     path = path.resolve()  # not the link to it
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("xb") as file:
+        # Bodies are for whoever exports them, or for whoever could read the file that is replaced.
+        with os.fdopen(os.open(part, _NEW, 0o600), "wb") as file:
+            with suppress(FileNotFoundError):
+                os.chmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             part.unlink()
+        # A lost connection is an OSError too.
+        if isinstance(error, OSError) and not isinstance(error, RedeliveryError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def _check_link(path: Path) -> None:
+    """Refuse a link that another user has left where anybody may, such as /tmp, as kernels do at opening: we rename."""
+    if path.is_symlink():
+        folder, owner = path.parent.stat(), path.lstat().st_uid
+        if folder.st_mode & stat.S_ISVTX and owner not in (os.geteuid(), folder.st_uid):
+            raise PermissionError(errno.EACCES, "another user's link in a shared directory", str(path))
 
 
 def write(
@@ -172,5 +218,7 @@ def _cell(value: object) -> Any:
 
 
 def _text(value: object) -> str:
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    text = (
+        value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(written_value(value))
+    )
     return text.encode("utf-8", "backslashreplace").decode()

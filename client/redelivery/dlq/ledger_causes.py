@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Protocol
 
-from redelivery.core.dead_lettering.redrive import origin_of
+from redelivery.core.dead_lettering.header_values import text_in
+from redelivery.core.dead_lettering.origin import origin_of, readable_origin, recorded_origin
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
@@ -48,10 +49,10 @@ class LedgerCauses:
     def of(self, delivery: Delivery) -> Buried | None:
         """Return what the ledger knows of a dead letter, if no other message can be meant."""
         identity = delivery.message_id
-        if not self._known or identity is None or delivery.headers.get("redeliveryCause"):
+        if not self._known or identity is None or text_in(delivery.headers, "redeliveryCause"):
             return None
         found = self._known.get(identity, {})
-        exact = found.get(origin_of(delivery) or "")
+        exact = found.get(recorded_origin(delivery) or "")
         # Not every broker tells where it was, and Classic tells of a virtual topic where it was sent. But two queues'
         # producers may both count "1", "2": such an id alone is nobody's.
         if exact is not None or len(found) != 1 or not _UNIQUE.search(identity):
@@ -59,11 +60,11 @@ class LedgerCauses:
         return next(iter(found.values()))
 
     def origin(self, delivery: Delivery) -> str | None:
-        """Return where a dead letter came from, qualified: as it tells itself, else as the ledger does; or None."""
-        told = origin_of(delivery)
-        if told is None and (buried := self.of(delivery)) is not None:
-            return buried.destination
-        return told
+        """Return where a dead letter came from, qualified: as the broker, the ledger or its copy says; or None."""
+        # A message that the ledger knows was poisoned by the broker: its own properties are its producer's.
+        if delivery.origin is None and (buried := self.of(delivery)) is not None:
+            return readable_origin(buried.destination)
+        return origin_of(delivery)
 
     def cause(self, delivery: Delivery) -> str | None:
         """Return why a dead letter died that does not tell itself, or None."""

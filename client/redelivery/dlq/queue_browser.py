@@ -59,8 +59,8 @@ class QueueBrowser:
         """Why the last look may not have shown everything, or None."""
         return self._limit
 
-    def look(self, selection: Selection) -> Generator[tuple[Delivery, DeadLetter]]:
-        """Go through the messages, as the broker orders them.
+    def look(self, selection: Selection, *, take: bool = False) -> Generator[tuple[Delivery, DeadLetter]]:
+        """Go through the messages, as the broker orders them; `take`: also where it shows none without giving them.
 
         Raises:
             ConfigurationError: the broker takes what it shows, and `take` was not given.
@@ -73,7 +73,8 @@ class QueueBrowser:
             return
         self._causes.refresh()
         takes_nothing = self.takes_nothing
-        shown = connection.taken(queue, self._idle) if self._take else connection.shown(queue)
+        takes = self._take or (take and not takes_nothing)
+        shown = connection.taken(queue, self._idle) if takes else connection.shown(queue)
         for count, delivery in enumerate(shown, 1):  # noqa: B007 - the last one counts
             letter = self.read(delivery)
             if selection.matches(letter, now):

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
+from redelivery.core.dead_lettering.origin import overruled
 from redelivery.core.dead_lettering.redrive import REDRIVE_RUN, Redrive
 from redelivery.dlq.results import Purged, Redriven
 from redelivery.errors import AdapterError, ConfigurationError
@@ -51,6 +52,7 @@ class RemovalPlan:
         self.left: Counter[str] = Counter()
         self.destinations: Counter[str] = Counter()
         self.quarantined = 0
+        self.overruled = 0
 
     def judge(self, letter: DeadLetter, delivery: Delivery, now: float) -> Verdict:
         """Return `go`, or why it stays."""
@@ -75,8 +77,12 @@ class RemovalPlan:
         redrive = self.redrive
         target = self.queue if redrive is None else redrive.target(delivery)
         self.destinations[target or ""] += 1
-        if redrive is not None and target is not None and target == redrive.quarantine:
+        if redrive is None or target is None:
+            return
+        if target == redrive.quarantine:
             self.quarantined += 1
+        elif redrive.destination is None and overruled(delivery):
+            self.overruled += 1
 
     def report(self, incomplete: str | None, *, dry_run: bool = False) -> Redriven | Purged:
         """Return the counts."""
@@ -90,6 +96,7 @@ class RemovalPlan:
             skipped=left["skipped"],
             again=left["again"],
             without_origin=left["without_origin"],
+            overruled=self.overruled,
             partial=left["partial"],
             topics=left["topics"],
             incomplete=incomplete,
@@ -139,6 +146,13 @@ class RemovalRun:
         Raises:
             RedeliveryError: the broker refused copies, or the connection was given up.
         """
+        try:
+            return self._carry_out()
+        finally:
+            # Also what was confirmed while it was being interrupted.
+            self._tell()
+
+    def _carry_out(self) -> str | None:
         able, plan = self._reading.capabilities, self._plan
         selector = plan.selection.selector() if able.selectors and not self._paged else None
         redrive = plan.redrive or Redrive("")

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
     from redelivery.dlq.dead_letter import DeadLetter
 
-__all__ = ["CauseGroup", "Purged", "Redriven", "summarise"]
+__all__ = ["CauseGroup", "CountedLetters", "Purged", "Redriven", "contents_of", "summarise"]
+
+# Different causes, or origins, that are counted apart: anybody can write more of them than fit into memory.
+KINDS = 1000
+OTHERS = "others"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,9 @@ class Redriven:
     again: int = 0
     """Left: redriven by this run, and dead again already."""
     without_origin: int = 0
-    """Left: nobody knows where they came from."""
+    """Left: nobody knows where they came from, or only a message that no one can believe."""
+    overruled: int = 0
+    """Of those that went back, those whose property named another origin than the broker's record, which decides."""
     partial: int = 0
     """Left: their bodies do not arrive whole over this protocol."""
     topics: int = 0
@@ -49,6 +55,11 @@ class Redriven:
     incomplete: str | None = None
     """Why there may be more that are meant, or None."""
     dry_run: bool = False
+
+    @property
+    def matched(self) -> int:
+        """How many the filters meant of those that were there."""
+        return self.redriven + self.again + self.without_origin + self.partial + self.topics
 
     @property
     def complete(self) -> bool:
@@ -71,6 +82,24 @@ class Purged:
     def complete(self) -> bool:
         """Whether everything that was meant is gone."""
         return self.incomplete is None
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLetters:
+    """What is on a dead-letter queue: by kind of cause, and by origin; the most first, 1,000 different ones at most."""
+
+    count: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict[str, int])
+    origins: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def contents_of(letters: Iterable[DeadLetter]) -> CountedLetters:
+    """Count dead letters by kind of cause, and by origin; past 1,000 different ones as `others`."""
+    causes, origins, count = Counter[str](), Counter[str](), 0
+    for count, one in enumerate(letters, 1):  # noqa: B007 - the last one counts
+        for found, name in ((causes, one.cause_kind), (origins, one.original_destination or UNKNOWN)):
+            found[name if name in found or len(found) < KINDS else OTHERS] += 1
+    return CountedLetters(count, dict(causes.most_common()), dict(origins.most_common()))
 
 
 def summarise(letters: Iterable[DeadLetter]) -> list[CauseGroup]:

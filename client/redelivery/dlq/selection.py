@@ -112,14 +112,21 @@ class Selection:
         Of a message that the broker poisoned itself only the broker knows more: those without the property always pass.
         """
         parts: list[str] = []
-        if self.causes and not any(_GLOB & set(cause) for cause in self.causes):
+        if self.causes and not _only_here(self.causes):
             parts.append(_either("redeliveryCause", self.causes, kinds=True))
-        if self.destinations and not any(_GLOB & set(name) for name in self.destinations):
-            parts.append(_either("redeliveryOriginalDestination", self.destinations))
+        if self.destinations and not _only_here(self.destinations):
+            # What Artemis dead-lettered itself passes: there its record counts, and not the property.
+            passes = _either("redeliveryOriginalDestination", self.destinations)
+            parts.append(f"{passes} OR _AMQ_ORIG_MESSAGE_ID IS NOT NULL")
         return " AND ".join(f"({part})" for part in parts) or None
 
 
 EVERYTHING = Selection()
+
+
+def _only_here(values: Iterable[str]) -> bool:
+    """Whether a broker cannot evaluate one of them: a pattern, or what a property that makes no sense counts as."""
+    return any(value == UNKNOWN or _GLOB & set(value) for value in values)
 
 
 def _either(name: str, values: Iterable[str], *, kinds: bool = False) -> str:

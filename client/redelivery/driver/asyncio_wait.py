@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from redelivery.clock import SystemClock
+from redelivery.clock import SystemClock, capped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ class AsyncioWait:
     async def _sleep(self, delay: float | None) -> None:
         cancel: Callable[[], object] | None = None
         if delay is not None:
-            cancel = call_later(self._loop, self._clock, delay, self._woken.set)
+            cancel = call_later(self._loop, self._clock, capped(delay), self._woken.set)
         try:
             await self._woken.wait()
         finally:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from redelivery.errors import ConfigurationError
+from redelivery.uri.joining import with_options
 from redelivery.uri.option_table import OPTIONS
 
 if TYPE_CHECKING:
@@ -14,19 +14,10 @@ if TYPE_CHECKING:
 
     from redelivery.importers.imported import Notes, Value
 
-__all__ = ["Strategy", "carried", "one_for_all", "option_text", "refusal"]
+__all__ = ["Strategy", "carried", "one_for_all", "refusal"]
 
 _PREFIX = "redelivery."
 _STRATEGY = "redelivery.deadLetterStrategy"
-# These need no escape in our URIs.
-_PLAIN = "/:*>,-_.~"
-
-
-def option_text(options: Mapping[str, str]) -> str:
-    """Return options as they are written behind the `?` of a connection URI."""
-    return "&".join(
-        f"{quote(name, safe=_PLAIN)}={quote(value, safe=_PLAIN)}" for name, value in options.items()
-    )
 
 
 def refusal(options: Mapping[str, str]) -> str | None:
@@ -34,7 +25,7 @@ def refusal(options: Mapping[str, str]) -> str | None:
     from redelivery.uri.parser import parse_uri  # noqa: PLC0415 - it is the judge of what is supported
 
     try:
-        parse_uri(f"memory://x?{option_text(options)}" if options else "memory://x")
+        parse_uri(with_options("memory://x", options))
     except ConfigurationError as error:
         return str(error)
     return None

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Imported", "Kind", "Note", "Notes", "Value", "at_line"]
 
+# Characters: the longest sentence with every allowed name in it has some 900.
+_LONGEST = 1200
+
 Kind = Literal["activemq.xml", "broker.xml", "Broker-J JSON", "TOML"]
 
 
@@ -63,7 +66,7 @@ class Notes:
 
     def add(self, line: int, what: str, why: str) -> None:
         """Add a note on line `line`; the same one is added once."""
-        self._notes[Note(self.file, line, what, why)] = None
+        self._notes[Note(self.file, line, _short(what), _short(why))] = None
 
     def sorted(self) -> tuple[Note, ...]:
         """Return them in the order of lines."""
@@ -77,4 +80,10 @@ class Notes:
 def at_line(file: str, line: int, why: object) -> ConfigurationError:
     """Return (not raise) an error with its place in front of it; the option of an error `why` is kept."""
     option = why.option if isinstance(why, ConfigurationError) else None
-    return ConfigurationError(f"{file}:{line}: {why}" if line else f"{file}: {why}", option=option)
+    text = _short(str(why))
+    return ConfigurationError(f"{file}:{line}: {text}" if line else f"{file}: {text}", option=option)
+
+
+def _short(text: str) -> str:
+    """Return text of a file as it may stand in an error or a note: a name there may have any length."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"

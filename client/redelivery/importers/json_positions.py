@@ -10,6 +10,7 @@ from redelivery.errors import ConfigurationError
 
 __all__ = ["JsonArray", "JsonObject", "parse_json"]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
 
 
@@ -45,11 +46,20 @@ def parse_json(text: str, file: str, line: int = 0) -> Any:
     # ValueError: a number of more digits than Python reads.
     except (RecursionError, ValueError):
         raise ConfigurationError(f"{file}: the JSON is too deep, or has too long a number") from None
-    return _with_lines(text, line)
+    return _with_lines(text, file, line)
 
 
-def _with_lines(text: str, fixed: int) -> Any:
-    """Build a document that is known to be well-formed."""
+def _value(word: str, file: str, line: int) -> Any:
+    """Return a string, a number or a constant. Raises ConfigurationError for half a surrogate pair."""
+    value: Any = json.loads(word)
+    # JSON's escapes can say it, but no protocol and no file can carry it.
+    if isinstance(value, str) and _SURROGATE.search(value):
+        raise ConfigurationError(f"{file}:{line}: {word[:40]} has half a surrogate pair, which is no text")
+    return value
+
+
+def _with_lines(text: str, file: str, fixed: int) -> Any:
+    """Build a document that is known to be well-formed. Raises ConfigurationError for what is no text."""
     root = JsonArray()
     stack: list[JsonObject | JsonArray] = [root]
     line, seen = 1, 0
@@ -62,10 +72,11 @@ def _with_lines(text: str, fixed: int) -> Any:
         elif word in (",", ":"):
             continue
         elif isinstance(top, JsonObject) and top.pending is None:
-            top.pending = cast("str", json.loads(word))
+            top.pending = cast("str", _value(word, file, here))
             top.lines[top.pending] = here
         else:
-            value: Any = JsonObject(here) if word == "{" else JsonArray() if word == "[" else json.loads(word)
+            value: Any = JsonObject(here) if word == "{" else JsonArray() if word == "[" else None
+            value = _value(word, file, here) if value is None else value
             if isinstance(top, JsonObject):
                 assert top.pending is not None
                 top[top.pending] = value

@@ -26,11 +26,18 @@ __all__ = ["read_toml"]
 
 # Before Python 3.14, tomllib gives line and column in the text of its error only.
 _PLACE = re.compile(r"(.*) \((?:at line (\d+), column (\d+)|at end of document)\)", re.DOTALL)
+# tomllib takes time that grows with the square of a dotted key's words: 30,000 of them take half a second.
+_MOST_DOTS = 1000
+_STRING = re.compile(r"""\"[^"]*\"|'[^']*'""")
+_LONG_NUMBER = re.compile(r"[0-9_]{1000}")
 _KEYS = ("wildcards", "default", "policies", "deadLetters")
 
 
 def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]]:
     """Return the policies of a document, and its dead-letter options. Raises ConfigurationError, with the line."""
+    for number, row in enumerate(text.split("\n"), 1):
+        if row.count(".") > _MOST_DOTS and _STRING.sub("", row).partition("#")[0].count(".") > _MOST_DOTS:
+            raise at_line(file, number, f"a key has more than {_MOST_DOTS} dots")
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -40,6 +47,10 @@ def read_toml(text: str, file: str) -> tuple[RedeliveryPolicyMap, dict[str, str]
         raise ConfigurationError(f"{file}:{place}: the TOML is not well-formed: {why}") from None
     except RecursionError:
         raise ConfigurationError(f"{file}: the TOML is too deep") from None
+    # Python reads no number of more than 4,300 digits, and tomllib lets that error pass.
+    except ValueError:
+        place_of = (number for number, row in enumerate(text.split("\n"), 1) if _LONG_NUMBER.search(row))
+        raise at_line(file, next(place_of, 0), "the TOML has too long a number") from None
     return _TomlReader(text, file).read(document)
 
 
@@ -87,7 +98,7 @@ class _TomlReader:
         if not given.keys() <= WILDCARDS.keys():
             allowed = f"activemq, artemis, or a table of {', '.join(WILDCARDS)}"
             raise self._error(place, f"wildcards must be {allowed}, not {shown}")
-        wildcards = ArtemisWildcards(**{WILDCARDS[key]: str(text) for key, text in given.items()})
+        wildcards = ArtemisWildcards(**{WILDCARDS[key]: _as_text(text) for key, text in given.items()})
         try:
             wildcards.check()
         except ConfigurationError as error:
@@ -119,11 +130,18 @@ class _TomlReader:
         found: dict[str, str] = {}
         for name, given in self._table(value, ("deadLetters",)).items():
             option = f"redelivery.{name}"
-            found[option] = str(given).lower() if isinstance(given, bool) else str(given)
+            found[option] = _as_text(given)
             why = refusal(found)
             if why is not None:
                 raise self._error(("deadLetters", name), ConfigurationError(why, option=option))
         return found
+
+
+def _as_text(given: object) -> str:
+    """Return a value of TOML as an option of a URI has it."""
+    if isinstance(given, bool):
+        return str(given).lower()
+    return given if isinstance(given, str) else option_values.shown(given)
 
 
 def _delays(options: dict[str, Any]) -> DelayListPolicy:
@@ -148,7 +166,7 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
             continue
         try:
             path = _path(tomllib.loads(key))
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             # Within a value of several lines.
             continue
         table = path if header else table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
@@ -21,6 +22,7 @@ __all__ = ["WILDCARDS", "to_toml"]
 
 WILDCARDS = {"delimiter": "delimiter", "singleWord": "single_word", "anyWords": "any_words"}
 """Keys of the inline table of Artemis' wildcards, and the fields that they set."""
+_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?")
 _ALWAYS = ("maximumRedeliveries", "max-delivery-attempts")
 
 
@@ -68,13 +70,11 @@ def _value(text: str) -> str:
     """Return an option's text as TOML: numbers and booleans as such."""
     if text in ("true", "false"):
         return text
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0")):
-        return text
-    try:
-        return repr(float(text)) if digits[:1].isdigit() else _quoted(text)
-    except ValueError:
+    if not _NUMBER.fullmatch(text):
         return _quoted(text)
+    # Only what is read as it was written: 00 and 1.50 are texts.
+    same = str(int(text)) if text.removeprefix("-").isdigit() else repr(float(text))
+    return text if same == text else _quoted(text)
 
 
 def _quoted(text: str) -> str:

@@ -8,8 +8,8 @@ from redelivery.core.destination import Destination
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
 from redelivery.core.policy.artemis_wildcards import AddressMatch
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
-from redelivery.importers.dead_letter_uri import option_text
 from redelivery.importers.overlaps import with_overlaps
+from redelivery.uri.joining import option_text
 from redelivery.uri.option_table import MAP_PREFIX
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ def check_url(url: str, option: str) -> None:
     """Refuse what is no URL of a ledger. Raises ConfigurationError."""
     if not url.startswith(_PREFIX) or not url[len(_PREFIX) :].strip("/ "):
         raise ConfigurationError(
-            f"{option}={url}: a ledger is sqlite:///relative/path or sqlite:////absolute/path", option=option
+            f"{option}={url}: a ledger is sqlite:///relative/path or sqlite:////absolute/path",
+            option=option,
         )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.errors import LedgerError
+from redelivery.ledger.files import make_private
+from redelivery.ledger.marks import COUNT_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
@@ -47,6 +49,8 @@ UPDATE entries SET count = 0, cause = NULL, first = NULL, last = NULL, poisoned 
 _BURIED = ("destination", "message_id", "cause", "count", "at", "first", "last")
 # Seconds for which other processes may learn that a message has been forgotten.
 FORGOTTEN = 3600.0
+# Seconds since the Unix epoch: the year 9999, past which Python has no dates.
+_LAST = 253402300800.0
 
 
 class Changes(NamedTuple):
@@ -64,6 +68,7 @@ class Database:
     def __init__(self, path: Path, timeout: float) -> None:
         """Open it, and make what is missing. Raises sqlite3.Error, LedgerError."""
         self._path = path
+        make_private(path)
         self._sql = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
         # A ledger stays open with the mark of a handler whose end is never told: that of an event loop that is closed.
         weakref.finalize(self, self._sql.close).atexit = False
@@ -98,7 +103,7 @@ class Database:
             raise
         found = self._sql.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":
-            raise LedgerError(f"the ledger {self._path} {_DAMAGED}")
+            raise _damaged(self._path)
 
     def _rollback(self) -> None:
         with suppress(sqlite3.Error):
@@ -135,7 +140,7 @@ class Database:
                 "SELECT key, count, cause, first, last, poisoned, suspect FROM entries WHERE revision > ?",
                 (0 if whole else since,),
             )
-            entries = {key: _entry(values) for key, *values in rows}
+            entries = {key: self._entry(key, values) for key, *values in rows}
             owners = [name for (name,) in self._sql.execute("SELECT name FROM owners")]
             return Changes(self.revision(), entries, owners, whole)
         finally:
@@ -145,7 +150,7 @@ class Database:
         """Return what is known of these messages."""
         sql = "SELECT count, cause, first, last, poisoned, suspect FROM entries WHERE key = ?"
         rows = ((key, self._sql.execute(sql, (key,)).fetchone()) for key in keys)
-        return {key: entry for key, row in rows if row and (entry := _entry(row)) is not None}
+        return {key: entry for key, row in rows if row and (entry := self._entry(key, row)) is not None}
 
     # Inside of `writing`.
 
@@ -202,7 +207,17 @@ class Database:
 
     def buried(self, destination: str | None) -> list[Buried]:
         """Return the causes that are kept, oldest first."""
-        return buried_in(self._sql, destination)
+        return buried_in(self._sql, self._path, destination)
+
+    def _entry(self, key: object, row: Iterable[object]) -> Entry | None:
+        """Return a row as an entry. Raises LedgerError: SQLite checks no types, and something else has written it."""
+        count, cause, first, last, poisoned, suspect = row
+        times = _is_time(first) and _is_time(last)
+        if not (isinstance(key, bytes) and _is_count(count) and _is_text(cause) and times):
+            raise _damaged(self._path)
+        if not (count or poisoned or suspect):
+            return None
+        return Entry(count, cause, first, last, bool(poisoned), bool(suspect))  # type: ignore[arg-type]  # checked
 
     def close(self) -> None:
         """Close the file."""
@@ -210,20 +225,37 @@ class Database:
             self._sql.close()
 
 
-def _entry(row: Iterable[object]) -> Entry | None:
-    count, cause, first, last, poisoned, suspect = row
-    if not (count or poisoned or suspect):
-        return None
-    return Entry(count, cause, first, last, bool(poisoned), bool(suspect))  # type: ignore[arg-type]  # by the schema
+def _damaged(path: Path) -> LedgerError:
+    return LedgerError(f"the ledger {path} {_DAMAGED}")
 
 
-def buried_in(sql: sqlite3.Connection, destination: str | None) -> list[Buried]:
-    """Return the causes that a database keeps, oldest first."""
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value <= COUNT_LIMIT
+
+
+def _is_time(value: object) -> bool:
+    return value is None or (isinstance(value, float) and 0 <= value < _LAST)
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def buried_in(sql: sqlite3.Connection, path: Path, destination: str | None) -> list[Buried]:
+    """Return the causes that a database keeps, oldest first. Raises LedgerError, sqlite3.Error."""
     there = _columns(sql)
     names = ", ".join(name if name in there else f"NULL AS {name}" for name in _BURIED)
     where = "" if destination is None else "WHERE destination = ?"
     query = f"SELECT {names} FROM dead_letters {where} ORDER BY number"  # noqa: S608 - names of our own
-    return [Buried(*row) for row in sql.execute(query, () if destination is None else (destination,))]
+    found = [Buried(*row) for row in sql.execute(query, () if destination is None else (destination,))]
+    for one in found:
+        texts, times = (one.destination, one.cause), (one.at, one.first, one.last)
+        sound = (
+            all(isinstance(text, str) for text in texts) and _is_text(one.message_id) and _is_count(one.count)
+        )
+        if not sound or one.at is None or not all(map(_is_time, times)):
+            raise _damaged(path)
+    return found
 
 
 def _columns(sql: sqlite3.Connection) -> set[str]:
@@ -251,6 +283,7 @@ _BY_ERRNO = {
     errno.EROFS: _READ_ONLY,
     errno.EACCES: "cannot be written: no permission",
     errno.ENOENT: _CANNOT_OPEN,
+    errno.ELOOP: "cannot be opened: a file beside it is a symbolic link, which is not followed",
 }
 # Windows has no such code.
 if hasattr(errno, "EDQUOT"):

@@ -16,34 +16,38 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.ledger_entry import KEY, AttemptMark
 from redelivery.errors import LedgerError
+from redelivery.ledger.files import open_beside
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery.core.ledger_entry import AttemptState
 
-__all__ = ["CAPACITY", "Marks", "OtherMarks"]
+__all__ = ["CAPACITY", "COUNT_LIMIT", "Marks", "OtherMarks"]
 
 # Attempts that a process may have open: 1.5 MB, allocated at once.
 CAPACITY = 65535
 # The state last: without it the mark does not count.
 _MARK = struct.Struct(f"<{KEY}sIB3x")
 _SIZE = _MARK.size
+# Failures that a mark can tell of; no more are counted.
+COUNT_LIMIT = 2**32 - 1
 # In the place of the first mark: how many places have ever been used.
 _USED = struct.Struct("<Q")
 _STATE = KEY + 4
 _FREE, _RUNNING, _FAILED, _HUNG = range(4)
 _NAMES: dict[int, AttemptState] = {_RUNNING: "running", _FAILED: "failed", _HUNG: "hung"}
+_READ = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _LENGTH = (CAPACITY + 1) * _SIZE
 
 
 class Marks:
     """The marks of this process."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, database: Path) -> None:
         """Make the file, all of it: a full disk is noticed here, not when a page of it is first written."""
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        self._file = open_beside(path, database, new=True)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if hasattr(os, "posix_fallocate"):
@@ -128,7 +132,9 @@ class OtherMarks:
         """Raise FileNotFoundError, or ValueError if it has been cut short: nothing has been marked there."""
         self.path = path
         self._lock: int | None = None
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if path.is_symlink():
+            raise ValueError("no process of ours makes a link")
+        file = os.open(path, _READ)
         try:
             self._map = mmap.mmap(file, _LENGTH, prot=mmap.PROT_READ)
         finally:
@@ -145,7 +151,12 @@ class OtherMarks:
     def attempts(self) -> list[AttemptMark]:
         """Return all that is open there."""
         found = _MARK.iter_unpack(self._map[_SIZE : self._end()])
-        return [AttemptMark(key, count, _NAMES[state]) for key, count, state in found if state in _NAMES]
+        # The next count has to have room in a mark, too.
+        return [
+            AttemptMark(key, min(count, COUNT_LIMIT - 1), _NAMES[state])
+            for key, count, state in found
+            if state in _NAMES
+        ]
 
     def _end(self) -> int:
         used: int = _USED.unpack_from(self._map, 0)[0]
@@ -153,7 +164,7 @@ class OtherMarks:
 
     def dead(self) -> bool:
         """Whether its process has died: then its lock is ours. Asked only by who may write to the database."""
-        self._lock = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._lock = os.open(self.path, _READ)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

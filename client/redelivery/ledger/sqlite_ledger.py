@@ -20,6 +20,7 @@ from redelivery.core.ledger_entry import after_death, counted
 from redelivery.core.option_values import seconds, whole
 from redelivery.errors import LedgerError
 from redelivery.ledger.database import Database, explained
+from redelivery.ledger.files import open_beside
 from redelivery.ledger.filesystems import check_local
 from redelivery.ledger.group_commit import GroupCommit
 from redelivery.ledger.interface import Behind
@@ -237,9 +238,9 @@ class SqliteLedger:
         check_local(self.path)
         with self.database_lock:
             self._database = Database(self.path, self.timeout)
-            self._board = _mapped(Path(f"{self.path}-board"))
+            self._board = _mapped(Path(f"{self.path}-board"), self.path)
             self._entries, self._revision = {}, -1
-            self._marks = Marks(Path(f"{self.path}-marks-{secrets.token_hex(8)}"))
+            self._marks = Marks(Path(f"{self.path}-marks-{secrets.token_hex(8)}"), self.path)
             with self._database.writing() as revision:
                 settled = [self._settle(name, revision) for name in self._database.owners()]
                 settled += self._strays()
@@ -373,9 +374,9 @@ def _remove(settled: list[Path | None]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _mapped(path: Path) -> mmap.mmap:
+def _mapped(path: Path, database: Path) -> mmap.mmap:
     """Map the board: eight bytes that all processes of a ledger share."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    file = open_beside(path, database)
     try:
         if os.fstat(file).st_size < 8:
             os.pwrite(file, bytes(8), 0)

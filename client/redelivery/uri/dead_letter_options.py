@@ -9,7 +9,7 @@ from redelivery.core.dead_lettering.safe_regex import SafeRegex
 from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
 from redelivery.core.destination import Destination
 from redelivery.errors import ConfigurationError
-from redelivery.uri.options_reader import Masked
+from redelivery.uri.repeatable import Masked
 
 if TYPE_CHECKING:
     from redelivery.settings import BrokerName, DeadLetterRoute

@@ -86,8 +86,8 @@ def _network(
     return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, choices, _NETWORK)
 
 
-def _stomp(name: str, doc: str) -> Option:
-    return Option(f"redelivery.{name}", "text", "", doc, "redelivery", schemes=_STOMP)
+def _stomp(name: str, doc: str, kind: Kind = "text", default: str = "", low: int = 0) -> Option:
+    return Option(f"redelivery.{name}", kind, default, doc, "redelivery", low, schemes=_STOMP)
 
 
 def _tls(name: str, kind: Kind, default: str, doc: str) -> Option:
@@ -132,6 +132,8 @@ _TABLE: tuple[Option, ...] = (
     _ours("ordering", "choice", "non_blocking", "What waits while a message waits for its redelivery.",
           choices=("blocking", "non_blocking", "per_group")),
     _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that are not charged."),
+    _ours("uniqueIds", "boolean", "false",
+          "Whether no producer uses an id for two messages; fewer messages are handled again after a lost connection."),
     _ours("scheduler", "choice", "client", "Who holds what waits for its redelivery.", choices=("client", "broker")),
     _ours("deadLetter", "choice", "auto", "How a poison message leaves.",
           choices=("auto", "ack", "forward", "discard")),
@@ -169,6 +171,12 @@ _TABLE: tuple[Option, ...] = (
     _network("virtualHost", "text", "", "Virtual host at the broker."),
     _stomp("queueArguments", "RabbitMQ: what queues are declared with: `x-queue-type:quorum,x-max-length:9`."),
     _stomp("deadLetterArguments", "RabbitMQ: what the dead-letter queue is declared with."),
+    _stomp("maximumHeaderBytes",
+           "Largest header block of a frame. A larger one ends the connection; a third time, the consumer.",
+           "integer", "16777216", 1024),
+    _stomp("maximumMessageBytes",
+           "Largest body of a message. A larger one ends the connection; a third time, the consumer.",
+           "integer", "268435456", 1024),
     _tls("tlsCaFile", "file", "", "PEM file of trusted authorities; default: the system's."),
     _tls("tlsCertFile", "file", "", "PEM file of our own certificate."),
     _tls("tlsKeyFile", "file", "", "PEM file of its key, if apart."),

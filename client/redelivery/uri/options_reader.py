@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "Masked",
     "OptionsReader",
     "failover",
     "ledger",
@@ -30,16 +29,6 @@ __all__ = [
     "scheduler",
     "tls",
 ]
-
-
-class Masked(str):
-    """A value that errors must not repeat: the URI holds secrets, and this may be a part of one."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        """Show three stars, as errors do."""
-        return "***"
 
 
 class OptionsReader:
@@ -198,5 +187,5 @@ def ledger(read: OptionsReader) -> str | None:
     """Return the URL of the ledger."""
     url = read.text("redelivery.ledger")
     if url is not None:
-        check_url(url, "redelivery.ledger")
+        check_url(read.given["redelivery.ledger"], "redelivery.ledger")
     return url

@@ -15,7 +15,6 @@ from redelivery.settings import Endpoint, Secret, Settings
 from redelivery.uri.dead_letter_options import OUTCOME, dead_letters
 from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
 from redelivery.uri.options_reader import (
-    Masked,
     OptionsReader,
     failover,
     ledger,
@@ -24,6 +23,7 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
+from redelivery.uri.repeatable import name_repeats, value_to_show
 from redelivery.uri.syntax import UriParts, redact_uri, split_uri
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ __all__ = ["parse_uri", "redact_uri"]
 _FAMILIES = {"stomp+ssl": "stomp", "amqps": "amqp"} | dict.fromkeys(JAVA_PORTS, "java")
 _LARGEST_PREFETCH = 32767
 _SECRET_NAME = re.compile(r"pass|user|secret|pwd|token|cred", re.IGNORECASE)
-_PLAIN_VALUE = re.compile(r"[A-Za-z0-9 ._+-]{0,40}")
-_PLAIN_NAME = re.compile(r"(jms|redelivery|failover)\.[A-Za-z.]{1,60}")
 
 
 def parse_uri(text: str) -> Settings:
@@ -71,10 +69,13 @@ def parse_uri(text: str) -> Settings:
         tls=tls(read),
         heartbeat=read.seconds("redelivery.heartbeat", 10.0),
         connect_timeout=read.seconds("redelivery.connectTimeout", 10.0),
+        maximum_header_bytes=read.whole("redelivery.maximumHeaderBytes", 2**24),
+        maximum_message_bytes=read.whole("redelivery.maximumMessageBytes", 2**28),
         virtual_host=read.text("redelivery.virtualHost"),
         queue_arguments=queue_arguments(read, "redelivery.queueArguments"),
         dead_letter_arguments=queue_arguments(read, "redelivery.deadLetterArguments"),
         maximum_deferrals=read.whole("redelivery.maximumDeferrals", 100),
+        unique_ids=read.flag("redelivery.uniqueIds", False),  # noqa: FBT003
         scheduler=scheduler(read, java=family == "java"),
         ledger=ledger(read),
         inapplicable=inapplicable,
@@ -102,12 +103,17 @@ def _sorted_out(
     inapplicable = dict(_member_options(parts, java=java))
     for written, value in parts.options:
         name = _canonical(written)
-        shown = value if not parts.quiet or _PLAIN_VALUE.fullmatch(value) else Masked(value)
+        shown = value_to_show(name, value, quiet=parts.quiet)
         if name.startswith(MAP_PREFIX):
             pattern, dot, option = written[len(MAP_PREFIX) :].rpartition(".")
             if not dot or not pattern.strip():
                 raise ConfigurationError(
                     f"{MAP_PREFIX}<pattern>.<option> needs a pattern and an option", option=MAP_PREFIX[:-1]
+                )
+            if not _is_policy(option) and not name_repeats(option, quiet=parts.quiet):
+                raise ConfigurationError(
+                    f"{MAP_PREFIX}<pattern>.<option> has an unknown option (name not shown)",
+                    option=MAP_PREFIX[:-1],
                 )
             values = patterns.setdefault(_pattern(pattern, java=java, quiet=parts.quiet), {})
             if option in values:
@@ -122,13 +128,13 @@ def _sorted_out(
             if not java:
                 raise ConfigurationError(
                     f"{_named(written, parts)} is an option of the Java client only; it has no meaning here",
-                    option=None if parts.quiet else written,
+                    option=written if name_repeats(written, quiet=parts.quiet) else None,
                 )
             inapplicable[written] = _shown_value(written, value)
         else:
             raise ConfigurationError(
                 f"unknown option {_named(written, parts)}{_hint(written)}",
-                option=None if parts.quiet else written,
+                option=written if name_repeats(written, quiet=parts.quiet) else None,
             )
     return given, patterns, inapplicable
 
@@ -140,7 +146,7 @@ def _member_options(parts: UriParts, *, java: bool) -> Iterator[tuple[str, str]]
             if not (java and is_java_only(name, failover=False) and not name.startswith("jms.")):
                 raise ConfigurationError(
                     f"{_named(name, parts)} is misplaced: options go behind the ) of failover:(...)",
-                    option=None if parts.quiet else name,
+                    option=name if name_repeats(name, quiet=parts.quiet) else None,
                 )
             yield name, _shown_value(name, value)
 
@@ -149,6 +155,11 @@ def _canonical(name: str) -> str:
     """Return the name, in `jms.` options with the last word's first letter lowered, as the reference does."""
     head, dot, last = name.rpartition(".")
     return head + dot + last[:1].lower() + last[1:] if name.startswith("jms.") else name
+
+
+def _is_policy(option: str) -> bool:
+    """Whether a policy has the option."""
+    return f"jms.redeliveryPolicy.{option[:1].lower()}{option[1:]}" in OPTIONS
 
 
 def _is_qpid(name: str) -> bool:
@@ -183,7 +194,7 @@ def _pattern(text: str, *, java: bool, quiet: bool) -> str:
 
 
 def _named(name: str, parts: UriParts) -> str:
-    return name if not parts.quiet or _PLAIN_NAME.fullmatch(name) else "in the URI (name not shown)"
+    return name if name_repeats(name, quiet=parts.quiet) else "in the URI (name not shown)"
 
 
 def _hint(name: str) -> str:

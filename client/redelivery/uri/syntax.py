@@ -157,17 +157,20 @@ def _options(query: str, *, once: bool = False) -> tuple[tuple[str, str], ...]:
 
     `once`: a name that is given twice is refused, for one of the values is meant to be in force.
     """
-    if not query:
+    if not query.strip("&"):
         return ()
     if "?" in query:
         raise ConfigurationError(
             "a connection URI has one ? before its options; write %3F for one in a value"
         )
     found: dict[str, str] = {}
-    for item in query.split("&"):
+    # As the Java client: any number of & behind the last option is nothing, an empty option between two is an error.
+    for item in query.rstrip("&").split("&"):
         raw, equals, value = item.partition("=")
         if not raw or not equals:
-            named = f"; {raw} has no value" if raw in OPTIONS else ""
+            named = (
+                f"; {raw} has no value" if raw in OPTIONS else "" if item else "; there is none between two &"
+            )
             raise ConfigurationError(
                 f"each option is written name=value, with one & between options (%26 in a value){named}",
                 option=raw if raw in OPTIONS else None,

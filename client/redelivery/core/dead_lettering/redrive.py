@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redelivery.core.commands import Forward, Stop
+from redelivery.core.dead_lettering.header_values import count_in, text_in
+from redelivery.core.dead_lettering.origin import origin_of
 from redelivery.core.dead_lettering.routing import OWN_HEADERS, copy_of
 from redelivery.core.delivery import Cause
 from redelivery.errors import AdapterError
@@ -27,7 +29,7 @@ __all__ = [
     "REDRIVE_HEADERS",
     "REDRIVE_RUN",
     "Redrive",
-    "origin_of",
+    "first_id",
     "redriven",
     "redrives_of",
 ]
@@ -48,18 +50,17 @@ STALE_PREFIXES = ("_AMQ_ORIG_", "x-first-death-", "x-last-death-", "x-opt-ORIG-"
 TRIES = 3
 
 
-def origin_of(delivery: Delivery) -> str | None:
-    """Return where a dead letter came from, qualified: as its own property says, else as its broker does; or None."""
-    told = delivery.headers.get("redeliveryOriginalDestination")
-    return told if isinstance(told, str) and "://" in told else delivery.origin
-
-
 def redrives_of(headers: Mapping[str, Any]) -> int:
     """Return how often a message has been redriven before."""
-    try:
-        return max(0, int(headers.get(REDRIVES, 0)))
-    except (TypeError, ValueError):
-        return 0
+    return count_in(headers, REDRIVES) or 0
+
+
+def first_id(delivery: Delivery) -> str | None:
+    """Return the id that a dead letter had when it was poisoned first; its own where nobody has told, or None."""
+    # The broker's id first: over STOMP Classic's has all headers read.
+    identity, told = delivery.message_id, text_in(delivery.headers, KEPT)
+    # A lone surrogate cannot be written in any protocol.
+    return told if told is not None and told.isprintable() else identity
 
 
 def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
@@ -70,9 +71,9 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
         for name, value in told.items()
         if name not in OWN_HEADERS and name not in STALE and not name.startswith(STALE_PREFIXES)
     }
-    first = told.get(KEPT) or delivery.message_id
+    first = first_id(delivery)
     if first is not None:
-        headers[KEPT] = str(first)
+        headers[KEPT] = first
     headers[REDRIVES] = str(redrives_of(told) + 1)
     headers[REDRIVE_RUN] = run
     return copy_of(delivery, destination, headers)
@@ -81,7 +82,8 @@ def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
 class Redrive:
     """What an engine does with a message that its consumer calls poison: it goes to `destination`, or back.
 
-    `quarantine` takes those that have been redriven `maximum_redrives` times. `run` names this redrive.
+    `quarantine` takes those that have been redriven `maximum_redrives` times. `run` names this redrive. `native`: an
+    origin may be a broker's own address, which nothing here can check.
     """
 
     route: ClassVar[Route] = "forward"
@@ -92,11 +94,14 @@ class Redrive:
         destination: str | None = None,
         quarantine: str | None = None,
         maximum_redrives: int = 3,
+        *,
+        native: bool = False,
     ) -> None:
         self.run = run
         self.destination = destination
         self.quarantine = quarantine
         self.maximum_redrives = maximum_redrives
+        self.native = native
         self.origin: Callable[[Delivery], str | None] = origin_of
         """Where a dead letter came from: a ledger may know more than its properties."""
         self.refusal: RedeliveryError | None = None
@@ -116,7 +121,10 @@ class Redrive:
         """Return where a dead letter goes, or None if nobody knows."""
         if self.quarantine is not None and redrives_of(delivery.headers) >= self.maximum_redrives:
             return self.quarantine
-        return self.destination or self.origin(delivery)
+        if self.destination is not None:
+            return self.destination
+        origin = self.origin(delivery)
+        return None if origin is not None and origin.startswith("native://") and not self.native else origin
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float

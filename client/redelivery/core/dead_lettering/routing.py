@@ -6,10 +6,11 @@ The rule is promise 1: where a dead letter's arrival cannot be known, a copy is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, Stop
+from redelivery.core.dead_lettering.origin import comes_with_origin
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
 from redelivery.core.outgoing import Outgoing
@@ -148,6 +149,9 @@ class DeadLetterRouting:
         own = (kept and self.route == "auto" and not self.copies_always()) or (
             self.route == "ack" and (kept or asked)
         )
+        # What its producer wrote there would stay on the dead letter: a copy is written anew.
+        if own and kept and not partial and comes_with_origin(delivery):
+            own = False
         if own or (partial and kept and self.route != "forward"):
             return PoisonAck(delivery, cause, record.count)
         destination = self.destination_for(delivery.destination, capabilities)
@@ -256,7 +260,8 @@ def dead_letter_headers(
     told["redeliveryCount"] = str(count)
     # Of a delayed copy these are told as they were of the message that failed first.
     before: Mapping[str, Any] = headers if COPY in headers else {}
-    told["redeliveryOriginalDestination"] = before.get("redeliveryOriginalDestination") or destination
+    # Never as the message says: anybody can send what looks like a delayed copy, and choose where it is redriven.
+    told["redeliveryOriginalDestination"] = destination
     # A message that was redriven keeps the id that it had when it was first poison: by it people follow it.
     first = headers.get("redeliveryOriginalId") if before or "redeliveryRedrives" in headers else None
     if first is not None or message_id is not None:
@@ -279,4 +284,4 @@ def _was_persistent(delivery: Delivery) -> bool:
 
 
 def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (calendar_time(seconds) or LAST).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from redelivery.core.destination import LONGEST_KEPT
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ Tokens = tuple[str, ...]
 @lru_cache(maxsize=256)
 def _tokens(name: str) -> Tokens:
     return tuple(name.split("."))
+
+
+def _path(name: str) -> Tokens:
+    """Return the words of a name; those of a long one, which may be thousands, are not kept."""
+    return _tokens(name) if len(name) <= LONGEST_KEPT else tuple(name.split("."))
 
 
 def check_wildcards(pattern: Destination) -> None:
@@ -47,7 +53,7 @@ class _Text:
 
     def __init__(self, name: str, *, literal: bool = False) -> None:
         self.name = name
-        path = _tokens(name)
+        path = _path(name)
         # `>` has a meaning as the last token only; several of them at the end are one.
         self.tail = path[-1] == ">" and not literal
         while self.tail and len(path) > 1 and path[-2] == ">":
@@ -59,7 +65,7 @@ class _Text:
         """Whether `name` is covered; a name that is itself a pattern is taken as text, as there."""
         if not self.wildcard:
             return name == self.name
-        path = _tokens(name)
+        path = _path(name)
         if not self.tail:
             return len(path) == len(self.path) and all(
                 mine in ("*", theirs) for mine, theirs in zip(self.path, path, strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from redelivery.core.destination import Destination
+from redelivery.core.destination import LONGEST_KEPT, Destination
 from redelivery.core.option_values import shown
 from redelivery.core.policy import file_reader
 from redelivery.core.policy.artemis_wildcards import ARTEMIS, AddressMatches, ArtemisWildcards
@@ -148,7 +148,8 @@ class RedeliveryPolicyMap:
         if len(self._cache) >= _CACHED:
             # Temporary queues have ever new names: start again rather than grow.
             self._cache.clear()
-        self._cache[key] = index
+        if len(key) <= LONGEST_KEPT:
+            self._cache[key] = index
         return index
 
     def __eq__(self, other: object) -> bool:

@@ -13,7 +13,7 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
-    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.core.policy.policy_guard import PolicyGuard
     from redelivery.core.policy.redelivery_policy import Policy
 
 __all__ = ["exceeded", "seed"]
@@ -21,25 +21,24 @@ __all__ = ["exceeded", "seed"]
 BY_THE_BROKER = "redeliveryDelay"
 
 
-def seed(count: int, delivery: Delivery, policy: Policy, *, transacted: bool) -> int:
+def seed(count: int, delivery: Delivery, policy: Policy, maximum: int, *, transacted: bool) -> int:
     """Return the count to start from: the broker's, which without the check never poisons before a dispatch.
 
-    Brokers count closes, kills and prefetched messages that nobody saw.
+    Brokers count closes, kills and prefetched messages that nobody saw. `maximum`: the policy's.
     """
-    maximum = policy.maximum_redeliveries
     if maximum < 0 or count <= maximum:
         return count
     checks = not isinstance(policy, RedeliveryPolicy) or policy.pre_dispatch_check
     return count if transacted and checks and BY_THE_BROKER not in delivery.headers else maximum
 
 
-def exceeded(delivery: Delivery, policies: RedeliveryPolicyMap) -> Record | None:
+def exceeded(delivery: Delivery, policies: PolicyGuard) -> Record | None:
     """Return the record of a message that must not be shown any more, with its cause; else None."""
     record = delivery.record
     # With a cause it was charged here, and its own policy has decided.
     if record is None or record.cause is not None:
         return None
-    maximum = policies.policy_for(delivery.destination).maximum_redeliveries
+    maximum = policies.limit(policies.policy_for(delivery.destination))
     if not 0 <= maximum < record.count:
         return None
     record.exhausted = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from redelivery.classifier import checked_errors
@@ -24,6 +25,7 @@ from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
 from redelivery.driver.consumer.plan import planned
+from redelivery.driver.consumer.worker_end import stop_consumer
 from redelivery.driver.listening import Listening
 from redelivery.errors import ConfigurationError
 
@@ -101,9 +103,22 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             if listener.overdue is not None and listener.dispatcher is not None:
                 error = listener.overdue.stuck(listener.dispatcher)
                 if error is not None:
-                    self._failure = self._failure or error
+                    self._failure = error if self._failure is None else self._failure
                     return True
         return False
+
+    def _worker_ended(self, dispatcher: Dispatcher, error: BaseException) -> None:
+        """Take in the error that a worker has ended with: `run` raises the first one, and its consumer stops."""
+        if self._failure is None:
+            self._failure = error
+        try:
+            stop_consumer(dispatcher, error)
+        finally:
+            self.stop()
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End `run`, from any thread."""
 
     def _interval(self, idle: IdleWatch | None) -> float | None:
         """Return the seconds of real time after which a run must look at itself; None: it need not."""
@@ -199,6 +214,5 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         )
         dispatcher.session_state = session_state
         dispatcher.errors = errors
-        dispatcher.inherit()
         self._driver.open_consumers.add(dispatcher)
         return dispatcher

@@ -16,6 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
+from redelivery.clock import capped, join_within
 from redelivery.core.commands import Commit, Send, Unsubscribe
 from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
 from redelivery.core.protocol_poison import ProtocolPoison
@@ -24,6 +26,7 @@ from redelivery.driver.connection.browser import Browsers
 from redelivery.driver.connection.failover import FailoverAddresses, delay_after, retrying, starting
 from redelivery.driver.connection.open_consumers import OpenConsumers
 from redelivery.driver.connection.pending_sends import PendingSends, end
+from redelivery.driver.connection.plain_passwords import PlainPasswords
 from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.driver.consumer.message_log import Drops
 from redelivery.errors import (
@@ -78,7 +81,7 @@ class ConnectionDriver:
         self.dispatchers: dict[int, Dispatcher] = {}
         self.browsers = Browsers()
         self.open_consumers = OpenConsumers()
-        self.shared_history = SharedHistory()
+        self.shared_history = SharedHistory(unique_ids=settings.unique_ids)
         self.protocol_poison = ProtocolPoison()
         self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
@@ -102,11 +105,20 @@ class ConnectionDriver:
         self._connection_ledger = connection_ledger
         self._probes = DelayProbes(self, clock)
         self._addresses = FailoverAddresses(settings)
+        self._plain_passwords = PlainPasswords(settings)
         # Connections in a row that did not stand for long enough.
         self._fleeting = 0
         self._connected_at = 0.0
         self._poked = False
         self._polling = False
+        # Of thousands of consumers few have something to do; each puts itself into these, and the thread takes it out:
+        # first out of the set, then the look; who has something does it the other way round, so one sees the other.
+        self._collecting: set[Dispatcher] = set()
+        self._alarmed: set[Dispatcher] = set()
+        # Those with an error: when they are over, they are unsubscribed.
+        self._stopped: set[Dispatcher] = set()
+        # Whether all of them are to look at the time: the ledger has something for any of them.
+        self._everyone = False
         self._thread: threading.Thread | None = None
 
     @property
@@ -118,8 +130,10 @@ class ConnectionDriver:
 
     def _connect(self, endpoint: Endpoint) -> None:
         self._epoch += 1
+        self._plain_passwords.before(endpoint)
         opening = Opening(self._settings, endpoint, self._epoch, self._clock)
         self.capabilities = self._adapter.open(opening, self._sink)
+        self._addresses.current = str(endpoint)
         if self._connection_ledger is not None:
             self._connection_ledger.reconnected(self._clock.monotonic())
         with self._introducing:
@@ -153,7 +167,7 @@ class ConnectionDriver:
             return
         assert self.capabilities is not None
         # The engine must know the epoch before the first delivery of it; credit follows the subscription.
-        commands = dispatcher.connected(Connected(epoch, self.capabilities))
+        commands = dispatcher.connected(Connected(epoch, self.capabilities, self._addresses.current))
         if (
             self.dispatchers.get(dispatcher.subscribe.consumer) is dispatcher
         ):  # nobody has closed it meanwhile
@@ -179,7 +193,11 @@ class ConnectionDriver:
                     end(future, self._failure or closed())
                     return future
                 self.dispatchers[number] = dispatcher
-                self.shared_history.opened(dispatcher.subscribe.window)
+                # What it learned before, and what its ledger has for any of them.
+                self._alarmed.add(dispatcher)
+                if dispatcher.error is not None:
+                    self._stopped.add(dispatcher)
+                dispatcher.share(self.shared_history)
                 self._subscribing[number] = future
                 up, epoch = self._up, self._epoch
             if up:
@@ -200,11 +218,14 @@ class ConnectionDriver:
             if self.dispatchers.get(number) is dispatcher:
                 dispatcher.disconnect(TransportError("the consumer was closed"))
                 dispatcher.wait_written(max(deadline, time.monotonic() + IN_HAND))
-                self.flush()
+                self._run_deferred()
+                with self._writing:
+                    self._write_what_waits(dispatcher, float("inf"))
                 with self._lock:
                     self.dispatchers.pop(number, None)
                     self._subscribing.pop(number, None)
-                self.shared_history.closed(dispatcher.subscribe.window)
+                    self._forget(dispatcher)
+                dispatcher.unshare(self.shared_history)
                 self._adapter.execute((Unsubscribe(number),))
         self.open_consumers.retire(dispatcher)
 
@@ -257,8 +278,9 @@ class ConnectionDriver:
 
     def flush(self) -> None:
         """Write all that waits for company, and what was left to the driver's thread, on this thread."""
-        self._run_deferred()
-        self._write_collected(float("inf"))
+        with Uninterrupted():
+            self._run_deferred()
+            self._write_collected(float("inf"))
 
     def _run_deferred(self) -> None:
         with self._writing:
@@ -270,12 +292,22 @@ class ConnectionDriver:
     def _write_collected(self, now: float) -> bool:
         """Write the settlements that have waited long enough at the time `now`; return whether there were any."""
         found = False
-        for dispatcher in list(self.dispatchers.values()):
+        # With the lock: else one that another thread has just taken out, and puts back, would be passed over.
+        with self._writing:
+            collecting = tuple(self._collecting)
+        for dispatcher in collecting:
             with self._writing:
-                if commands := dispatcher.pending(now):
-                    found = True
-                    self._adapter.execute(commands)
+                self._collecting.discard(dispatcher)
+                found = self._write_what_waits(dispatcher, now) or found
+                if dispatcher.collecting:
+                    self._collecting.add(dispatcher)
         return found
+
+    def _write_what_waits(self, dispatcher: Dispatcher, now: float) -> bool:
+        """Write the settlements of one dispatcher, with the lock of writing; return whether there were any."""
+        if commands := dispatcher.pending(now):
+            self._adapter.execute(commands)
+        return bool(commands)
 
     # The adapter's events.
 
@@ -311,6 +343,9 @@ class ConnectionDriver:
             future = self._subscribing.pop(event.consumer, None)
             dispatcher = self.dispatchers.get(event.consumer)
         if event.error is not None and dispatcher is not None:
+            if future is None:
+                # After a reconnect: no call is there to raise it.
+                logger.error("%s: the consumer stops: %s", dispatcher.subscribe.destination, event.error)
             # The driver's thread unsubscribes: part of it may stand at the broker.
             dispatcher.stop(event.error)
         end(future, event.error)
@@ -328,6 +363,7 @@ class ConnectionDriver:
         if not self._closing:
             logger.warning("connection lost: %s", event.error)
         self.browsers.lost(event.error)
+        self.shared_history.connection_lost(self._clock.monotonic())
         for dispatcher in dispatchers:
             dispatcher.feed(stopping)
             # Stopped over it: whoever waits for its subscription must hear of that.
@@ -404,14 +440,15 @@ class ConnectionDriver:
             up, self._up = self._up, False
             self._clock.notify(self._turn, MANY)
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(max(0.0, deadline - time.monotonic()))  # it writes what is collected
+            # It writes what is collected.
+            join_within(self._thread, max(0.0, deadline - time.monotonic()))
         else:
             self._write_the_rest()
         written = max(deadline, time.monotonic() + IN_HAND)
         for dispatcher in dispatchers:
             dispatcher.disconnect(closed())
             dispatcher.wait_written(written)
-        answered = self._adapter.close(max(0.0, deadline - time.monotonic()))
+        answered = self._adapter.close(capped(max(0.0, deadline - time.monotonic())))
         self.browsers.lost(closed())
         self._fail_waiting(closed(), for_good=True)
         if self._connection_ledger is not None:
@@ -435,25 +472,41 @@ class ConnectionDriver:
             self._deferred += commands
             self._clock.notify(self._turn)
 
-    def expect(self) -> None:
-        """Learn that settlements are being collected: they must not wait long, whatever their handler does."""
+    def expect(self, dispatcher: Dispatcher) -> None:
+        """Learn that a dispatcher collects settlements: they must not wait long, whatever their handler does."""
+        self._collecting.add(dispatcher)
         if not self._polling and self.capabilities is not None and self.capabilities.batch:
             with self._lock:
                 self._polling = True
                 self._clock.notify(self._turn, MANY)
 
-    def expect_alarm(self) -> None:
-        """Learn that an engine may want to look at the time earlier than it said."""
+    def expect_alarm(self, dispatcher: Dispatcher | None = None) -> None:
+        """Learn that an engine may want to look at the time earlier than it said; without a dispatcher, any of them."""
         with self._lock:
+            if dispatcher is None:
+                self._everyone = True
+            else:
+                self._alarmed.add(dispatcher)
             self._poked = True
             self._clock.notify(self._turn)
+
+    def stopped(self, dispatcher: Dispatcher) -> None:
+        """Learn that a dispatcher has stopped with an error: once all is over, the driver's thread unsubscribes it."""
+        self._stopped.add(dispatcher)
+
+    def _forget(self, dispatcher: Dispatcher) -> None:
+        """Look at a dispatcher no more. What its ledger has yet to forget is another one's now. With the lock."""
+        for those in (self._collecting, self._alarmed, self._stopped):
+            those.discard(dispatcher)
+        if self._connection_ledger is not None and self.dispatchers:
+            self._alarmed.add(next(iter(self.dispatchers.values())))
 
     # The thread.
 
     def _keep(self) -> None:
         try:
             self._keep_on()
-        except Exception as error:
+        except BaseException as error:
             # A fault of ours or of an adapter's: the consumers must hear of it, or they would wait for ever.
             logger.exception("the connection is given up")
             self._give_up(AdapterError(f"internal error: {error!r}"))
@@ -472,33 +525,45 @@ class ConnectionDriver:
                         else:
                             self._clock.wait(self._turn, until_alarm)
                     self._poked = False
+                    everyone, self._everyone = self._everyone, False
                     up, closing = self._up, self._closing
                 if closing:
                     return self._write_the_rest()
                 self._part_with_stopped()
                 if not up:
+                    if everyone:
+                        self._everyone = True
                     self._reconnect()
                     continue
                 self._run_deferred()
-                for dispatcher in list(self.dispatchers.values()):
+                for dispatcher in list(self.dispatchers.values()) if everyone else tuple(self._alarmed):
                     dispatcher.tick()
                 idle = 0 if self._write_collected(self._clock.monotonic()) else idle + 1
                 if self._polling and idle > POLLS_IDLE:
                     # First the flag, then the look; who collects does it the other way round, so one sees the other.
                     self._polling = False
-                    if any(dispatcher.collecting for dispatcher in list(self.dispatchers.values())):
+                    if any(dispatcher.collecting for dispatcher in tuple(self._collecting)):
                         self._polling = True
         finally:
             self._clock.detach()
 
     def _part_with_stopped(self) -> None:
         """Unsubscribe consumers that have stopped with an error: the broker gives to others what they hold."""
-        for dispatcher in list(self.dispatchers.values()):
-            if dispatcher.over:
+        for dispatcher in tuple(self._stopped):
+            if self.dispatchers.get(dispatcher.subscribe.consumer) is not dispatcher:
+                # Closed meanwhile; or not subscribed yet: then it comes back.
+                self._stopped.discard(dispatcher)
+            elif dispatcher.over:
                 self.unsubscribe(dispatcher)
 
     def _until_alarm(self) -> float | None:
-        alarms = [a for c in list(self.dispatchers.values()) if (a := c.next_alarm()) is not None]
+        alarms: list[float] = []
+        for dispatcher in tuple(self._alarmed):
+            self._alarmed.discard(dispatcher)
+            alarm = dispatcher.next_alarm()
+            if alarm is not None:
+                self._alarmed.add(dispatcher)
+                alarms.append(alarm)
         return max(0.0, min(alarms) - self._clock.monotonic()) if alarms else None
 
     def _reconnect(self) -> None:

@@ -24,6 +24,8 @@ class FailoverAddresses:
     """The addresses of a connection, in the order in which they are tried."""
 
     def __init__(self, settings: Settings) -> None:
+        self.current = ""
+        """Where the last connection went to."""
         self._addresses = list(settings.endpoints)
         if settings.failover.randomize and len(self._addresses) > 1:
             Random().shuffle(self._addresses)  # noqa: S311 - spreads clients over brokers, protects nothing

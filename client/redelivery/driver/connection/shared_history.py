@@ -1,7 +1,6 @@
-"""What is known of messages that no consumer of the connection has: counts, due times, verdicts.
+"""The histories of a connection: one for each source, shared by the consumers of it.
 
-A consumer that closes, gives a message back or loses the connection leaves its records here; the consumer that
-receives the message takes its record. So a count lasts as long as the connection, whoever gets the message next.
+So what is known of a message lasts as long as the connection, whichever consumer gets it next.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Literal
 
-from redelivery.core.message_history import RECALL
+from redelivery.core.message_history import RECALL, MessageHistory
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
     from redelivery.core.commands import Subscribe
-    from redelivery.core.delivery import Record
 
 __all__ = ["SharedHistory", "Source", "scope_of", "source_of"]
 
@@ -44,70 +40,62 @@ def scope_of(subscribe: Subscribe) -> Scope:
 
 
 class SharedHistory:
-    """Records by source and message. Bounded: confirmed verdicts go first, then the oldest."""
+    """Gives each consumer its history, and keeps what closed ones have left: bounded, the oldest source goes first."""
 
-    def __init__(self) -> None:
-        self.sources: dict[Source, dict[Hashable, Record]] = {}
-        """Read without the lock: whether there is anything at all. So what stays is never taken out for a moment."""
+    def __init__(self, *, unique_ids: bool = False) -> None:
+        self._unique_ids = unique_ids
         self._lock = threading.Lock()
-        self._windows = 0  # of the consumers that are open
-        self._bound = RECALL
-        self._verdicts: dict[
-            tuple[Source, Hashable], None
-            # Of dead letters that are safe, oldest first.
-        ] = {}
-        self._others: dict[tuple[Source, Hashable], None] = {}
+        # With the number of their consumers.
+        self._open: dict[Source, tuple[MessageHistory, int]] = {}
+        self._left: dict[Source, MessageHistory] = {}
 
-    def opened(self, window: int) -> None:
-        """Make room for what one more consumer may have unsettled when the connection is lost."""
+    def opened(self, subscribe: Subscribe) -> MessageHistory:
+        """Return the history of a consumer that begins."""
+        source, scope = source_of(subscribe), scope_of(subscribe)
         with self._lock:
-            self._windows += window
-            self._bound = max(self._bound, RECALL + self._windows)
+            if scope == "all":
+                history, consumers = self._open.get(source) or (self._kept(source), 0)
+                self._open[source] = history, consumers + 1
+            else:
+                history = self._kept(source) if scope == "later" else self._made()
+        history.widen(subscribe.window)
+        return history
 
-    def closed(self, window: int) -> None:
-        """Learn that a consumer has closed; what it has left stays."""
+    def closed(self, subscribe: Subscribe, history: MessageHistory) -> None:
+        """Take what a consumer leaves that has closed."""
+        source, scope = source_of(subscribe), scope_of(subscribe)
+        history.widen(-subscribe.window)
         with self._lock:
-            self._windows -= window
+            if scope == "all":
+                _, consumers = self._open[source]
+                if consumers > 1:
+                    self._open[source] = history, consumers - 1
+                    return
+                del self._open[source]
+            elif scope == "none":
+                return
+            if (before := self._left.pop(source, None)) is not None:
+                history.absorb(before)
+            if not len(history):
+                return
+            self._left[source] = history
+            self._shrink()
 
-    def leave(self, source: Source, records: dict[Hashable, Record]) -> None:
-        """Keep records for whoever receives their messages."""
-        if not records:
-            return
+    def connection_lost(self, now: float) -> None:
+        """Learn that the connection is lost at `now`: what closed consumers have left is all that knows of verdicts."""
         with self._lock:
-            left = self.sources.setdefault(source, {})
-            for key, record in records.items():
-                # Of a consumer that had the message at another time, unseen by this one.
-                other = left.get(key)
-                kept = record if other is None or _weight(record) >= _weight(other) else other
-                left[key] = kept
-                self._forget(source, key)
-                (self._verdicts if kept.confirmed else self._others)[source, key] = None
-            while len(self._verdicts) + len(self._others) > self._bound:
-                self._drop(*next(iter(self._verdicts or self._others)))
+            for history in self._left.values():
+                history.recall_verdicts(now)
 
-    def claim(self, source: Source, keys: Iterable[Hashable | None] | None = None) -> dict[Hashable, Record]:
-        """Take the records of these messages, or all of a source."""
-        with self._lock:
-            left = self.sources.get(source)
-            if left is None:
-                return {}
-            wanted = list(left) if keys is None else keys
-            found = {key: left[key] for key in wanted if key is not None and key in left}
-            for key in found:
-                self._drop(source, key)
-            return found
+    def _kept(self, source: Source) -> MessageHistory:
+        """Return what was left of a source, or a new history."""
+        return self._left.pop(source) if source in self._left else self._made()
 
-    def _drop(self, source: Source, key: Hashable) -> None:
-        self._forget(source, key)
-        left = self.sources[source]
-        del left[key]
-        if not left:
-            del self.sources[source]
+    def _made(self) -> MessageHistory:
+        return MessageHistory(unique_ids=self._unique_ids, lock=threading.Lock())
 
-    def _forget(self, source: Source, key: Hashable) -> None:
-        self._verdicts.pop((source, key), None)
-        self._others.pop((source, key), None)
-
-
-def _weight(record: Record) -> tuple[bool, int]:
-    return record.poisoned, record.count
+    def _shrink(self) -> None:
+        """Bound what is left, by the sources that were left first; with the lock."""
+        left = sum(len(history) for history in self._left.values())
+        while left > RECALL and len(self._left) > 1:
+            left -= len(self._left.pop(next(iter(self._left))))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.driver.asyncio_wait import call_later
 from redelivery.driver.consumer.worker import is_unrun, unrun
-from redelivery.message import log_failure, message_for
+from redelivery.driver.consumer.worker_end import HandlerEscape, judged
+from redelivery.message import message_for
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,16 +37,21 @@ async def work(
     pool: Executor | None,
     overdue: HandlerDeadline | None = None,
 ) -> None:
-    """Run the handler on one delivery after the other: on the loop, or, with a `pool`, in its threads."""
+    """Run the handler on one delivery after the other: on the loop, or, with a `pool`, in its threads.
+
+    Raises:
+        HandlerEscape: a handler ended the worker.
+        RedeliveryError: what stopped the consumer.
+    """
     after: Event | None = None
     taken = 0
     while (delivery := await waiter.take(dispatcher, after)) is not None:
         if overdue is None:
             after = await _attempt(handler, delivery, dispatcher, pool)
         else:
-            overdue.begin(delivery)
-            after = await _attempt(handler, delivery, dispatcher, pool, overdue)
-            after = overdue.end(delivery, after)
+            with overdue.watching(delivery):
+                after = await _attempt(handler, delivery, dispatcher, pool, overdue)
+                after = overdue.end(delivery, after)
         taken += 1
         if taken % TURN == 0:
             try:
@@ -65,24 +72,24 @@ async def _attempt(
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
     message = message_for(delivery, dispatcher)
+    result: Any = None
+    failure: BaseException | None = None
     try:
-        result = handler(message) if pool is None else await _in_thread(pool, handler, message)
+        if pool is None:
+            result = handler(message)
+        else:
+            result, failure = await _in_thread(pool, handler, message)
         # Also of a partial, or a callable object, around an async function.
-        if inspect.isawaitable(result):
+        if _awaited(result):
             result = await (result if overdue is None else _limited(result, overdue))
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
-        log_failure(message, error)
-        return message.result(error)
     except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
+        if _cancelled():
             message.give_back()
             raise
-        # Something that the handler waited for was cancelled, not this worker: a failure like any other.
-        log_failure(message, error)
-        return message.result(error)
+        # Something that the handler waited for was cancelled, not this worker.
+        failure = error
     except _Ended as ended:
-        if (event := _outcome(ended.job, message)) is not None:
+        if (event := _outcome(message, *ended.job.result())) is not None:
             # It has been handled, and must not come again.
             dispatcher.feed(event)
         raise asyncio.CancelledError from None
@@ -90,12 +97,27 @@ async def _attempt(
         running.job.add_done_callback(lambda _: message.handler_over())
         # Its thread has the message: it is not given back to anybody.
         raise asyncio.CancelledError from None
-    except BaseException:
+    except _NotBegun as refused:
         message.give_back()
-        raise
-    if result is not None and is_unrun(result):
-        raise unrun(message, result)
-    return message.result(None)
+        raise HandlerEscape(refused.error) from refused.error
+    except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
+        failure = error
+    return _outcome(message, result, failure)
+
+
+def _cancelled() -> bool:
+    """Whether the worker itself is cancelled."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+def _awaited(result: object) -> bool:
+    """Whether a handler's result is to be awaited."""
+    try:
+        # The first question is the quick one.
+        return type(result) is CoroutineType or inspect.isawaitable(result)
+    except Exception:  # noqa: BLE001 - a proxy without its object raises when it is asked for its class
+        return False
 
 
 async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
@@ -126,26 +148,34 @@ async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
     return result
 
 
-def _outcome(job: Future[Any], message: Message) -> Event | None:
-    """Return what a handler that has ended in its thread has come to; None if there is nothing to feed."""
-    try:
-        result = job.result()
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
-        log_failure(message, error)
-        return message.result(error)
-    except BaseException:  # noqa: BLE001 - the worker ends anyway
-        message.give_back()
-        return None
-    if is_unrun(result):
-        unrun(message, result)
-        return None
+def _outcome(message: Message, result: object, failure: BaseException | None) -> Event | None:
+    """Return what a handler has come to; None if it settled the message itself. Raises HandlerEscape."""
+    if failure is not None:
+        return judged(message, failure)
+    if result is not None and is_unrun(result):
+        raise HandlerEscape(unrun(message, result))
     return message.result(None)
+
+
+class _Answer(NamedTuple):
+    """What a handler returned or raised, as a value: no future carries a StopIteration or a CancelledError."""
+
+    result: Any
+    error: BaseException | None = None
+
+
+class _NotBegun(BaseException):
+    """The pool has been shut down, or has no thread left: no handler has run."""
+
+    def __init__(self, error: RuntimeError) -> None:
+        super().__init__()
+        self.error = error
 
 
 class _Ended(BaseException):
     """The worker was cancelled when its handler had ended in its thread already."""
 
-    def __init__(self, job: Future[Any]) -> None:
+    def __init__(self, job: Future[_Answer]) -> None:
         super().__init__()
         self.job = job
 
@@ -153,14 +183,24 @@ class _Ended(BaseException):
 class _StillRunning(BaseException):
     """The worker was cancelled while a thread ran its handler, which nothing can stop."""
 
-    def __init__(self, job: Future[Any]) -> None:
+    def __init__(self, job: Future[_Answer]) -> None:
         super().__init__()
         self.job = job
 
 
-async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> Any:
-    # It is known there whose handler runs.
-    job = pool.submit(copy_context().run, handler, message)
+def _run(handler: Callable[[Message], Any], message: Message) -> _Answer:
+    try:
+        return _Answer(handler(message))
+    except BaseException as error:  # noqa: BLE001 - judged where it is awaited
+        return _Answer(None, error)
+
+
+async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> _Answer:
+    try:
+        # It is known there whose handler runs.
+        job = pool.submit(copy_context().run, _run, handler, message)
+    except RuntimeError as error:
+        raise _NotBegun(error) from None
     try:
         return await asyncio.wrap_future(job)
     except asyncio.CancelledError:

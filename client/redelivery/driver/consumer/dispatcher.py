@@ -9,13 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import UTC, datetime
 from math import inf
 from typing import TYPE_CHECKING, assert_never
 
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted, held_back
 from redelivery.classifier import Classifier
+from redelivery.clock import capped
+from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Credit,
@@ -26,12 +29,12 @@ from redelivery.core.commands import (
     LookUp,
     Mark,
     PoisonAck,
+    PolicyFault,
     Release,
     Stop,
     Unanswered,
 )  # fmt: skip
-from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Inherited, Succeeded, Tick, Wanted
-from redelivery.driver.connection.shared_history import scope_of, source_of
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Succeeded, Tick, Wanted
 from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.hooks import APPLICATION
 from redelivery.driver.consumer.read_throttle import ReadThrottle
@@ -40,13 +43,16 @@ from redelivery.errors import AlreadySettled, another
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import datetime
 
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand, Command, Subscribe
     from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.engine import Engine
     from redelivery.core.events import Connected, Event
+    from redelivery.core.message_history import MessageHistory
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+    from redelivery.driver.connection.shared_history import SharedHistory
     from redelivery.driver.consumer.dispatcher_ports import ConsumerSession, DriverPort
     from redelivery.driver.consumer.hooks import ConsumerHooks
     from redelivery.errors import RedeliveryError
@@ -85,6 +91,7 @@ class Dispatcher:
         self._policies = policies
         self._observer = observer
         self._hooks = hooks
+        self._history: MessageHistory | None = None
         # What becomes of a message by its exception's type.
         self.errors = Classifier()
         self._lock = threading.Lock()
@@ -100,8 +107,6 @@ class Dispatcher:
         self._once = message_log.Once(subscribe)
         self._tell_holds = False
         self._throttle = ReadThrottle()
-        self._source = source_of(subscribe)
-        self._scope = scope_of(subscribe)
 
     # From the driver's and the adapter's threads.
 
@@ -111,14 +116,10 @@ class Dispatcher:
             self._hooks.answered(event)
         with self._lock:
             now = self._now()
-            if self._driver.shared_history.sources and isinstance(event, Arrived):
-                self._claim(event, now)
             commands = self.engine.feed(event, now)
             self._route(commands, now)
             if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
                 self._judge(event, now)
-            if isinstance(event, ConnectionLost):
-                self._leave_behind()
             # Settlements are left to those that collect them, unless the adapter takes them at once.
             writes = self._leave(self._settlements.urgent())
             self._wake(everyone=self.closed)
@@ -128,20 +129,24 @@ class Dispatcher:
             if isinstance(event, Confirmed):
                 if event.error is not None:
                     # It is tried again sooner than a missing answer.
-                    self._driver.expect_alarm()
+                    self._driver.expect_alarm(self)
                 self._notice_end()
         self._write(writes)
         message_log.say_waits(commands)
         if pause:
             self._throttle.wait(self._lock)
 
-    def inherit(self) -> None:
-        """Take over what is left to a consumer for no other reason than that it is made later."""
-        with self._lock:
-            if self._scope == "later":
-                now = self._now()
-                records = self._driver.shared_history.claim(self._source)
-                self._route(self.engine.feed(Inherited(records), now), now)
+    def share(self, histories: SharedHistory) -> None:
+        """Have the history of the source, before the first connection; but one that is nobody's affair stays apart."""
+        if self._hooks.shares_history and self._hooks.keeps_history:
+            self._history = histories.opened(self.subscribe)
+            self.engine.share(self._history)
+
+    def unshare(self, histories: SharedHistory) -> None:
+        """Leave what is known to others: the consumer has closed."""
+        history, self._history = self._history, None
+        if history is not None:
+            histories.closed(self.subscribe, history)
 
     def connected(self, event: Connected) -> Sequence[AdapterCommand]:
         """Begin a connection; return what must follow the subscription."""
@@ -173,7 +178,7 @@ class Dispatcher:
         """Dispatch nothing more; waiters return, or raise `error`."""
         with self._lock:
             self.closed = True
-            self.error = self.error or error
+            self._end_with(self.error or error)
             self._wake(everyone=True)
             self._notice_end()
 
@@ -198,7 +203,7 @@ class Dispatcher:
 
     def wall_time(self, at: float) -> datetime:
         """Return a time of the connection's clock as a date, in UTC."""
-        return datetime.fromtimestamp(at + self._clock.time() - self._clock.monotonic(), UTC)
+        return calendar_time(at + self._clock.time() - self._clock.monotonic()) or LAST
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that a handler will not end. Without a ledger nobody can be told."""
@@ -218,13 +223,13 @@ class Dispatcher:
         """
         with self._lock:
             while self.engine.in_doubt and (left := deadline - time.monotonic()) > 0:
-                self._quiet.wait(left)
+                self._quiet.wait(capped(left))
 
     def wait_written(self, deadline: float) -> None:
         """Wait until no thread is about to write what it has taken; in real time, as above."""
         with self._lock:
             while self._unwritten and (left := deadline - time.monotonic()) > 0:
-                self._quiet.wait(left)
+                self._quiet.wait(capped(left))
 
     def settle(self, delivery: Delivery, event: Event) -> Outcome:
         """Feed the result of a dispatch, and return what became of it.
@@ -232,20 +237,21 @@ class Dispatcher:
         Raises:
             AlreadySettled: it has a result already.
         """
-        with self._lock:
-            if delivery.state != "running":
-                raise AlreadySettled("this message has been settled before: once is all that it can be")
-            now = self._now()
-            line = self._result(event, now)
-            outcome = delivery.outcome
-            if self.closed:
-                self._notice_end()
-            writes = self._settlements.due(now)
-            # An asyncio loop has better to do than to write.
-            writes = self._take(writes) if self.on_ready is None else self._leave(writes)
-            self._wake()
-        self._write(writes)
-        message_log.say(line)
+        with Uninterrupted():
+            with self._lock:
+                if delivery.state != "running":
+                    raise AlreadySettled("this message has been settled before: once is all that it can be")
+                now = self._now()
+                line = self._result(event, now)
+                outcome = delivery.outcome
+                if self.closed:
+                    self._notice_end()
+                writes = self._settlements.due(now)
+                # An asyncio loop has better to do than to write.
+                writes = self._take(writes) if self.on_ready is None else self._leave(writes)
+                self._wake()
+            self._write(writes)
+            message_log.say(line)
         assert outcome is not None, "the engine sets an outcome for each result"
         return outcome
 
@@ -418,35 +424,22 @@ class Dispatcher:
         """How many deliveries its session holds, and nobody is at work on; needs no lock."""
         return 0 if self.session_state is None else self.session_state.idle(self)
 
+    def _end_with(self, error: RedeliveryError | None) -> None:
+        # First the error, then the driver hears of it, which looks the other way round.
+        self.error = error
+        if error is not None:
+            self._driver.stopped(self)
+
     def _notice_end(self) -> None:
         """Have the driver's thread unsubscribe once all is over: what was prefetched is for others."""
         if self.over:
-            self._driver.expect_alarm()
-
-    def _claim(self, event: Arrived, now: float) -> None:
-        """Take over what other consumers knew of the messages that arrive."""
-        if not self._hooks.shares_history:
-            return
-        if self._scope == "all" and self._source in self._driver.shared_history.sources:
-            epoch = self.engine.epoch
-            keys = [delivery.key for delivery in event.deliveries if delivery.epoch == epoch]
-            records = self._driver.shared_history.claim(self._source, keys)
-            if records:
-                self._route(self.engine.feed(Inherited(records), now), now)
+            self._driver.expect_alarm(self)
 
     def _judge(self, event: Arrived, now: float) -> None:
         """Stop over a message that has broken too many connections: it is not handed out again."""
-        stop = self._driver.protocol_poison.verdict([delivery.key for delivery in event.deliveries], now)
+        stop = self._driver.protocol_poison.verdict([delivery.proof for delivery in event.deliveries], now)
         if stop is not None and not self.closed:
             self._route((stop,), now)
-
-    def _leave_behind(self) -> None:
-        """Leave what is known of messages that go to others from here, before the broker can give them to anybody."""
-        if not self._hooks.shares_history:
-            return
-        if self._scope == "all" or (self._scope == "later" and self.closed):
-            records = self.engine.leave(closed=self.closed)
-            self._driver.shared_history.leave(self._source, records)
 
     def _until(self, deadline: float | None, now: float) -> float | None:
         if self.engine.exhausted:
@@ -472,13 +465,18 @@ class Dispatcher:
         return ()
 
     def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
+        held_by = None if linger else held_back()
         self._waiting += 1
-        if linger:
-            # Real time: it is about the wire, not about a schedule.
-            self._ready.wait(timeout)
-        else:
-            self._clock.wait(self._ready, timeout)
-        self._waiting -= 1
+        try:
+            if linger:
+                # Real time: it is about the wire, not about a schedule.
+                self._ready.wait(timeout)
+            elif held_by is None:
+                self._clock.wait(self._ready, timeout)
+            else:
+                held_by.wait(self._clock, self._ready, timeout)
+        finally:
+            self._waiting -= 1
 
     def _pass_on(self) -> None:
         """Wake one that waits, before this thread leaves: nobody else may know of what is ready, or due next."""
@@ -515,9 +513,13 @@ class Dispatcher:
                 case Accept():
                     # First collect, then expect: the driver's thread looks the other way round.
                     if self._settlements.collect(command.deliveries, now):
-                        self._driver.expect()
+                        self._driver.expect(self)
+                case AcceptUnseen():
+                    message_log.say_unseen(command)
                 case Clear() | Bury():
                     self._count(command)
+                case PolicyFault():
+                    self._once.policy(command)
                 case Dispatch() | LookUp() | Mark() | Unanswered():
                     pass
                 case Hold():
@@ -525,17 +527,14 @@ class Dispatcher:
                         self._settlements.put(command)
                 case Stop():
                     self.closed = True
-                    self.error = command.error
+                    self._end_with(command.error)
                     logger.error("%s: the consumer stops: %s", self.subscribe.destination, command.error)
                     self._wake(everyone=True)
                     self._notice_end()
-                case Release():
-                    self._leave_behind()
-                    self._settlements.put(command)
                 case PoisonAck() | Forward():
-                    self._driver.expect_alarm()
+                    self._driver.expect_alarm(self)
                     self._settlements.put(command)
-                case Credit():
+                case Release() | Credit():
                     self._settlements.put(command)
                 case _:
                     assert_never(command)

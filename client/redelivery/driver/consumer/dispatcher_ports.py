@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.protocol_poison import ProtocolPoison
-    from redelivery.driver.connection.shared_history import SharedHistory
     from redelivery.driver.consumer.message_log import Drops
     from redelivery.driver.session.activity import SessionActivity
     from redelivery.message import Message
@@ -21,7 +20,6 @@ __all__ = ["ConsumerSession", "DriverPort"]
 class DriverPort(Protocol):
     """The driver of a connection, as its dispatchers see it; `ConnectionDriver` implements it."""
 
-    shared_history: SharedHistory
     protocol_poison: ProtocolPoison
     drops: Drops
 
@@ -31,11 +29,14 @@ class DriverPort(Protocol):
     def defer(self, commands: Sequence[AdapterCommand]) -> None:
         """Leave commands to the driver's thread."""
 
-    def expect(self) -> None:
-        """Have the driver's thread flush collected settlements."""
+    def expect(self, dispatcher: Any) -> None:
+        """Have the driver's thread flush the settlements that a dispatcher has collected."""
 
-    def expect_alarm(self) -> None:
-        """Wake the driver's thread: an engine's next timer may have moved forward."""
+    def expect_alarm(self, dispatcher: Any = None) -> None:
+        """Wake the driver's thread: an engine's next timer may have moved forward; without a dispatcher, any one's."""
+
+    def stopped(self, dispatcher: Any) -> None:
+        """Have the driver's thread unsubscribe a dispatcher that has an error, once all is over."""
 
 
 class ConsumerSession(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
@@ -10,6 +11,8 @@ from redelivery.core.option_values import seconds
 from redelivery.errors import ConfigurationError, HandlerTimeout
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
@@ -31,16 +34,21 @@ class HandlerDeadline:
         self.clock = clock
         self._since: dict[Delivery, float] = {}
 
-    def begin(self, delivery: Delivery) -> None:
-        """Learn that a handler begins."""
+    @contextmanager
+    def watching(self, delivery: Delivery) -> Generator[None]:
+        """Watch over a handler for as long as it runs, however it ends."""
         self._since[delivery] = self.clock.monotonic()
+        try:
+            yield
+        finally:
+            del self._since[delivery]
 
     def end(self, delivery: Delivery, event: Event | None) -> Event | None:
         """Learn that it has ended with `event`; return what is to be fed: too late a success is a failure.
 
         Else a message whose handler always takes too long would never come to its end.
         """
-        took = self.clock.monotonic() - self._since.pop(delivery)
+        took = self.clock.monotonic() - self._since[delivery]
         if took > self.timeout and isinstance(event, Succeeded | Discarded):
             return Failed(delivery, Cause.of(self.late()))
         return event

@@ -252,7 +252,7 @@ class LedgerDispatcher(Dispatcher):
             else:
                 self._connection_ledger.bury(command, self._clock.monotonic())
                 if command.early:
-                    self._driver.expect_alarm()
+                    self._driver.expect_alarm(self)
         except LedgerError as error:
             self._fail(error)
         if isinstance(command, Clear):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Credit,
@@ -22,6 +23,7 @@ from redelivery.core.commands import (
     LookUp,
     Mark,
     PoisonAck,
+    PolicyFault,
     Release,
     Stop,
     Unanswered,
@@ -46,6 +48,7 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )
+from redelivery.core.policy.policy_guard import limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,9 +61,12 @@ if TYPE_CHECKING:
 
     Observer = Callable[[Subscribe, Command], None]
 
-__all__ = ["Drops", "Once", "brief", "guarded", "named", "said", "say", "say_waits"]
+__all__ = ["Drops", "Once", "brief", "guarded", "named", "said", "say", "say_unseen", "say_waits"]
 
 logger = logging.getLogger("redelivery")
+
+# Seconds, 100 years: no process waits for that long.
+NEVER = 100 * 365.25 * 86400
 
 Line = tuple[int, str]
 """Level and text of a line."""
@@ -83,7 +89,7 @@ def guarded(observer: Observer | None) -> Observer | None:
     def observe(consumer: Subscribe, command: Command) -> None:
         try:
             observer(consumer, command)
-        except Exception:
+        except BaseException:
             logger.exception("%s: the observer failed; what was decided is carried out", consumer.destination)
 
     return observe
@@ -133,11 +139,17 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
     return level, f"{named(event.delivery)}: {what}; {_next(event.delivery, commands)}"
 
 
+def say_unseen(command: AcceptUnseen) -> None:
+    """Log that a message is accepted without being handled. It is rare: nothing but a lost connection leads to it."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("%s: accepted without being handled: %s", named(command.delivery), command.why)
+
+
 def say_waits(commands: Sequence[Command]) -> None:
     """Log commands that follow from no result: for messages that were redelivered, have expired, or are repeated."""
     for command in commands:
         match command:
-            case Accept() | Dispatch() | Credit() | Release() | Stop():
+            case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
                 continue
             case LookUp() | Mark() | Clear() | Bury():
                 continue
@@ -167,7 +179,8 @@ def _failed(event: Failed | Poisoned, policies: RedeliveryPolicyMap) -> str:
     count = 1 if record is None else record.count
     if isinstance(event, Poisoned):
         return f"delivery {count} poisoned ({event.cause.text.removeprefix('Poison: ')})"
-    maximum = (event.policy or policies.policy_for(event.delivery.destination)).maximum_redeliveries
+    policy = policies.policy_for(event.delivery.destination) if event.policy is None else event.policy
+    maximum, _ = limit_of(policy)
     of = "" if maximum < 0 else f" of {maximum + 1}"
     return f"delivery {count}{of} failed ({event.cause.text})"
 
@@ -183,7 +196,9 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
                 return "accepted and dropped"
             case Stop():
                 return "its consumer stops"
-            case Dispatch() | Credit() | Release() | Dropped() | Unanswered():
+            case (
+                AcceptUnseen() | Dispatch() | Credit() | Release() | Dropped() | Unanswered() | PolicyFault()
+            ):
                 pass
             case LookUp() | Mark() | Clear() | Bury():
                 pass
@@ -195,7 +210,12 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
 
 
 def _redelivery(command: Hold) -> str:
-    return f"redelivery in {_seconds(command.delay)}"
+    return _redelivered(command.delay)
+
+
+def _redelivered(delay: float) -> str:
+    # As Java's longest delay is meant, 2^63-1 ms.
+    return "no redelivery for 100 years" if delay > NEVER else f"redelivery in {_seconds(delay)}"
 
 
 def _seconds(delay: float) -> str:
@@ -209,7 +229,7 @@ def _cause(command: Hold) -> str:
 def _copied(command: PoisonAck | Forward) -> str:
     if isinstance(command, Forward):
         if command.copy.delay is not None:
-            return f"redelivery in {_seconds(command.copy.delay)}, for which the broker holds a copy"
+            return f"{_redelivered(command.copy.delay)}, for which the broker holds a copy"
         return f"poison, a copy goes to {command.copy.destination}"
     return "poison, the broker dead-letters it"
 
@@ -254,6 +274,17 @@ class Once:
             "dispatched until one of them is done (redelivery.maxParked)",
             parked,
         )
+
+    def policy(self, fault: PolicyFault) -> None:
+        """Log what is wrong with a policy."""
+        about = f"{id(fault.policy)}.{fault.member}"
+        if about not in self._said:
+            self._said.add(about)
+            error = fault.error
+            logger.error(
+                "%s: the policy %s: %s", self._consumer.destination, type(fault.policy).__name__, fault.text,
+                exc_info=None if error is None else (type(error), error, error.__traceback__),
+            )  # fmt: skip
 
     def stale(self) -> None:
         """Warn of a stale result."""

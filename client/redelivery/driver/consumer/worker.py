@@ -6,8 +6,9 @@ import inspect
 import threading
 from typing import TYPE_CHECKING
 
-from redelivery.errors import ConfigurationError, RedeliveryError
-from redelivery.message import Message, log_failure, message_for
+from redelivery.driver.consumer.worker_end import HandlerEscape, judged
+from redelivery.errors import ConfigurationError
+from redelivery.message import Message, message_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,24 +23,26 @@ __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
 
 def attempt(handler: Callable[[Message], object], delivery: Delivery, dispatcher: Dispatcher) -> Event | None:
-    """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
+    """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself.
+
+    Raises HandlerEscape: the worker ends.
+    """
     message = message_for(delivery, dispatcher)
     try:
         result = handler(message)
-    except Exception as error:  # noqa: BLE001 - whatever a handler raises goes to the policy
-        log_failure(message, error)
-        return message.result(error)
-    except BaseException:
-        message.give_back()
-        raise
+    except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
+        return judged(message, error)
     if result is not None and is_unrun(result):
-        raise unrun(message, result)
+        raise HandlerEscape(unrun(message, result))
     return message.result(None)
 
 
 def is_unrun(result: object) -> bool:
     """Whether what a handler returned has yet to be run: anything to be awaited, or a generator of either kind."""
-    return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+    try:
+        return inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+    except Exception:  # noqa: BLE001 - a proxy without its object raises when it is asked for its class
+        return False
 
 
 def unrun(message: Message, result: object) -> ConfigurationError:
@@ -65,7 +68,7 @@ class Worker:
         dispatcher: Dispatcher,
         handler: Callable[[Message], object],
         clock: Clock,
-        ended: Callable[[BaseException | None], None],
+        ended: Callable[[Dispatcher, BaseException], None],
         overdue: HandlerDeadline | None = None,
     ) -> None:
         self._dispatcher = dispatcher
@@ -87,13 +90,14 @@ class Worker:
                 if overdue is None:
                     after = attempt(handler, delivery, dispatcher)
                 else:
-                    overdue.begin(delivery)
-                    after = attempt(handler, delivery, dispatcher)
-                    after = overdue.end(delivery, after)
-        except RedeliveryError as stopped:
+                    with overdue.watching(delivery):
+                        after = attempt(handler, delivery, dispatcher)
+                        after = overdue.end(delivery, after)
+        except HandlerEscape as escape:
+            error = escape.error
+        except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
             error = stopped
-        except BaseException as escaped:  # noqa: BLE001 - SystemExit and its like end the run, from its own thread
-            error = escaped
         finally:
             self._clock.detach()
-        self._ended(error)
+        if error is not None:
+            self._ended(dispatcher, error)

@@ -7,6 +7,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Literal
 
+from redelivery.clock import capped
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -98,14 +99,14 @@ class SessionActivity:
         """
         with self.lock:
             while (busy := self._busy(own)) and (left := deadline - time.monotonic()) > 0:
-                self._quiet.wait(left)
+                self._quiet.wait(capped(left))
             return busy
 
     def wait_answered(self, deadline: float) -> None:
         """Wait until all commits have answers; handlers may run."""
         with self.lock:
             while self._unanswered and (left := deadline - time.monotonic()) > 0:
-                self._quiet.wait(left)
+                self._quiet.wait(capped(left))
 
     def _busy(self, own: object) -> Busy | None:
         if any(message is not own for message in self._handling):

@@ -1,0 +1,200 @@
+"""Values of every kind that AMQP has, read within bounds: no producer can make this crash, recurse or run for long.
+
+Nothing that came over the wire is given to proton's decoder, and nothing decoded to its encoder: one valid message of
+twenty bytes ends the process in the latter (docs/measured-amqp.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redelivery_amqp import codec
+from redelivery_amqp.codec import Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["DEEPEST", "DEEPEST_SHOWN", "MOST_EMPTY", "check", "decoded"]
+
+DEEPEST_SHOWN = 100
+"""Values inside values that an application is given: its own code may recurse, as `repr`, `==` and `json` do."""
+DEEPEST = 10_000
+"""Values inside values that are copied as they are: each costs some memory while it is looked at."""
+MOST_EMPTY = 65_536
+"""Elements of no size (nulls, empty lists) in the arrays of one value: four billion need ten bytes."""
+
+_SCALARS = frozenset({
+    0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73,
+    0x74, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3,
+})  # fmt: skip
+_WIDTHS = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
+_DESCRIBED, _LIST0, _NO_BYTES = 0x00, 0x45, 0x4
+_LISTS, _MAPS, _ARRAYS = (0xC0, 0xD0), (0xC1, 0xD1), (0xE0, 0xF0)
+_SCALAR, _OPEN, _CLOSE, _EMPTY = range(4)
+
+
+# (_SCALAR, code, begin, end), (_EMPTY, code, how many, 0), (_OPEN, code, 0, 0) or (_CLOSE, 0, 0, 0)
+_Token = tuple[int, int, int, int]
+
+
+class _Level(NamedTuple):
+    """A value that has others in it."""
+
+    end: int
+    constructor: int | None
+    """Of an array: the type code of each element."""
+    fills: bool
+    """Whether the values must end where it does; a description has no end of its own."""
+    left: int = 0
+    """How many values are still to come, while one inside it is looked at."""
+
+
+def check(data: bytes, at: int, end: int) -> None:
+    """Raise Unknown unless there is one value from `at` to `end`, encoded as AMQP says, and within bounds."""
+    try:
+        for _ in _Walk(data, at, end, DEEPEST).tokens():
+            pass
+    except IndexError:
+        raise Unknown("a value that is cut off") from None
+
+
+def decoded(data: bytes, at: int, end: int) -> Any:
+    """Return the value from `at` to `end` in Python's own types. Raises Unknown for one that makes no sense.
+
+    A described value is shown without its description, an array as a list, a decimal number as its bits.
+    """
+    code, found = 0, list[Any]()
+    around: list[tuple[int, list[Any]]] = []
+    try:
+        for token, kind, begin, finish in _Walk(data, at, end, DEEPEST_SHOWN).tokens():
+            if token == _SCALAR:
+                found.append(_scalar(data, kind, begin, finish))
+            elif token == _EMPTY:
+                found += [[] for _ in range(begin)] if kind == _LIST0 else [_scalar(data, kind, 0, 0)] * begin
+            elif token == _OPEN:
+                around.append((code, found))
+                code, found = kind, []
+            else:
+                made = _made(code, found)
+                code, found = around.pop()
+                found.append(made)
+    except (IndexError, ValueError, TypeError, OverflowError) as error:
+        # Cut off, text that is not UTF-8, a character that Unicode has not, a list as the key of a map.
+        raise Unknown(str(error)) from error
+    return found[0]
+
+
+def _made(code: int, found: list[Any]) -> Any:
+    if code == _DESCRIBED:
+        return found[1]
+    return dict(zip(found[::2], found[1::2], strict=True)) if code in _MAPS else found
+
+
+def _scalar(data: bytes, code: int, begin: int, end: int) -> Any:
+    if code == _LIST0:
+        return []
+    if code == 0x73:
+        # Read as text, half of a surrogate pair is refused.
+        return data[begin:end].decode("utf-32-be")
+    if code in (0x74, 0x84):
+        return int.from_bytes(data[begin:end], "big")
+    return data[begin:end] if code == 0x94 else codec.READERS[code](data[begin:end])
+
+
+class _Walk:
+    """One walk over a value, part by part."""
+
+    def __init__(self, data: bytes, at: int, end: int, deepest: int) -> None:
+        if end > len(data):
+            raise Unknown("a value that is cut off")
+        self._data = data
+        self._at = at
+        self._deepest = deepest
+        self._around: list[_Level] = []
+        self._level = _Level(end, None, fills=True)
+        self._left = 1
+        self._values = self._empty = 0
+
+    def tokens(self) -> Iterator[_Token]:
+        """Yield what the value is made of, in order. Raises Unknown, or IndexError, where it makes no sense."""
+        while True:
+            if self._left:
+                yield self._next()
+                continue
+            level = self._level
+            if self._at > level.end or (level.fills and self._at != level.end):
+                raise Unknown("a value whose size is wrong")
+            if not self._around:
+                return
+            self._level = self._around.pop()
+            self._left = self._level.left
+            yield _CLOSE, 0, 0, 0
+
+    def _next(self) -> _Token:
+        end, code = self._level.end, self._level.constructor
+        self._left -= 1
+        self._values += 1
+        if self._values > codec.MOST_VALUES:
+            raise Unknown("more values than are read")
+        if code is None:
+            if self._at >= end:
+                raise Unknown("a value that is cut off")
+            code = self._data[self._at]
+            self._at += 1
+        elif code >> 4 == _NO_BYTES:
+            return self._elements(code)
+        if code in _SCALARS:
+            begin, finish = _scalar_place(self._data, self._at, code)
+            if finish > end:
+                raise Unknown("a value that is cut off")
+            self._at = finish
+            return _SCALAR, code, begin, finish
+        if len(self._around) >= self._deepest:
+            raise Unknown("values inside values, deeper than they are read")
+        self._around.append(self._level._replace(left=self._left))
+        self._left, self._at, self._level = _opened(self._data, self._at, end, code)
+        return _OPEN, code, 0, 0
+
+    def _elements(self, code: int) -> _Token:
+        """Take all that are left of an array whose elements have no bytes of their own."""
+        if code not in _SCALARS:
+            raise Unknown(f"type code {code:#x}")
+        count, self._left = self._left + 1, 0
+        self._empty += count
+        if self._empty > MOST_EMPTY:
+            raise Unknown("more values than are read")
+        return _EMPTY, code, count, 0
+
+
+def _scalar_place(data: bytes, at: int, code: int) -> tuple[int, int]:
+    kind = code >> 4
+    if kind == 0xA:
+        return at + 1, at + 1 + data[at]
+    if kind == 0xB:
+        return at + 4, at + 4 + int.from_bytes(data[at : at + 4], "big")
+    return at, at + _WIDTHS[kind]
+
+
+def _opened(data: bytes, at: int, end: int, code: int) -> tuple[int, int, _Level]:
+    """Return how many values are in one, and where they begin."""
+    if code == _DESCRIBED:
+        return 2, at, _Level(end, None, fills=False)
+    if code not in (*_LISTS, *_MAPS, *_ARRAYS):
+        raise Unknown(f"type code {code:#x}")
+    width = 4 if code & 0x10 else 1
+    size, begin = int.from_bytes(data[at : at + width], "big"), at + 2 * width
+    count = int.from_bytes(data[at + width : begin], "big")
+    finish = at + width + size
+    if finish > end or begin > finish:
+        raise Unknown("a value that is cut off")
+    if code not in _ARRAYS:
+        if count > finish - begin or (code in _MAPS and count % 2):
+            raise Unknown("a list or map whose count is wrong")
+        return count, begin, _Level(finish, None, fills=True)
+    constructor = data[begin]
+    begin += 1
+    # What describes each element is left out, as that of a single value is.
+    while constructor == _DESCRIBED:
+        begin = codec.end_of(data, begin) + 1
+        constructor = data[begin - 1]
+    return count, begin, _Level(finish, constructor, fills=True)

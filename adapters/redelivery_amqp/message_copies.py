@@ -1,0 +1,173 @@
+"""The copy of a message that came: its parts stay what they are byte for byte, with what the library adds around them.
+
+Nothing is decoded and encoded again: proton crashes over some messages then, and others would come out changed. What
+makes no sense, or is nested too deep to be looked at, goes as bytes, all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from redelivery.core.dead_lettering.redrive import REDRIVE_HEADERS
+from redelivery.core.dead_lettering.routing import OWN_HEADERS
+from redelivery_amqp import codec
+from redelivery_amqp.bounded_values import decoded
+from redelivery_amqp.message_encoding import delay_of, ttl_of
+from redelivery_amqp.section_fields import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    CORRELATION_ID,
+    CREATION,
+    EXPIRY,
+    GROUP_ID,
+    GROUP_SEQUENCE,
+    REPLY_TO,
+    REPLY_TO_GROUP,
+    SUBJECT,
+    TO,
+    USER_ID,
+)
+from redelivery_amqp.value_encoding import (
+    NULL,
+    list_of,
+    map_of,
+    section,
+    simple,
+    symbol,
+    timestamp,
+    ubyte,
+    uint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.core.commands import Forward
+    from redelivery.core.outgoing import Outgoing
+    from redelivery_amqp.delivery import AmqpDelivery
+    from redelivery_amqp.profiles import AmqpProfile
+
+    Entries = dict[str, tuple[bytes, bytes]]
+
+__all__ = ["copied"]
+
+# Properties that a broker would act on: the copy would be dropped as a duplicate, scheduled, or taken for another one's
+# dead letter. Artemis drops the second message with an id that it knows and confirms it: a dead letter put back too.
+NEVER_COPIED = (
+    "_AMQ_DUPL_ID", "_AMQ_ORIG_", "AMQ_SCHEDULED_", "scheduledJobId", "redeliveryDelay", "original-destination",
+    "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-", "x-death",
+)  # fmt: skip
+# Never what the original had under these names.
+OURS = OWN_HEADERS | REDRIVE_HEADERS
+KEPT_FIELDS = (
+    CORRELATION_ID,
+    SUBJECT,
+    REPLY_TO,
+    USER_ID,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    GROUP_ID,
+    GROUP_SEQUENCE,
+    REPLY_TO_GROUP,
+)
+KEPT_ANNOTATIONS = ("x-opt-jms-msg-type", "x-opt-jms-reply-to")
+_LATEST = 2**63 - 1  # milliseconds
+
+
+def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: float) -> bytes:
+    """Return the dead-letter copy of a delivery: typed as the original in all that the application can see."""
+    copy = command.copy
+    if copy.delay is not None and copy.expires_at is not None and profile.delay_prolongs:
+        copy = replace(copy, expires_at=copy.expires_at - copy.delay)
+    own = () if command.back else tuple(profile.copy_properties(command))
+    annotations = _own_annotations(command, profile, now)
+    if not delivery.readable:
+        told = {name: value for name, value in copy.headers.items() if name in OURS} | dict(own)
+        fields = {CONTENT_TYPE: symbol("application/octet-stream")}
+        body = section(codec.DATA, simple(delivery.raw))
+        return _written(copy, profile, now, annotations, fields, _entries(told), body)
+    raw = delivery.raw
+    annotations |= _chosen(raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
+    properties = {
+        name: entry
+        for name, entry in _properties(raw, delivery, copy.headers).items()
+        if not name.startswith(NEVER_COPIED)
+    } | _entries(dict(own))
+    body = b"".join(
+        raw[begin:end] for begin, end, code in codec.spans(delivery.places) if code in codec.BODIES
+    )
+    return _written(copy, profile, now, annotations, _kept_fields(raw, delivery), properties, body)
+
+
+def _written(
+    message: Outgoing,
+    profile: AmqpProfile,
+    now: float,
+    annotations: Entries,
+    fields: Mapping[int, bytes],
+    properties: Entries,
+    body: bytes,
+) -> bytes:
+    header = [simple(message.persistent), ubyte(message.priority)]
+    ttl = ttl_of(message, now)
+    if ttl is not None:
+        header.append(uint(int(ttl * 1000)))
+    all_fields = {
+        **fields,
+        TO: simple(profile.address(message.destination)),
+        CREATION: timestamp(int(now * 1000)),
+    }
+    if message.expires_at is not None:
+        # A producer's own time may be the last one that there is, and be rounded past it.
+        all_fields[EXPIRY] = timestamp(max(-_LATEST, min(int(message.expires_at * 1000), _LATEST)))
+    parts = [section(codec.HEADER, list_of(header))]
+    if annotations:
+        parts.append(section(codec.MESSAGE_ANNOTATIONS, map_of(list(annotations.values()))))
+    parts.append(
+        section(codec.PROPERTIES, list_of([all_fields.get(n, NULL) for n in range(max(all_fields) + 1)]))
+    )
+    if properties:
+        parts.append(section(codec.APPLICATION_PROPERTIES, map_of(list(properties.values()))))
+    return b"".join([*parts, body])
+
+
+def _entries(values: Mapping[str, Any]) -> Entries:
+    return {name: (simple(name), simple(value)) for name, value in values.items()}
+
+
+def _own_annotations(command: Forward, profile: AmqpProfile, now: float) -> Entries:
+    told: dict[str, Any] = dict(delay_of(command.copy, profile, now))
+    if not command.back:
+        told |= dict(profile.copy_annotations(command))
+    return {name: (symbol(name), simple(value)) for name, value in told.items()}
+
+
+def _map_of(raw: bytes, at: int | None) -> Entries:
+    """Return the entries of a map as they came, by name; of two with one name the last, as a decoder does."""
+    found: Entries = {}
+    if at is not None:
+        places = codec.places_in(raw, at)
+        for (begin, middle), (_, end) in zip(places[::2], places[1::2], strict=True):
+            found[str(decoded(raw, begin, middle))] = raw[begin:middle], raw[middle:end]
+    return found
+
+
+def _chosen(raw: bytes, at: int | None) -> Entries:
+    return {name: entry for name, entry in _map_of(raw, at).items() if name in KEPT_ANNOTATIONS}
+
+
+def _properties(raw: bytes, delivery: AmqpDelivery, headers: Mapping[str, Any]) -> Entries:
+    came = _map_of(raw, delivery.place(codec.APPLICATION_PROPERTIES))
+    return {
+        name: came[name] if name in came and name not in OURS else (simple(name), simple(value))
+        for name, value in headers.items()
+    }
+
+
+def _kept_fields(raw: bytes, delivery: AmqpDelivery) -> dict[int, bytes]:
+    at = delivery.place(codec.PROPERTIES)
+    places = [] if at is None else codec.places_in(raw, at)
+    return {
+        number: raw[places[number][0] : places[number][1]] for number in KEPT_FIELDS if number < len(places)
+    }

@@ -1,0 +1,56 @@
+"""The fields of a message's header and properties sections, and what each of them may be."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from redelivery_amqp import codec
+
+__all__ = [
+    "CONTENT_ENCODING",
+    "CONTENT_TYPE",
+    "CORRELATION_ID",
+    "CREATION",
+    "DELIVERY_COUNT",
+    "DURABLE",
+    "EXPIRY",
+    "FIRST_ACQUIRER",
+    "GROUP_ID",
+    "GROUP_SEQUENCE",
+    "HEADER_FIELDS",
+    "MESSAGE_ID",
+    "PRIORITY",
+    "PROPERTIES_FIELDS",
+    "REPLY_TO",
+    "REPLY_TO_GROUP",
+    "SUBJECT",
+    "TO",
+    "TTL",
+    "USER_ID",
+    "typed",
+]
+
+HEADER_FIELDS, PROPERTIES_FIELDS = 5, 13
+# AMQP 1.0 part 3, 3.2.1 and 3.2.4.
+DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(HEADER_FIELDS)
+(
+    MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING, EXPIRY, CREATION,
+    GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP,
+) = range(PROPERTIES_FIELDS)  # fmt: skip
+
+_IDENTITY = (int, str, bytes, UUID)
+_KINDS: dict[int, tuple[type | tuple[type, ...], ...]] = {
+    codec.HEADER: (bool, int, int, bool, int),
+    codec.PROPERTIES: (_IDENTITY, bytes, str, str, str, _IDENTITY, str, str, int, int, str, int, str),
+}
+
+
+def typed(fields: list[Any], code: int) -> list[Any]:
+    """Return the fields of a section; one of a type that it cannot have is as if it were not there."""
+    kinds = _KINDS[code]
+    return [
+        # To Python a boolean is a number.
+        field if isinstance(field, kind) and (field.__class__ is not bool or kind is bool) else None
+        for field, kind in zip(fields, kinds, strict=False)
+    ]

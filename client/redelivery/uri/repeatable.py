@@ -1,0 +1,68 @@
+"""Which parts of a connection URI an error may repeat: what cannot be a credential that was typed into the wrong place.
+
+A password is often pasted where it does not belong: behind the wrong option's `=`, or cut in two by a `&` of its own,
+so that its second half reads as an option's name. Errors go to logs and tickets.
+"""
+
+from __future__ import annotations
+
+import re
+
+from redelivery.errors import near_miss
+from redelivery.uri.option_table import MAP_PREFIX, OPTIONS
+
+__all__ = ["Masked", "name_repeats", "value_to_show"]
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9][0-9._,]{0,24}(?:[eE][+-]?[0-9]{1,5})? ?(?:ms|s|sec|m|min|h|d)?|)")
+_NOT_A_NUMBER = ("nan", "inf", "infinity")
+_WORD = re.compile(r"[A-Za-z]{1,20}(?:[_-][A-Za-z]{1,20}){0,3}")
+# What people write for true and false, or for no value.
+_WORDS = ("true", "false", "yes", "no", "on", "off", "none", "null", "never", "auto", "default")
+_NAME = re.compile(r"[A-Za-z]{1,40}(?:[._-][A-Za-z]{1,40}){0,8}")
+_QUIET_NAME = re.compile(r"(?:jms|redelivery|failover)\.[A-Za-z.]{1,60}")
+# Options whose errors explain the text itself.
+_EXPLAINED = frozenset({
+    "redelivery.discard", "redelivery.queuePrefix", "redelivery.queueSuffix", "redelivery.topicPrefix",
+    "redelivery.topicSuffix",
+})  # fmt: skip
+_ARGUMENTS = re.compile(r"x-[a-z:,-][a-z0-9:,-]{0,200}")
+_PLACE = re.compile(r"(?:[a-z]{2,10}:|\.{0,2}/)[A-Za-z0-9._/-]{0,200}")
+
+
+class Masked(str):
+    """A value that errors must not repeat: it may be a secret, or a part of one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Show three stars, as errors do."""
+        return "***"
+
+    def __format__(self, spec: str) -> str:
+        """Show three stars, wherever it is put into a sentence."""
+        return "***"
+
+
+def value_to_show(name: str, value: str, *, quiet: bool) -> str:
+    """Return the value of an option, `Masked` where it could be a credential. `quiet`: the URI may hold one anywhere.
+
+    Numbers, and words near one that the option takes, are repeated: with them an error is understood. Other texts
+    are where the option itself takes such texts.
+    """
+    if name.startswith(MAP_PREFIX):
+        name = f"jms.redeliveryPolicy.{name.rpartition('.')[2]}"
+    option = OPTIONS.get(name)
+    if _NUMBER.fullmatch(value) or value.lower().lstrip("+-") in _NOT_A_NUMBER:
+        return value
+    taken = (*_WORDS, *option.choices) if option is not None else _WORDS
+    if _WORD.fullmatch(value) and near_miss(value, taken):
+        return value
+    open_to_see = option is not None and (option.kind == "destination" or name in _EXPLAINED)
+    open_to_see = open_to_see or (name == "redelivery.ledger" and _PLACE.fullmatch(value) is not None)
+    open_to_see = open_to_see or (name.endswith("Arguments") and _ARGUMENTS.fullmatch(value) is not None)
+    return value if open_to_see and not quiet else Masked(value)
+
+
+def name_repeats(name: str, *, quiet: bool) -> bool:
+    """Whether an error may repeat what stands where an option's name belongs."""
+    return (_QUIET_NAME if quiet else _NAME).fullmatch(name) is not None

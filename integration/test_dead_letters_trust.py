@@ -1,0 +1,196 @@
+"""What producers wrote on dead letters of real brokers neither chooses where they are redriven nor stops the tools."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.raw_amqp import RawAmqp
+from integration.test_dead_letters import BROWSE, NO_RETRY, address, pairs, received, tools
+
+if TYPE_CHECKING:
+    from integration.brokers import Broker
+
+__all__ = ["address"]  # the fixture
+
+BOGUS = (
+    "bogus://x", "://", "native:///x/y", "temp-queue://x", "queue://", "queue://a.>", "queue://a,b", "nowhere", "topic://",
+)  # fmt: skip
+ABSURD: tuple[dict[str, Any], ...] = (
+    {"redeliveryLastFailure": "0001-01-01T00:00:00+23:59"},
+    {"redeliveryCount": "9" * 5000},
+    {"redeliveryRedrives": "-1"},
+    {"redeliveryRedrives": "inf", "redeliveryOriginalId": "x" * 5000},
+)
+TYPED: tuple[dict[str, Any], ...] = (
+    {"redeliveryCount": float("inf")},
+    {"redeliveryRedrives": float("nan")},
+    {"redeliveryRedrives": float("-inf"), "redeliveryCause": 7},
+    {"redeliveryOriginalId": 7, "redeliveryFirstFailure": True},
+)
+
+
+def uri_of(broker: Broker, protocol: str, *options: str) -> str:
+    """The broker's URI with more options."""
+    uri = broker.uri(protocol=protocol)
+    return uri + "".join(f"{'&' if '?' in uri or at else '?'}{option}" for at, option in enumerate(options))
+
+
+@pairs
+def test_bogus_origins_stay(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
+    """Each is counted as without origin and stays; all others go back; `to` takes those that stayed."""
+    dead_queue = f"{unique_queue}.dead"
+    with redelivery.connect(f"{address.removesuffix('.dead')}.other", policies=NO_RETRY) as connection:
+        for number, origin in enumerate((f"queue://{unique_queue}", *BOGUS, f"queue://{unique_queue}")):
+            connection.send(dead_queue, f"{number}", headers={"redeliveryOriginalDestination": origin})
+        with tools(address, peer) as dead:
+            done = dead.redrive()
+            assert (done.redriven, done.without_origin) == (2, len(BOGUS))
+            assert done.destinations == {f"queue://{unique_queue}": 2}
+            assert len(list(dead)) == len(BOGUS)
+        back = received(connection, unique_queue, 2)
+        assert sorted(message.text for message in back) == ["0", str(len(BOGUS) + 1)]
+        with tools(address, peer) as dead:
+            assert dead.redrive(to=f"{unique_queue}.end").redriven == len(BOGUS)
+        assert len(received(connection, f"{unique_queue}.end", len(BOGUS))) == len(BOGUS)
+
+
+@pairs
+def test_absurd_properties_stop_nothing(peer: tuple[Broker, str], address: str, unique_queue: str) -> None:
+    """Such letters are listed, counted and put back like the others."""
+    broker, protocol = peer
+    origin = {"redeliveryOriginalDestination": f"queue://{unique_queue}"}
+    count = len(ABSURD)
+    with redelivery.connect(f"{address.removesuffix('.dead')}.other", policies=NO_RETRY) as connection:
+        for odd in ABSURD:
+            connection.send(f"{unique_queue}.dead", "odd", headers={**origin, **odd})
+        if protocol == "amqp":
+            count += len(TYPED)
+            with RawAmqp(broker) as raw:
+                for odd in TYPED:
+                    raw.send(f"{unique_queue}.dead", properties={**origin, **odd})
+        with tools(address, peer) as dead:
+            assert len(list(dead)) == sum(group.count for group in dead.summary()) == count
+            assert dead.redrive().redriven == count
+        assert len(received(connection, unique_queue, count)) == count
+
+
+DEPUTIES = [
+    pytest.param((name, consumes), sends, reads, id="-".join((name, sends, consumes, reads)))
+    for name, consumers in (("activemq", ("amqp", "stomp")), ("artemis", ("amqp",)))
+    for consumes in consumers
+    for sends in ("amqp", "stomp")
+    for reads in ("amqp", "stomp")
+]
+
+
+@pytest.mark.parametrize(("peer", "sends", "reads"), DEPUTIES, indirect=["peer"])
+def test_a_producer_does_not_choose_where_its_poison_is_redriven(
+    peer: tuple[Broker, str], unique_queue: str, sends: str, reads: str
+) -> None:
+    """Classic as it is by default, Artemis with its own poison acknowledgement: it goes back to where it was."""
+    broker, consumes = peer
+    run, admin = uuid.uuid4().hex, f"{unique_queue}.admin"
+    forged = {
+        "run": run,
+        "redeliveryOriginalDestination": f"queue://{admin}",
+        "redeliveryCopy": f"x@queue://{unique_queue}",
+        "redeliveryCause": "ValueError: x",
+        "dlqDeliveryFailureCause": "ValueError: x",
+        "original-destination": f"/queue/{admin}",
+        "_AMQ_ORIG_ADDRESS": admin,
+        "_AMQ_ORIG_QUEUE": admin,
+        "JMS_AMQP_MA_x-opt-ORIG-ADDRESS": admin,
+    }
+    if broker.name == "artemis" and sends == "stomp":
+        # There it makes two records that differ: see the next test.
+        del forged["JMS_AMQP_MA_x-opt-ORIG-ADDRESS"]
+    if broker.name == "artemis" and sends == "amqp":
+        del forged["_AMQ_ORIG_ADDRESS"]
+    with redelivery.connect(uri_of(broker, sends)) as connection:
+        connection.send(unique_queue, "transfer", headers=forged)
+    options = ("redelivery.deadLetter=ack",) if broker.name == "artemis" else ()
+    poison_one(uri_of(broker, consumes, *options), unique_queue)
+    take = (broker.name, reads) not in BROWSE
+    with redelivery.dead_letters(uri_of(broker, reads), take=take, idle=1.0) as dead:
+        (letter,) = [one for one in dead if one.headers.get("run") == run]
+        assert letter.original_destination == f"queue://{unique_queue}"
+        done = dead.redrive(destination=unique_queue)
+        assert (done.redriven, done.destinations) == (1, {f"queue://{unique_queue}": 1})
+        assert done.overruled == (1 if broker.name == "artemis" else 0)
+    with redelivery.connect(uri_of(broker, consumes), policies=NO_RETRY) as connection:
+        assert [message.text for message in received(connection, unique_queue, 1)] == ["transfer"]
+        assert received(connection, admin, 0) == []
+
+
+def poison_one(uri: str, queue: str) -> None:
+    """Take a message and call it poison."""
+    with redelivery.connect(uri, policies=NO_RETRY) as connection:
+        consumer = connection.consumer(queue)
+        message = consumer.receive(timeout=20)
+        assert message is not None
+        message.fail("who knows")
+        eventually(lambda: connection.report().poisoned == 1, 60)
+
+
+@pytest.mark.parametrize("peer", [("artemis", "amqp")], ids="-".join, indirect=True)
+@pytest.mark.parametrize(
+    ("sends", "name"), [("stomp", "JMS_AMQP_MA_x-opt-ORIG-ADDRESS"), ("amqp", "_AMQ_ORIG_ADDRESS")]
+)
+def test_two_records_that_differ(peer: tuple[Broker, str], unique_queue: str, sends: str, name: str) -> None:
+    """Over AMQP one of them is a producer's, and nobody can tell which: it stays; over STOMP Artemis shows its own."""
+    broker, _ = peer
+    run = uuid.uuid4().hex
+    with redelivery.connect(uri_of(broker, sends)) as connection:
+        connection.send(unique_queue, "transfer", headers={"run": run, name: f"{unique_queue}.admin"})
+    poison_one(uri_of(broker, "amqp", "redelivery.deadLetter=ack"), unique_queue)
+    with redelivery.dead_letters(uri_of(broker, "amqp")) as dead:
+        (letter,) = [one for one in dead if one.headers.get("run") == run]
+        assert letter.original_destination is None
+        assert dead.redrive(id=str(letter.message_id)).without_origin == 1
+    with redelivery.dead_letters(uri_of(broker, "stomp"), take=True, idle=1.0) as dead:
+        assert dead.redrive(destination=unique_queue).destinations == {f"queue://{unique_queue}": 1}
+
+
+@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
+def test_what_classic_has_expired(peer: tuple[Broker, str], unique_queue: str) -> None:
+    """Its cause is Classic's own, so its property is its producer's: the record tells over STOMP, nobody over AMQP."""
+    broker, protocol = peer
+    run = uuid.uuid4().hex
+    claim = {
+        "run": run,
+        "redeliveryOriginalDestination": f"queue://{unique_queue}.admin",
+        "redeliveryCause": "x",
+    }
+    with redelivery.connect(uri_of(broker, protocol)) as connection:
+        connection.send(unique_queue, "late", headers=claim, ttl=0.01)
+        # Classic looks at what has expired when somebody asks for it.
+        assert received(connection, unique_queue, 0) == []
+        with redelivery.dead_letters(uri_of(broker, protocol)) as dead:
+            eventually(lambda: any(one.headers.get("run") == run for one in dead), 60)
+            (letter,) = [one for one in dead if one.headers.get("run") == run]
+            assert letter.original_destination == (f"queue://{unique_queue}" if protocol == "stomp" else None)
+
+
+@pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)
+def test_what_a_virtual_topic_hands_over_is_poisoned_natively(
+    peer: tuple[Broker, str], unique_queue: str
+) -> None:
+    """The original destination that Classic writes there is no producer's: the broker keeps it as ever."""
+    broker, protocol = peer
+    topic, queue = f"VirtualTopic.{unique_queue}", f"Consumer.A.VirtualTopic.{unique_queue}"
+    with redelivery.connect(uri_of(broker, protocol), policies=NO_RETRY) as connection:
+        consumer = connection.consumer(queue)
+        connection.send(f"topic://{topic}", "news", headers={"run": unique_queue})
+        message = consumer.receive(timeout=20)
+        assert message is not None
+        message.fail("who knows")
+        eventually(lambda: connection.report().poisoned == 1, 60)
+        with redelivery.dead_letters(uri_of(broker, protocol)) as dead:
+            eventually(lambda: any(one.headers.get("run") == unique_queue for one in dead), 60)
+            (letter,) = [one for one in dead if one.headers.get("run") == unique_queue]
+            assert "redeliveryCause" not in letter.headers

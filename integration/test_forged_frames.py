@@ -1,0 +1,101 @@
+"""Frames that Classic has not written: in a producer's text with a NUL, or in the name of its property."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.raw_amqp import RawAmqp
+from integration.work import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.proxy import LinkProxy
+
+ONCE = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
+VICTIM = b"takes long, and then fails"
+FORGED = "destination:/queue/payments\nmessage-id:FORGED\nrole:admin\npersistent:true\n"
+
+
+def text(hidden: str) -> dict[str, Any]:
+    """A text with frames behind its NUL."""
+    return {"body": f"a\0\n{hidden}"}
+
+
+def guesses(handle: str) -> str:
+    """Well-formed messages under all the ids that a connection could have, each with the victim's handle."""
+    names = ["1", "2", "3", "1.1", "0", "sub-1"]
+    return "\0\n".join(f"MESSAGE\nsubscription:{name}\n{FORGED}ack:{handle}\n\nforged" for name in names)
+
+
+# What the producer sends that knows the handle of another message.
+CASES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "messages": lambda handle: text(guesses(handle)),
+    "a message without a subscription": lambda handle: text(f"MESSAGE\n{FORGED}ack:{handle}\n\nforged"),
+    "receipts": lambda _: text("\0\n".join(f"RECEIPT\nreceipt-id:{k}1-{n}\n\n" for k in "rq" for n in range(9))),
+    "CONNECTED": lambda _: text("CONNECTED\nversion:1.0\nserver:RabbitMQ/3.10\n\n"),
+    "headers for the next message": lambda handle: text(f"MESSAGE\n{FORGED}ack:{handle}\nx:"),
+    "a length over all that comes": lambda _: text("ERROR\nmessage:no\ncontent-length:99999999\n\n"),
+    "a property's name": lambda handle: {
+        "body": "a", "properties": {f"x{n}:1\nack:{handle}\ny": "v" for n in range(8)},
+    },
+    "a property of a length": lambda _: {"body": "a", "properties": {"content-length": "99999999"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_a_producer_forges_is_not_obeyed(
+    activemq: Broker,
+    make_proxy: Callable[..., LinkProxy],
+    new_queue: Callable[[], str],
+    case: Callable[[str], dict[str, Any]],
+) -> None:
+    """No handler sees it, nothing is acknowledged by it, and it stops its consumer; the victim's failure counts."""
+    # Opaque: it would pass on a text's beginning before the rest has come.
+    queue, proxy = new_queue(), make_proxy(activemq.stomp_port, opaque=True)
+    dead_letters, seen, handles = f"{queue}.dead", list[bytes](), list[str]()
+    hold = threading.Event()
+
+    def handle(message: redelivery.Message) -> None:
+        seen.append(message.body)
+        handles.append(message._delivery.field(b"\nack:").decode())  # type: ignore[attr-defined]
+        hold.wait(60)
+        raise ValueError("failed")
+
+    uri = activemq.uri(port=proxy.port, redelivery__deadLetterDestination=dead_letters)
+    with redelivery.connect(uri, policies=ONCE) as connection:
+        connection.send(queue, VICTIM)
+        connection.listen(queue, handle, workers=2)
+        with Running(connection, drain=30.0) as running:
+            eventually(lambda: handles, message="the victim in work")
+            with RawAmqp(activemq) as raw:
+                raw.send(queue, **case(handles[0]))
+                # What another frame would be needed for comes with it.
+                raw.send(queue, "after it")
+            eventually(lambda: proxy.links_ever > 1, message="the end of the connection")
+            hold.set()
+            eventually(lambda: running.ended, message="the end of the consumer")
+    assert isinstance(running.error, redelivery.AdapterError), running.error
+    assert "3 times" in str(running.error)
+    assert "ActiveMQ Classic)" in str(running.error)
+    assert set(seen) <= {VICTIM, b"after it"}
+    left = taken(activemq, queue)
+    dead = taken(activemq, dead_letters)
+    assert (left + dead).count(VICTIM) == 1, f"left {left}, dead letters {dead}"
+    assert sum(body.startswith(b"a") for body in left + dead) == 2
+
+
+def taken(broker: Broker, queue: str) -> list[bytes]:
+    """Take what is on a queue, over AMQP: there a text is whole."""
+    with redelivery.connect(broker.uri(protocol="amqp"), policies=ONCE) as connection:
+        consumer, bodies = connection.consumer(queue), []
+        while (message := consumer.receive(timeout=2.0)) is not None:
+            bodies.append(message.body)
+            message.accept()
+    return bodies

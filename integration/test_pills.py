@@ -1,0 +1,142 @@
+"""AMQP messages that would kill or stop a consumer: it goes on behind them, and so do the tools."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+import subprocess
+import sys
+from typing import TYPE_CHECKING, cast
+
+import redelivery
+from integration.raw_amqp import AmqpError, RawAmqp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.brokers import Broker
+    from redelivery_amqp.delivery import AmqpDelivery
+
+HEADER, PROPERTIES, BODY = b"\0Sp\xc0\x02\x01A", b"\0Ss\xc0\x05\x01\xa1\x02id", b"\0Su\xa0\x03bad"
+GOOD = HEADER + b"\0Su\xa0\x04good"
+
+
+def nested(depth: int) -> bytes:
+    """A list in a list, and so on."""
+    heads, size = list[bytes](), 1
+    for _ in range(depth):
+        heads.append(b"\xd0" + struct.pack(">II", size + 4, 1))
+        size += 9
+    return b"".join(reversed(heads)) + b"\x45"
+
+
+def in_map(section: bytes, key: bytes, value: bytes) -> bytes:
+    """A section with one entry."""
+    return section + b"\xd1" + struct.pack(">II", len(key + value) + 4, 2) + key + value
+
+
+PILLS = {
+    # proton's encoder dies of it, and the descriptor with eight bytes had it encoded.
+    "five nulls in an array that says 65,535": bytes.fromhex("00800000000000000077f0000000050000ffff40"),
+    "the same, with properties": HEADER
+    + PROPERTIES
+    + bytes.fromhex("00800000000000000077f0000000050000ffff40"),
+    "four billion nulls": HEADER + b"\0Sw\xf0\0\0\0\x05\xff\xff\xff\xff\x40",
+    # proton's Python recurses. (Broker-J itself dies of 2,000 in a property or an annotation.)
+    "nested values as the body": HEADER + PROPERTIES + b"\0Sw" + nested(2000),
+    "nested values as a property": HEADER + in_map(b"\0St", b"\xa1\x01k", nested(1000)) + BODY,
+    "nested values as an annotation": HEADER
+    + in_map(b"\0Sr", b"\xa3\x01k", nested(1000))
+    + PROPERTIES
+    + BODY,
+    "sections by name": b"\0\xa3\x10amqp:header:list\xc0\x02\x01A\0\xa3\x10amqp:data:binary\xa0\x03bad",
+}
+
+
+def taken(broker: Broker, queue: str, message: bytes) -> bool:
+    """Whether the broker takes it; it may end the connection over it."""
+    try:
+        with RawAmqp(broker, timeout=10.0) as raw:
+            return raw.send_encoded(queue, message)
+    except AmqpError:
+        return False
+
+
+def ran(*arguments: str) -> str:
+    """What a program of this machine prints; it must not die."""
+    done = subprocess.run(
+        [sys.executable, "-m", *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, f"{arguments}: exit code {done.returncode}: {done.stderr[-2000:]}"
+    return done.stdout
+
+
+def listed(uri: str, queue: str, options: list[str]) -> list[dict[str, object]]:
+    """What `redelivery dlq list` says."""
+    lines = ran("redelivery.cli", "dlq", "list", uri, queue, "--output", "jsonl", *options)
+    return [json.loads(line) for line in lines.splitlines()]
+
+
+def test_no_message_kills_or_stops_a_consumer(
+    any_broker: Broker, new_queue: Callable[[], str], tmp_path: Path
+) -> None:
+    """Those behind it are handled, it becomes a dead letter, and the tools show it, put it back and drop it."""
+    queue = new_queue()
+    dead_letters, uri = f"{queue}.dead", any_broker.uri(protocol="amqp")
+    numbers = itertools.count()
+
+    def consumed(goods: int, letters: int) -> None:
+        """A consumer, in a process of its own as it may die, that ends when nothing comes any more."""
+        log = tmp_path / f"log-{next(numbers)}"
+        log.touch()
+        consuming = any_broker.uri(
+            protocol="amqp",
+            redelivery__deadLetterDestination=dead_letters,
+            redelivery__ledger=f"sqlite:///{tmp_path / 'ledger'}",
+        )
+        ran("integration.crashing_client", str(log), "1", "0", consuming, queue)
+        assert log.read_text().count("done good") == goods
+        assert len(listed(uri, dead_letters, options)) == letters
+
+    options = [] if any_broker.name in ("activemq", "artemis", "brokerj") else ["--take"]
+    sent = [what for what, message in PILLS.items() if taken(any_broker, queue, message)]
+    assert taken(any_broker, queue, GOOD)
+    print(f"\n{any_broker.name} takes: {'; '.join(sent)}")
+    pills = len(sent)
+    if not options:
+        assert len(listed(uri, queue, options)) == pills + 1, "not handled yet"
+        ran("redelivery.cli", "dlq", "summary", uri, queue)
+    consumed(1, pills)
+    ran("redelivery.cli", "dlq", "summary", uri, dead_letters, *options)
+    for identity in {
+        letter["message_id"] or letter["original_id"] for letter in listed(uri, dead_letters, options)
+    }:
+        # Most have none: a consumer and the tools go on without.
+        if identity is not None:
+            ran("redelivery.cli", "dlq", "show", uri, dead_letters, str(identity), *options)
+    again = ran("redelivery.cli", "dlq", "redrive", uri, dead_letters)
+    print(again)
+    assert taken(any_broker, queue, GOOD)
+    consumed(1, pills)
+    ran("redelivery.cli", "dlq", "purge", uri, dead_letters, "--yes")
+    assert not listed(uri, dead_letters, options)
+
+
+def test_the_digest_is_the_same_at_every_delivery(any_broker: Broker, new_queue: Callable[[], str]) -> None:
+    """Whatever a broker writes into header and annotations between two deliveries over two connections."""
+    queue, seen = new_queue(), list[dict[bytes, bytes]]()
+    sent = [
+        PILLS[name] for name in ("the same, with properties", "nested values as the body", "sections by name")
+    ]
+    for message in (*sent, GOOD, HEADER + PROPERTIES + in_map(b"\0St", b"\xa1\x01k", b"\xa1\x01v") + BODY):
+        taken(any_broker, queue, message)
+    for _ in range(3):
+        with redelivery.connect(any_broker.uri(protocol="amqp")) as connection:
+            consumer = connection.consumer(queue)
+            found = [came for _ in range(3) if (came := consumer.receive(timeout=60)) is not None]
+            deliveries = [each._delivery for each in found]
+            seen.append({each.body: cast("AmqpDelivery", each).digest() for each in deliveries})
+    assert len(seen[0]) == 3
+    assert seen[0] == seen[1] == seen[2]

@@ -1,0 +1,74 @@
+"""Fields and properties of types and values that they cannot have: as if they were not there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_delivery import delivery
+from tests.amqp.test_pills import BODY, asked, copy_of_it, one_entry, section
+
+from redelivery_amqp.profiles import AmqpClassic
+
+
+@pytest.mark.parametrize("to", [
+    "queue://", "queue:// ", "queue://a\nb", "temp-queue://x", "queue://a,queue://b", "\0",
+])  # fmt: skip
+def test_a_destination_that_makes_no_sense_is_the_subscriptions(to: str) -> None:
+    """A producer writes what he likes there; Classic passes it on, and policies are looked up by it."""
+    made = delivery(section(0x73, b"\xc0" + bytes([len(to) + 5, 3]) + b"\x40\x40\xa1" + bytes([len(to)]) + to.encode())
+                    + BODY, "queue://shop.>", AmqpClassic())  # fmt: skip
+    assert made.destination == "queue://shop.>"
+
+
+@pytest.mark.parametrize(("header", "priority"), [
+    (b"\xc0\x04\x02AQ\xff", 0), (b"\xc0\x04\x02AP\xff", 9), (b"\xc0\x03\x02AA", 4),
+])  # fmt: skip
+def test_a_priority_that_makes_no_sense(header: bytes, priority: int) -> None:
+    """Its dead letter has one that a broker takes."""
+    assert copy_of_it(delivery(section(0x70, header) + BODY)).priority == priority
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\0Sp\xc0\0", b"\0Sp\xc0\0" + BODY, b"\0Sp\x45", b"\0Ss\xc0\0", b"\0St\xc1\0", b"\0Sp\xd0\0\0\0\0"],
+)
+def test_a_list_with_no_room_for_its_count(data: bytes) -> None:
+    """A header of five bytes, and nothing behind it: the broker's count is asked for before anything else."""
+    asked(delivery(data))
+    asked(copy_of_it(delivery(data)))
+
+
+def test_a_boolean_is_no_number() -> None:
+    """To Python it is: a priority or a count would be True in a table of numbers."""
+    found = delivery(
+        section(0x70, b"\xc0\x06\x05\x41\x41\x40\x40\x41") + section(0x73, b"\xc0\x02\x01\x41") + BODY
+    )
+    assert (found.priority, found.broker_count, found.key, found.persistent) == (4, 0, None, True)
+    assert not found.readable
+
+
+def test_a_property_is_what_json_can_say() -> None:
+    """A map as a property, which the standard forbids, with a binary key: the tools show it."""
+    found = delivery(
+        section(0x74, one_entry(b"\xa1\x01k", b"\xc1\x08\x04\xa0\x01\xff\x40\x54\x02\x45")) + BODY
+    )
+    assert found.headers == {"k": {"b'\\xff'": None, "2": []}}
+    assert json.dumps(dict(found.headers))
+
+
+@pytest.mark.parametrize("expiry", [2**63 - 1, -(2**63)])
+def test_a_time_that_no_calendar_has(expiry: int) -> None:
+    """The last millisecond that AMQP can write, as the expiry of a delayed copy."""
+    times = b"\x40" * 8 + b"\x83" + expiry.to_bytes(8, "big", signed=True)
+    data = (
+        section(0x70, b"\xc0\x05\x03@@\x52\x01")
+        + section(0x73, b"\xc0" + bytes([len(times) + 1, 9]) + times)
+        + BODY
+    )
+    found = delivery(data)
+    asked(found)
+    assert copy_of_it(found).body == b"body"

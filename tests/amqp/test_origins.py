@@ -1,0 +1,100 @@
+"""Where a dead letter came from, over AMQP: whose marks are believed, and what a copy leaves out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_delivery import AT, delivery, message  # noqa: E402
+
+if TYPE_CHECKING:
+    from redelivery_amqp.delivery import AmqpDelivery
+
+from redelivery.core.commands import Forward  # noqa: E402
+from redelivery.core.dead_lettering.origin import origin_of  # noqa: E402
+from redelivery.core.delivery import Cause  # noqa: E402
+from redelivery.core.outgoing import Outgoing  # noqa: E402
+from redelivery.errors import ConfigurationError  # noqa: E402
+from redelivery_amqp.message_copies import copied  # noqa: E402
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ  # noqa: E402
+
+
+def died(annotations: dict[str, Any], **properties: Any) -> AmqpDelivery:
+    """A dead letter with these marks."""
+    return delivery(
+        message(
+            annotations={proton.symbol(name): value for name, value in annotations.items()},
+            properties=properties,
+        )
+    )
+
+
+def test_whose_record_is_believed_on_artemis() -> None:
+    """Annotations of what came over AMQP, properties of the rest; where the two differ one is a producer's."""
+    claim = {"redeliveryOriginalDestination": "queue://admin"}
+    by_broker = {"x-opt-ORIG-ADDRESS": "orders", "x-opt-ORIG-QUEUE": "orders", "x-opt-ORIG-MESSAGE-ID": 7}
+    core = {"_AMQ_ORIG_ADDRESS": "orders", "_AMQ_ORIG_QUEUE": "orders", "_AMQ_ORIG_MESSAGE_ID": 44}
+    assert died(by_broker, **claim).origin == "queue://orders"
+    assert died({}, **core, **claim).origin == "queue://orders"
+    assert died({}, **core | {"_AMQ_ORIG_ROUTING_TYPE": 0}).origin == "topic://orders"
+    assert died(by_broker, **core, **claim).origin == "queue://orders"
+    assert origin_of(died(by_broker, _AMQ_ORIG_ADDRESS="admin", **claim)) is None
+    assert origin_of(died(by_broker | {"x-opt-ORIG-ADDRESS": "admin"}, **core, **claim)) is None
+    copy = {"x-opt-ORIG-ADDRESS": "orders", "x-opt-ORIG-QUEUE": "orders"}
+    assert origin_of(died(copy, redeliveryOriginalDestination="topic://orders")) == "topic://orders"
+
+
+@pytest.mark.parametrize(
+    "profile", [AmqpClassic(), AmqpBrokerJ(), AmqpRabbitMQ()], ids=lambda p: type(p).__name__
+)
+def test_other_brokers_have_no_record(profile: AmqpProfile) -> None:
+    """An annotation of Artemis' name is a producer's there."""
+    forged = {proton.symbol("x-opt-ORIG-ADDRESS"): "admin"}
+    assert delivery(message(annotations=forged), profile=profile).origin is None
+
+
+def test_what_classic_has_dead_lettered_is_no_copy() -> None:
+    """A cause of its own, or a property of the name that its record has over STOMP: it shows none over AMQP."""
+    for properties, moved in (
+        ({"dlqDeliveryFailureCause": "java.lang.Throwable: Message Expired", "redeliveryCause": "x"}, True),
+        (
+            {"original-destination": "queue://admin", "dlqDeliveryFailureCause": "x", "redeliveryCause": "x"},
+            True,
+        ),
+        ({"dlqDeliveryFailureCause": "x", "redeliveryCause": "x"}, False),
+        ({}, False),
+    ):
+        assert delivery(message(properties=properties), profile=AmqpClassic()).moved is moved
+
+
+FORGED = (
+    "original-destination", "_AMQ_ORIG_ADDRESS", "JMS_AMQP_MA_x-opt-ORIG-ADDRESS", "x-first-death-queue", "x-death",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "profile", [AmqpClassic(), AmqpArtemis(), AmqpBrokerJ(), AmqpRabbitMQ()], ids=lambda p: type(p).__name__
+)
+def test_a_copy_has_no_record_of_its_producers(profile: AmqpProfile) -> None:
+    """What a broker would write of a death, and a producer has written, is on no copy: a redrive would believe it."""
+    forged = dict.fromkeys(FORGED, "admin")
+    raw = message(
+        properties={**forged, "mine": "1"}, annotations={proton.symbol("x-opt-ORIG-ADDRESS"): "admin"}
+    )
+    dead = delivery(raw, profile=profile)
+    for redrive in (False, True):
+        out = Outgoing("queue://DLQ", b"x", headers=dead.headers)
+        copy = delivery(copied(Forward(dead, out, Cause("why"), 1, redrive=redrive), dead, profile, AT))
+        assert "admin" not in str(copy.annotations()) + str(copy.headers)
+        assert copy.headers["mine"] == "1"
+
+
+def test_temporary_destinations_of_rabbitmq() -> None:
+    """It has none over AMQP: said before anything is written."""
+    for destination in ("temp-queue://a", "temp-topic://a"):
+        assert "no temporary queues" in str(AmqpRabbitMQ().problem(destination))
+    with pytest.raises(ConfigurationError, match="'bogus://x' must start with one of queue://"):
+        AmqpRabbitMQ().address("bogus://x")

@@ -1,0 +1,296 @@
+"""Messages that would kill the process or stop its consumer: each is read, copied and counted like any other."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from hashlib import blake2b
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_delivery import AT, delivery, message  # noqa: E402
+
+from redelivery.core.commands import Forward  # noqa: E402
+from redelivery.core.dead_lettering.routing import copy_of, told_of  # noqa: E402
+from redelivery.core.delivery import Cause, Record  # noqa: E402
+from redelivery.core.ledger_entry import fingerprint  # noqa: E402
+from redelivery.dlq.dead_letter import read_letter  # noqa: E402
+from redelivery.dlq.export import row_of  # noqa: E402
+from redelivery_amqp import bounded_values, codec  # noqa: E402
+from redelivery_amqp.message_copies import copied  # noqa: E402
+from redelivery_amqp.profiles import AmqpArtemis  # noqa: E402
+
+if TYPE_CHECKING:
+    from redelivery_amqp.delivery import AmqpDelivery
+
+PILL = bytes.fromhex("00800000000000000077f0000000050000ffff40")
+BODY = b"\0Su\xa0\x04body"
+NAMES = {
+    0x70: b"amqp:header:list", 0x72: b"amqp:message-annotations:map", 0x73: b"amqp:properties:list",
+    0x74: b"amqp:application-properties:map", 0x75: b"amqp:data:binary", 0x76: b"amqp:amqp-sequence:list",
+    0x77: b"amqp:amqp-value:*",
+}  # fmt: skip
+ASKED = (
+    "annotations", "body", "body_kind", "broker_count", "content_encoding", "content_type", "correlation_id", "dated",
+    "destination", "died_of", "digest", "expiration", "expires_at", "group", "headers", "identity", "key", "message_id",
+    "message_type", "origin", "persistent", "priority", "readable", "redelivered", "reply_to", "timestamp", "value",
+)  # fmt: skip
+READ_ALL = """
+import sys
+from tests.amqp.test_pills import asked, copy_of_it
+from tests.amqp.test_delivery import delivery
+for data in sys.argv[1:]:
+    found = delivery(bytes.fromhex(data))
+    asked(found)
+    assert copy_of_it(found).raw
+    asked(copy_of_it(found))
+"""
+
+
+def nested(depth: int, kind: str = "list") -> bytes:
+    """One value in another, so deep."""
+    if kind == "described":
+        return b"\0S\1" * depth + b"\x40"
+    heads, size = list[bytes](), 1
+    for _ in range(depth):
+        name = b"\xa1\x01a" if kind == "map" else b""
+        code, count = (b"\xd1", 2) if kind == "map" else (b"\xd0", 1)
+        heads.append(code + struct.pack(">II", size + 4 + len(name), count) + name)
+        size += 9 + len(name)
+    return b"".join(reversed(heads)) + b"\x45"
+
+
+def one_entry(key: bytes, value: bytes) -> bytes:
+    """A map."""
+    return b"\xd1" + struct.pack(">II", len(key + value) + 4, 2) + key + value
+
+
+def section(code: int, value: bytes, form: str = "small") -> bytes:
+    """A section with its descriptor in one of the forms that the standard has."""
+    name = NAMES[code]
+    descriptor = {
+        "small": b"\x53" + bytes([code]),
+        "ulong": b"\x80" + code.to_bytes(8, "big"),
+        "symbol": b"\xa3" + bytes([len(name)]) + name,
+        "long symbol": b"\xb3" + len(name).to_bytes(4, "big") + name,
+    }[form]
+    return b"\0" + descriptor + value
+
+
+def asked(found: AmqpDelivery) -> dict[str, Any]:
+    """All that anybody may ask of a delivery."""
+    answers = {name: getattr(found, name) for name in ASKED}
+    hash(answers["key"])
+    return {name: answer() if callable(answer) else answer for name, answer in answers.items()}
+
+
+def copy_of_it(found: AmqpDelivery) -> AmqpDelivery:
+    """Its dead letter, as the engine has it made."""
+    record = Record(1)
+    record.last_failure = 1.0
+    out = copy_of(found, "queue://DLQ", told_of(found, record, Cause("ValueError"), 0.0), found.expires_at)
+    return delivery(
+        copied(Forward(found, out, Cause("ValueError"), 1), found, AmqpArtemis(), AT), "queue://DLQ"
+    )
+
+
+def as_came(found: AmqpDelivery) -> list[bytes]:
+    """The sections of its body."""
+    return [found.raw[a:b] for a, b, code in codec.spans(found.places) if code in codec.BODIES]
+
+
+def test_twenty_bytes_that_killed_the_process_are_read_and_copied() -> None:
+    """Proton's encoder dies of them (SIGSEGV), so it never gets them: a child process reads them and lives."""
+    arrays = [
+        section(code, b"\xf0" + struct.pack(">II", 4 + len(element), count) + element, form)
+        for code in (0x77, 0x76, 0x75, 0x74, 0x73, 0x72)
+        for element, count in (
+            (b"\x40", 65535),
+            (b"\x45", 2**32 - 1),
+            (b"\xf0", 9),
+            (b"\0S\1\x40", 70000),
+            (b"\xc0", 1),
+        )
+        for form in ("small", "ulong", "symbol")
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ALL, PILL.hex(), *(data.hex() for data in arrays)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_body_that_python_can_have_is_shown_as_it_is() -> None:
+    """Of an array of nulls as many as it says, up to a number."""
+    found = delivery(PILL)
+    assert found.value == [None] * 65535
+    assert (found.body, found.readable) == (PILL[10:], True)
+    assert as_came(copy_of_it(found)) == [PILL]
+
+
+@pytest.mark.parametrize("code", [0x70, 0x72, 0x73, 0x74])
+def test_a_described_section_is_no_section(code: int) -> None:
+    """A map with a description where a map should be: its dead letter has every byte."""
+    data = section(code, b"\0\x53\x01" + (b"\x45" if code in (0x70, 0x73) else b"\xc1\x01\0")) + BODY
+    copy = copy_of_it(delivery(data))
+    assert (copy.body, copy.headers["redeliveryCause"]) == (data, "ValueError")
+
+
+def test_how_many_elements_without_bytes_are_shown() -> None:
+    """65,536, and not one more."""
+    for count, shown in ((65536, [None] * 65536), (65537, None)):
+        found = delivery(section(0x77, b"\xf0" + struct.pack(">II", 5, count) + b"\x40"))
+        assert found.value == (shown or found.body)
+
+
+@pytest.mark.parametrize("data", [
+    b"\0SuRa" + section(0x74, b"\xc1\x01\0") + BODY, BODY + section(0x74, b"\xc1\x01\0") + BODY,
+    section(0x74, b"\xc1\x01\0") * 2 + BODY, BODY + b"\0SuRa",
+])  # fmt: skip
+def test_sections_out_of_order_or_twice_are_kept_as_bytes(data: bytes) -> None:
+    """A copy has one of each, in order: of another message it has every byte."""
+    assert copy_of_it(delivery(data)).body == data
+
+
+def test_four_billion_nulls_are_not_made() -> None:
+    """Ten bytes: the application gets them, and so does whoever looks at the dead letter."""
+    data = section(0x77, b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40")
+    found = delivery(data)
+    assert (found.value, found.readable) == (found.body, False)
+    assert copy_of_it(found).body == data
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "described"])
+@pytest.mark.parametrize("depth", [99, 2000, 60000])
+def test_values_inside_values_as_a_body(kind: str, depth: int) -> None:
+    """However deep: shown decoded or as they came, copied in their own section or as bytes."""
+    data = section(0x70, b"\xc0\x02\x01A") + section(0x77, nested(depth, kind))
+    found = delivery(data)
+    asked(found)
+    assert found.value == found.body if depth > 100 else found.value != found.body
+    assert found.readable == (depth <= bounded_values.DEEPEST)
+    copy = copy_of_it(found)
+    assert as_came(copy) == as_came(found) if found.readable else copy.body == data
+
+
+@pytest.mark.parametrize("kind", ["list", "map", "described"])
+@pytest.mark.parametrize("code", [0x72, 0x73, 0x74])
+def test_values_inside_values_elsewhere(kind: str, code: int) -> None:
+    """In a property, an annotation or a message-id: as if it were not there, and its dead letter has every byte."""
+    deep = nested(2000, kind)
+    value = (
+        b"\xd0" + struct.pack(">II", len(deep) + 4, 1) + deep
+        if code == 0x73
+        else one_entry(b"\xa1\x01k", deep)
+    )
+    data = section(code, value) + BODY
+    found = delivery(data)
+    asked(found)
+    assert (found.body, found.headers, found.key) == (b"body", {}, None)
+    copy = copy_of_it(found)
+    assert (copy.body, copy.headers["redeliveryCause"]) == (data, "ValueError")
+
+
+@pytest.mark.parametrize("form", ["ulong", "symbol", "long symbol"])
+def test_each_form_of_a_descriptor_is_read(form: str) -> None:
+    """A number of one byte or eight, or a name: the same message, and a copy keeps the body's as it came."""
+    plain = [
+        (0x70, b"\xc0\x04\x02\x41\x50\x07"), (0x73, b"\xc0\x06\x01\xa1\x03one"),
+        (0x74, one_entry(b"\xa1\x01k", b"\xa1\x01v")), (0x75, b"\xa0\x02hi"), (0x75, b"\xb0\0\0\0\x01!"),
+    ]  # fmt: skip
+    one = delivery(b"".join(section(code, value) for code, value in plain))
+    other = delivery(b"".join(section(code, value, form) for code, value in plain))
+    answers = [{**asked(each), "digest": None} for each in (one, other)]
+    assert answers[0] == answers[1]
+    assert (other.body, other.priority, other.headers, other.message_id) == (b"hi!", 7, {"k": "v"}, "one")
+    assert as_came(copy_of_it(other)) == as_came(other)
+    assert other.raw != one.raw
+
+
+def test_nothing_of_a_message_is_decoded_when_it_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attempt is marked first: until then only places are looked for, and the id among its properties."""
+
+    def refused(*_: object) -> Any:
+        raise AssertionError("decoded")
+
+    data = message({"a": [1]}, inferred=False, properties={"redeliveryId": "u", "deep": {"a": 1}}, ttl=5.0)
+    for name in ("decoded", "check"):
+        monkeypatch.setattr(bounded_values, name, refused)
+    for module in ("delivery", "partial_reading"):
+        monkeypatch.setattr(f"redelivery_amqp.{module}.decoded", refused)
+    monkeypatch.setattr(codec, "read_map", refused)
+    found = delivery(data)
+    assert found.key == ("queue://orders", str, "u", None)
+    assert (found.broker_count, found.expires_at, found.group, found.redelivered) == (0, AT + 5, None, False)
+    with pytest.raises(AssertionError):
+        assert found.value
+
+
+def test_a_count_alone_does_not_make_us_read_what_comes_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map that says it has a million entries in three bytes has none; the body behind it is not taken for them."""
+    body = b"\xa1\x01a\x40" * 10
+    data = b"\0St\xd1\0\0\0\x04\0\x0f\x42\x40" + section(0x75, b"\xb0" + struct.pack(">I", len(body)) + body)
+    found = delivery(data)
+    assert (found.headers, found.body, found.readable, found.key) == ({}, body, False, None)
+    assert copy_of_it(found).body == data
+    looked = iter(range(2))
+    monkeypatch.setattr(codec, "_read", lambda *_: next(looked))
+    with pytest.raises(codec.Unknown):
+        codec.read_map(data, 3)
+
+
+def test_the_digest_is_of_what_the_producer_sent() -> None:
+    """Another count, another annotation, another footer: the same; another property or body: another."""
+    sent = [
+        section(0x73, b"\xc0\x06\x01\xa1\x03one"),
+        section(0x74, one_entry(b"\xa1\x01k", b"\xa1\x01v")),
+        BODY,
+    ]
+    header = section(0x70, b"\xc0\x07\x05@@@@\x52\x07")
+    footer = b"\0Sx\xc1\x05\x02\xa3\x01h\x45"
+    annotations = section(0x72, one_entry(b"\xa3\x01k", b"\x45"))
+    bare = b"".join(sent)
+    expected = blake2b(bare, digest_size=16).digest()
+    for data in (bare, header + bare, header + annotations + bare + footer, annotations + bare):
+        assert delivery(data).digest() == expected
+    others = [b"".join(sent[:2]), sent[0] + sent[2], bare + BODY, b"no message", b""]
+    assert len({expected, *(delivery(data).digest() for data in others)}) == 6
+    assert delivery(b"no message").digest() == blake2b(b"no message", digest_size=16).digest()
+    assert all(one != other for one, other in pairwise(others))
+
+
+def test_whether_a_message_has_a_creation_time() -> None:
+    """Only then its id and its time together are of one message."""
+    assert delivery(message(id="m-1", creation_time=AT)).dated
+    assert not delivery(message(id="m-1")).dated
+    assert not delivery(b"no message").dated
+
+
+@pytest.mark.parametrize("data", [
+    PILL, section(0x77, nested(2000)) , section(0x74, one_entry(b"\xa1\x01k", nested(2000, "map"))) + BODY,
+    section(0x77, b"\xf0\0\0\0\x05\xff\xff\xff\xff\x40"), b"\0Sp\xc0\x04\x02AQ\xff" + BODY,
+])  # fmt: skip
+def test_the_tools_and_the_ledger_take_them(data: bytes) -> None:
+    """As they came, and as dead letters: a row of JSON, and a name in a ledger."""
+    for found in (delivery(data), copy_of_it(delivery(data))):
+        letter = read_letter(found, "queue://DLQ")
+        assert json.dumps(row_of(letter), default=str)
+        assert len(fingerprint(found)) == len(fingerprint(delivery(found.raw)))
+        assert redriven(found).raw
+
+
+def redriven(found: AmqpDelivery) -> AmqpDelivery:
+    """The message that goes back."""
+    out = copy_of(found, "queue://orders", dict(found.headers))
+    return delivery(copied(Forward(found, out, Cause(""), 0, redrive=True), found, AmqpArtemis(), AT))
+
+
+def test_a_redriven_pill_is_the_message_that_it_was() -> None:
+    """Its body goes to the dead-letter queue and back as it came."""
+    assert as_came(redriven(copy_of_it(delivery(PILL)))) == [PILL]

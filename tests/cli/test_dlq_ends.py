@@ -1,0 +1,223 @@
+"""`redelivery dlq` that is broken off, or finds nothing to do: what it says, and its exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from redelivery_memory import MemoryBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+URI = "memory://breaking"
+FAST = ("--idle", "0.05")
+COUNT = 200
+
+
+@pytest.fixture(autouse=True)
+def breaking() -> Iterator[MemoryBroker]:
+    """The broker with 200 dead letters, of two causes."""
+    with MemoryBroker("breaking") as broker:
+        for number in range(COUNT):
+            headers = {"redeliveryCause": f"{'ValueError' if number % 4 else 'KeyError'}: {number}"}
+            headers["redeliveryOriginalDestination"] = "queue://orders"
+            broker.send("DLQ", f"{number}", headers=headers)
+        yield broker
+
+
+def at(count: int, end: Callable[[], None]) -> Callable[[Any, int], None]:
+    """Return what a progress is told by, which ends it once so many are done."""
+    told: list[int] = []
+
+    def tell(steps: Any, done: int) -> None:
+        steps.done = done
+        if done >= count and not told:
+            told.append(done)
+            end()
+
+    return tell
+
+
+def ctrl_c() -> None:
+    """Press Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def terminate() -> None:
+    """Send SIGTERM to this process."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def lose() -> None:
+    """Lose the connection for good."""
+    raise redelivery.TransportError("the broker is gone")
+
+
+ENDS = [(ctrl_c, "interrupted"), (terminate, "terminated"), (lose, "the broker is gone")]
+
+
+@pytest.mark.parametrize(("end", "why"), ENDS)
+@pytest.mark.parametrize("command", ["redrive", "purge"])
+def test_broken_off(
+    cli: Any,
+    breaking: MemoryBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    end: Callable[[], None],
+    why: str,
+) -> None:
+    """One line says how many are done, the exit code is 3, and no letter is lost; begun again it goes on."""
+    monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(64, end))
+    before = signal.getsignal(signal.SIGTERM)
+    sure = ("--yes",) if command == "purge" else ()
+    verb = "purged" if command == "purge" else "redriven"
+    ended = cli("dlq", command, URI, *sure, *FAST)
+    done = COUNT - breaking.depth("DLQ")
+    assert ended.code == 3, ended.err
+    assert ended.error == f"redelivery: {done} {verb}, then: {why}"
+    assert 64 <= done < COUNT
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.undo()
+    monkeypatch.setenv("COLUMNS", "400")
+    assert cli("dlq", command, URI, *sure, *FAST).code == 0
+    assert breaking.depth("orders") == (COUNT if command == "redrive" else 0)
+
+
+@pytest.mark.parametrize(("end", "why"), ENDS[:2])
+def test_broken_off_before_anything(
+    cli: Any, breaking: MemoryBroker, monkeypatch: pytest.MonkeyPatch, end: Callable[[], None], why: str
+) -> None:
+    """Nothing was done: exit code 1."""
+
+    def take(*_: object) -> None:
+        end()
+
+    monkeypatch.setattr("redelivery.dlq.dlq_consumer.DeadLetterConsumer.take", take)
+    ended = cli("dlq", "redrive", URI, *FAST)
+    assert (ended.code, ended.error) == (1, f"redelivery: nothing redriven: {why}")
+    assert breaking.depth("DLQ") == COUNT
+
+
+def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker) -> None:
+    """What went before is counted; the rest stays."""
+    breaking.refuse_settlements(lambda message: message.body == b"150")
+    ended = cli("dlq", "redrive", URI, *FAST)
+    done = COUNT - breaking.depth("DLQ")
+    assert ended.code == 3
+    last = ended.err.splitlines()[-1]
+    assert last.startswith(f"redelivery: {done} redriven, then: dead letter ")
+    assert "cannot be sent to queue://orders: the broker refused" in last
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_full_disk(cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+    """The file is as it was, under its own name in the message; nothing was done."""
+    if kind == "parquet":
+        pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    file = tmp_path / f"dead.{kind}"
+    file.write_bytes(b"before")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    ended = cli("dlq", "export", URI, "--file", file.name)
+    assert ended.code == 1
+    assert ended.error.startswith(f"redelivery: {file.name} was not written, after {COUNT} dead letters: ")
+    assert "No space left on device" in ended.error
+    assert ".part" not in ended.error
+    assert (file.read_bytes(), os.listdir(tmp_path)) == (b"before", [file.name])
+
+
+def test_a_file_that_cannot_be(cli: Any) -> None:
+    """The message names the file that was asked for, not one that the command made up."""
+    ended = cli("dlq", "export", URI, "--file", "absent/dead.jsonl")
+    assert ended.code == 1
+    assert "absent/dead.jsonl" in ended.error
+    assert ".part" not in ended.error
+
+
+@pytest.mark.parametrize(("end", "why"), ENDS)
+def test_an_export_that_is_broken_off(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end: Callable[[], None], why: str
+) -> None:
+    """To a file nothing was written; to stdout so many were."""
+    monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(50, end))
+    ended = cli("dlq", "export", URI, "--file", "dead.jsonl")
+    assert (ended.code, ended.error) == (
+        1,
+        f"redelivery: dead.jsonl was not written, after 50 dead letters: {why}",
+    )
+    assert os.listdir(tmp_path) == []
+    monkeypatch.setattr("redelivery.cli.progress.ProgressSteps.__call__", at(50, end))
+    ended = cli("dlq", "export", URI)
+    assert (ended.code, ended.error) == (3, f"redelivery: 50 exported, then: {why}")
+    assert ended.out.count("\n") == 50
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("summary",), ("list",), ("redrive",), ("redrive", "--dry-run"), ("purge", "--yes"), ("purge", "--dry-run"),
+        ("export",), ("summary", "--output", "json"), ("redrive", "--output", "json"), ("list", "--output", "jsonl"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_filters_that_mean_nothing(cli: Any, breaking: MemoryBroker, command: tuple[str, ...]) -> None:
+    """It names the causes and origins that there are, most first; nothing happens, and the exit code is 3."""
+    for given in (("--cause", "NoSuch"), ("--destination", "queue://other"), ("--id", "none")):
+        ended = cli("dlq", command[0], URI, *command[1:], *given, *FAST)
+        assert ended.code == 3
+        last = ended.err.splitlines()[-1]
+        assert last == (
+            "redelivery: none of the 200 dead letters in queue://DLQ was meant; "
+            "causes: ValueError (150), KeyError (50); from: queue://orders (200)"
+        )
+        assert breaking.depth("DLQ") == COUNT
+
+
+@pytest.mark.parametrize(
+    "command", [("redrive",), ("purge", "--yes"), ("export",), ("list", "--cause", "x")], ids=" ".join
+)
+def test_an_empty_queue(cli: Any, command: tuple[str, ...]) -> None:
+    """It is named, for it may be a wrong name: exit code 3. A look at it without filters is no failure."""
+    ended = cli("dlq", command[0], URI, "no.such", *command[1:], *FAST)
+    assert ended.code == 3
+    said = "redelivery: no dead letters in queue://no.such: it is empty, or does not exist"
+    assert ended.err.splitlines()[-1] == said
+    for look in ("summary", "list"):
+        ended = cli("dlq", look, URI, "no.such")
+        assert (ended.code, ended.error) == (0, "no dead letters in queue://no.such")
+
+
+def test_many_causes_are_cut(cli: Any, breaking: MemoryBroker) -> None:
+    """Five of each are named, a long one is cut, and the rest are a number."""
+    for number in range(1500):
+        breaking.send("DLQ", "x", headers={"redeliveryCause": f"{number} " + "x" * 500})
+    ended = cli("dlq", "redrive", URI, "--cause", "NoSuch", *FAST)
+    assert ended.code == 3
+    assert len(ended.err.splitlines()[-1]) < 600
+    assert "causes: others (502), ValueError (150), KeyError (50), " in ended.err
+    assert "and 996 more" in ended.err
+
+
+def test_what_the_broker_overruled(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said, with a number; native addresses go only with --native."""
+    monkeypatch.setattr("redelivery.core.delivery.Delivery.origin", property(lambda _: "queue://bills"))
+    ended = cli("dlq", "redrive", URI, *FAST)
+    assert (ended.code, ended.out) == (0, f"{COUNT} redriven\n  {COUNT} to queue://bills\n")
+    assert f"{COUNT} of them named another origin than the broker, which was believed" in ended.err
+
+
+def test_native_addresses(cli: Any, breaking: MemoryBroker) -> None:
+    """They stay, unless --native says that they are meant."""
+    breaking.send("native", "x", headers={"redeliveryOriginalDestination": "native:///exchange/x"})
+    assert cli("dlq", "redrive", URI, "native", *FAST).code == 3
+    assert cli("dlq", "redrive", URI, "native", "--native", *FAST).code == 0

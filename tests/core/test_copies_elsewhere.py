@@ -1,0 +1,83 @@
+"""A message whose handler runs on over a lost connection comes again: to another consumer, once more, or too late."""
+
+from __future__ import annotations
+
+from math import inf
+
+from tests.core.copies import Copy, Proven, run_into_a_loss, unseen
+
+from redelivery.core.delivery import Record
+from redelivery.core.message_history import MessageHistory
+
+
+def test_a_copy_at_another_consumer_is_looked_at() -> None:
+    """It waits until the handler has ended, and then the record is its own."""
+    history, running = MessageHistory(), Copy(consumer=1)
+    record = run_into_a_loss(history, running)
+    copy = Copy(consumer=2)
+    copy.record = history.known(copy, 0.0)
+    assert copy.record is record
+    assert not history.looked(copy)
+    assert history.ended(running, succeeded=True) is None
+    assert record.succeeded
+    assert history.looked(copy)
+    assert (record.copy, len(history)) == (None, 0)
+
+
+def test_a_success_outlives_the_copy_that_it_was_for() -> None:
+    """If the copy is lost before its consumer has looked, its message starts afresh, as after an accept in doubt."""
+    history, running, copy = MessageHistory(), Copy(consumer=1), Copy(consumer=2)
+    record = run_into_a_loss(history, running)
+    record.count = 1
+    copy.record = history.known(copy, 0.0)
+    history.ended(running, succeeded=True)
+    history.connection_lost(2, [], [copy], [], 1.0)
+    assert history.known(Copy(), 0.0) is None
+    assert [unseen(history, Copy()) for _ in range(2)] == [True, False]
+
+
+def test_who_closes_is_not_waited_for() -> None:
+    """The copy goes on with what was charged before; what the handler says later changes nothing of that."""
+    history, running = MessageHistory(), Copy(consumer=1)
+    record = run_into_a_loss(history, running)
+    record.count = 1
+    copy = Copy(consumer=2)
+    copy.record = history.known(copy, 0.0)
+    history.connection_lost(1, [], [], [running], inf)
+    assert history.looked(copy)
+    assert copy.record is not record
+    assert copy.record is not None
+    record.count += 1
+    assert history.ended(running, succeeded=True) is None
+    assert (copy.record.count, copy.record.succeeded, len(history)) == (1, False, 0)
+
+
+def test_a_failure_of_a_handler_whose_consumer_has_closed_is_charged() -> None:
+    """If its message has not come yet; else the copy goes on with what was charged before."""
+    for late in (True, False):
+        history, running = MessageHistory(), Copy()
+        record = running.record = Record(1)
+        history.connection_lost(1, [], [], [running], inf)
+        known = None if late else history.known(Copy(), 0.0)
+        record.count += 1
+        history.ended(running, succeeded=False)
+        known = history.known(Copy(), 0.0) if late else known
+        assert known is not None
+        assert known.count == (2 if late else 1)
+
+
+def test_a_copy_that_is_lost_is_followed_by_the_next() -> None:
+    """Each connection may bring one, and the handler still has the message."""
+    history, running = MessageHistory(), Proven()
+    record = run_into_a_loss(history, running)
+    copy = Proven()
+    copy.record = history.known(copy, 0.0)
+    copy.state = "waiting"
+    history.connection_lost(1, [], [], [running], 1.0)
+    assert (copy.state, record.copy) == ("lost", None)
+    other = Proven()
+    assert history.known(other, 0.0) is record
+    history.let_wait(record)
+    last = Proven()
+    assert history.known(last, 0.0) is record
+    assert history.ended(running, succeeded=False) is last

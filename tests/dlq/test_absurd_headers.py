@@ -1,0 +1,88 @@
+"""Properties that no library wrote: each is as good as absent, and its letter stays usable."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery.core.dead_lettering.header_values import count_in, moment, time_in
+
+if TYPE_CHECKING:
+    from redelivery import DeadLetterQueue
+    from redelivery.testing import MemoryBroker
+
+NAMES = [
+    "redeliveryCause", "redeliveryCount", "redeliveryOriginalId", "redeliveryFirstFailure", "redeliveryLastFailure",
+    "redeliveryRedrives", "redeliveryRedriveRun", "redeliveryOriginalDeliveryMode", "dlqDeliveryFailureCause", "mine",
+]  # fmt: skip
+DEEP: Any = "x"
+for _ in range(5000):
+    DEEP = [DEEP]
+VALUES: list[Any] = [
+    "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-99-99", "9" * 5000, "-3", "inf", "\udc80",
+    "a\0b\x1b[2J", "x" * 100_000, float("inf"), float("-inf"), float("nan"), -1, -0.5, 10**5000, True, None, b"\xff\0",
+    {"a": 1}, {b"\xff": {1: [float("nan")]}}, {(1, 2): 3}, [1, [2]], DEEP, object(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("name", NAMES)
+def test_one_absurd_property(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, name: str, value: Any
+) -> None:
+    """It stops no tool: the letter is listed, counted, written, put back and dropped, and so are its neighbours."""
+    for _ in range(2):
+        bury("before", origin="queue://orders", cause="ValueError: 1")
+        bury("odd", **{"origin": "queue://orders", name: value})
+        bury("behind", origin="queue://orders", cause="ValueError: 2")
+        letters = list(tools)
+        assert [one.body for one in letters] == [b"before", b"odd", b"behind"]
+        assert tools.show(str(letters[1].message_id)).body == b"odd"
+        assert sum(group.count for group in tools.summary()) == tools.contents().count == 3
+        file = io.BytesIO()
+        assert tools.export(file) == 3
+        assert [json.loads(line)["body"] for line in file.getvalue().splitlines()] == [
+            "before",
+            "odd",
+            "behind",
+        ]
+        assert tools.redrive().redriven == 3
+        assert broker.depth("DLQ") == 0
+    bury("odd", **{name: value})
+    assert tools.purge(older_than=0).purged == 1
+
+
+def test_parquet(tools: DeadLetterQueue, bury: Any) -> None:
+    """A file of columns takes them as well."""
+    pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+    for name in NAMES:
+        for value in VALUES:
+            bury("odd", **{name: value})
+    assert tools.export(io.BytesIO(), "parquet") == len(NAMES) * len(VALUES)
+
+
+@pytest.mark.parametrize(("value", "count"), [
+    ("7", 7), (7, 7), (7.0, 7), ("0", 0), ("-1", None), (-1, None), (7.5, None), (float("inf"), None),
+    (float("nan"), None), ("9" * 5000, None), (10**30, None), (True, None), ("\u0663", None), ("1_0", None), ({}, None),
+])  # fmt: skip
+def test_counts(value: Any, count: int | None) -> None:
+    """Whole numbers of 0 or more that a counter can have, typed or as text."""
+    assert count_in({"n": value}, "n") == count
+
+
+def test_times() -> None:
+    """Any time that Python has, in UTC; without a zone it is UTC."""
+    for text, told in (
+        ("2026-11-22T10:00:00Z", "2026-11-22T10:00:00+00:00"),
+        ("2026-11-22T10:00:00+02:00", "2026-11-22T08:00:00+00:00"),
+        ("2026-11-22T10:00:00", "2026-11-22T10:00:00+00:00"),
+    ):
+        found = time_in({"t": text}, "t")
+        assert found is not None
+        assert found.isoformat() == told
+    for absurd in ("0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "never", 7, None):
+        assert time_in({"t": absurd}, "t") is None
+    assert (moment(None), moment(1e300), moment(float("nan"))) == (None, None, None)

@@ -1,0 +1,321 @@
+"""What each kind of exception does: an `Exception` goes to the policy, any other ends the worker. Alike everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.twins import AsyncTwin, SyncTwin, body_of, eventually
+
+import redelivery
+from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redelivery import Message
+    from redelivery.testing import ManualClock, MemoryBroker
+
+    Twin = Any
+
+ONCE = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Falsy(Exception):
+    def __len__(self) -> int:
+        return 0
+
+
+class Odd(BaseException):
+    """Neither a failure nor one of Python's own."""
+
+
+class OddUnprintable(BaseException):
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    def __len__(self) -> int:
+        return 0
+
+
+FAILURES: list[Callable[[], BaseException]] = [
+    lambda: ValueError("x"),
+    StopIteration,
+    StopAsyncIteration,
+    concurrent.futures.CancelledError,
+    TimeoutError,
+    Unprintable,
+    Falsy,
+    lambda: ExceptionGroup("both", [ValueError("x"), KeyError("y")]),
+]
+ENDS: list[Callable[[], BaseException]] = [
+    KeyboardInterrupt,
+    lambda: SystemExit(3),
+    GeneratorExit,
+    asyncio.CancelledError,
+    Odd,
+    OddUnprintable,
+    lambda: BaseExceptionGroup("both", [ValueError("x"), KeyboardInterrupt()]),
+]
+STYLES = ["def", "asyncio def", "asyncio async def"]
+
+
+def named(make: Callable[[], BaseException]) -> str:
+    return type(make()).__name__
+
+
+@pytest.fixture(params=STYLES)
+def style(request: pytest.FixtureRequest) -> str:
+    """Return the kind of connection and of handler."""
+    made: str = request.param
+    return made
+
+
+@pytest.fixture
+def own(style: str, redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[Twin]:
+    """Return the twin for the style."""
+    twin = (SyncTwin if style == "def" else AsyncTwin)(redelivery_broker, redelivery_clock)
+    yield twin
+    twin.close()
+
+
+class Raises:
+    """A handler that raises on "bad", and calls `then` on "good"."""
+
+    def __init__(self, error: BaseException, then: Callable[[], object] = bool) -> None:
+        self.handled: list[str] = []
+        self._error = error
+        self._then = then
+
+    def __call__(self, message: Message) -> None:
+        self.handled.append(message.text)
+        if message.text == "bad":
+            raise self._error
+        self._then()
+
+    def styled(self, style: str) -> Callable[[Message], Any]:
+        if style != "asyncio async def":
+            return self
+
+        async def handle(message: Message) -> None:
+            self(message)
+
+        return handle
+
+
+OPTIONS = [{}, {"workers": 3}, {"timeout": 60.0}, {"workers": 3, "timeout": 60.0}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("make", FAILURES, ids=named)
+@pytest.mark.parametrize("how", ["run", "start"])
+def test_an_exception_goes_to_the_policy(
+    own: Twin, style: str, make: Callable[[], BaseException], how: str, options: dict[str, Any]
+) -> None:
+    """The message is charged, here dead-lettered, and the next one is handled."""
+    own.broker.send("q", "bad")
+    own.broker.send("q", "good")
+    connection = own.connect(policies=ONCE)
+    handler = Raises(make(), connection.stop)
+    connection.listen("q", handler.styled(style), **options)
+    if how == "run":
+        report = own.call(connection.run())
+    else:
+        own.call(connection.start())
+        eventually(own, lambda: connection.report().accepted and connection.report().poisoned)
+        report = connection.report()
+    assert sorted(handler.handled) == ["bad", "good"]
+    assert (report.accepted, report.poisoned, report.released, report.running) == (1, 1, 0, 0)
+    assert [letter.text for letter in own.broker.dead_letters()] == ["bad"]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("make", ENDS, ids=named)
+@pytest.mark.parametrize("how", ["run", "start"])
+def test_any_other_exception_ends_the_consumer(
+    own: Twin,
+    style: str,
+    make: Callable[[], BaseException],
+    how: str,
+    options: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The message is released; the error is logged, stops the consumer with all its workers, and `run` raises it."""
+    error = make()
+    own.broker.send("q", "bad")
+    connection = own.connect(policies=ONCE)
+    handler = Raises(error)
+    connection.listen("q", handler.styled(style), **options)
+    dispatchers = connection._dispatchers
+    if how == "run":
+        with pytest.raises(type(error)) as raised:
+            own.call(connection.run())
+        assert raised.value is error
+    else:
+        own.call(connection.start())
+        eventually(own, lambda: not dispatchers)
+        assert connection._failure is error
+    listener = connection._listeners[0]
+    dispatcher = listener.dispatcher
+    assert dispatcher.closed
+    assert dispatcher.error.__cause__ is error
+    eventually(own, lambda: all(ended(runner) for runner in listener.runners))
+    assert listener.overdue is None or listener.overdue._since == {}
+    assert connection.report().running == 0
+    assert own.broker.dead_letters() == []
+    assert own.broker.depth("q") == 1
+    lines = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert {record.exc_info[1] for record in lines if record.exc_info} == {error}
+    assert all("queue://q: a worker has ended (" in record.getMessage() for record in lines)
+    # Another worker may have taken the released message before the consumer stopped.
+    assert 1 <= len(lines) <= options.get("workers", 1)
+
+
+def ended(runner: Any) -> bool:
+    return bool(runner.done()) if isinstance(runner, asyncio.Task) else not runner.thread.is_alive()
+
+
+@pytest.mark.parametrize("make", FAILURES, ids=named)
+def test_a_block_swallows_an_exception(twin: Twin, make: Callable[[], BaseException]) -> None:
+    """Leaving `with message:` with an `Exception` goes to the policy, and the loop goes on."""
+    twin.broker.send("q", "bad")
+    twin.broker.send("q", "good")
+    consumer = twin.call(twin.connect(policies=ONCE).consumer("q"))
+    for expected in ("bad", "good"):
+        message = twin.receive(consumer)
+        assert body_of(message) == expected
+        twin.inside(message, Raises(make()))
+    assert [letter.text for letter in twin.broker.dead_letters()] == ["bad"]
+    assert consumer._dispatcher.engine.running == 0
+
+
+@pytest.mark.parametrize("make", ENDS, ids=named)
+def test_a_block_lets_any_other_exception_through(
+    redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
+) -> None:
+    """Leaving `with message:` with anything else releases the message, which comes to the next call uncounted."""
+    error = make()
+    redelivery_broker.send("q", "bad")
+    with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("q") as consumer:
+        for _ in range(2):
+            message = consumer.receive(0)
+            assert message is not None
+            with pytest.raises(type(error)) as raised, message:
+                raise error
+            assert raised.value is error
+            assert (message.outcome, message.redelivery_count, message.broker_count) == ("released", 0, 0)
+
+
+@pytest.mark.parametrize("make", ENDS, ids=named)
+def test_an_asyncio_block_lets_any_other_exception_through(
+    redelivery_broker: MemoryBroker, make: Callable[[], BaseException]
+) -> None:
+    """As on threads."""
+    error = make()
+    redelivery_broker.send("q", "bad")
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            consumer = await connection.consumer("q")
+            for _ in range(2):
+                message = await consumer.receive(0)
+                assert message is not None
+                caught: BaseException | None = None
+                try:
+                    async with message:
+                        Raises(error)(message)
+                except BaseException as through:  # noqa: BLE001 - SystemExit, too, must not end the loop
+                    caught = through
+                assert caught is error
+                assert message.outcome == "released"
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_settled_before_it_ended_its_worker(own: Twin, style: str) -> None:
+    """What the handler has settled stays so: there is nothing to release."""
+    own.broker.send("q", "bad")
+    connection = own.connect(policies=ONCE)
+
+    def handle(message: Message) -> None:
+        message.accept()
+        raise SystemExit(3)
+
+    async def handle_async(message: Message) -> None:
+        handle(message)
+
+    connection.listen("q", handle_async if style == "asyncio async def" else handle)
+    with pytest.raises(SystemExit):
+        own.call(connection.run())
+    report = connection.report()
+    assert (report.accepted, report.released, own.broker.depth("q")) == (1, 0, 0)
+
+
+def test_the_others_of_a_connection_go_on(own: Twin, style: str) -> None:
+    """Under `start` a worker that ends stops its own consumer; another listener's messages are handled."""
+    connection = own.connect(policies=ONCE)
+    other = Raises(Odd())
+    connection.listen("q", Raises(SystemExit(3)).styled(style))
+    connection.listen("other", other.styled(style))
+    own.call(connection.start())
+    own.broker.send("q", "bad")
+    eventually(own, lambda: len(connection._dispatchers) == 1)
+    own.broker.send("other", "good")
+    eventually(own, lambda: other.handled == ["good"])
+
+
+def test_a_result_that_cannot_be_looked_at_is_accepted(own: Twin, style: str) -> None:
+    """A handler may return anything, also a proxy that raises when it is asked for its class."""
+
+    class Unbound:
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            raise RuntimeError("unbound")
+
+    def handle(message: Message) -> object:
+        connection.stop()
+        return Unbound()
+
+    async def handle_async(message: Message) -> object:
+        return handle(message)
+
+    own.broker.send("q", "a")
+    connection = own.connect()
+    connection.listen("q", handle_async if style == "asyncio async def" else handle)
+    assert own.call(connection.run()).accepted == 1
+
+
+def test_a_cancelled_worker_whose_handler_ends_it(redelivery_broker: MemoryBroker) -> None:
+    """A plain handler that calls `sys.exit` while its connection closes: it is released, and logged."""
+
+    async def main() -> redelivery.Report:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            loop = asyncio.get_running_loop()
+
+            def cancel() -> None:
+                # The loop has not heard that the thread has ended its call: it is in here since before.
+                assert connection._pool is not None
+                assert connection._pool._idle_semaphore.acquire(timeout=60)
+                connection._listeners[0].runners[0].cancel()
+
+            def handle(message: Message) -> None:
+                loop.call_soon_threadsafe(cancel)
+                raise SystemExit(3)
+
+            redelivery_broker.send("q", "a")
+            connection.listen("q", handle)
+            await connection.start()
+            await asyncio.wait(connection._listeners[0].runners)
+            return connection.report()
+
+    report = asyncio.run(main())
+    assert (report.accepted, report.poisoned, report.running) == (0, 0, 0)
+    assert redelivery_broker.depth("q") == 1

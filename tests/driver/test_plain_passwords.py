@@ -1,0 +1,76 @@
+"""The warning of a password that is sent unencrypted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+import redelivery
+from redelivery.driver.connection import connection_driver
+from redelivery.driver.connection.plain_passwords import is_loopback
+from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def connecting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> Callable[[str], list[str]]:
+    """Return what connecting to a URI says, where nobody answers."""
+
+    def nobody(*_: object) -> NoReturn:
+        raise TransportError("nobody is there")
+
+    def connect(uri: str) -> list[str]:
+        caplog.clear()
+        connection = redelivery.connect(uri)
+        monkeypatch.setattr(connection._driver._adapter, "open", nobody)
+        for _ in range(2):
+            with pytest.raises(TransportError):
+                connection._driver._connect_to_any()
+        assert "s3cret" not in caplog.text
+        assert "shop" not in caplog.text
+        return caplog.messages
+
+    assert connection_driver.logger.name == "redelivery"
+    return connect
+
+
+@pytest.mark.parametrize(
+    ("uri", "warned"),
+    [
+        ("stomp://shop:s3cret@broker", ["stomp://broker:61613"]),
+        ("amqp://broker?jms.userName=shop&jms.password=s3cret", ["amqp://broker:5672"]),
+        ("stomp+ssl://shop:s3cret@broker", []),
+        ("amqps://shop:s3cret@broker", []),
+        ("stomp://shop:s3cret@localhost", []),
+        ("amqp://shop:s3cret@127.3.2.1", []),
+        ("stomp://shop:s3cret@[::1]", []),
+        ("amqp://shop:s3cret@[::ffff:127.0.0.1]", []),
+        ("stomp://shop@broker", []),
+        ("stomp://broker", []),
+        (
+            "failover:(stomp://shop:s3cret@a,stomp+ssl://shop:s3cret@b,stomp://shop:s3cret@c)?randomize=false",
+            ["stomp://a:61613", "stomp://c:61613"],
+        ),
+    ],
+)
+def test_a_password_that_leaves_the_host(
+    connecting: Callable[[str], list[str]], uri: str, warned: list[str]
+) -> None:
+    """Each address is named once a connection, however often it is connected to, and nothing of the credentials."""
+    encrypted = {"stomp": "stomp+ssl", "amqp": "amqps"}
+    assert connecting(uri) == [
+        f"{address}: the password is sent unencrypted, readable on the network; "
+        f"use {encrypted[address.partition(':')[0]]}://"
+        for address in warned
+    ]
+
+
+def test_loopback() -> None:
+    """A name is loopback by itself, without a look-up; one that only looks so is not."""
+    names = ("LOCALHOST.", "a.localhost", "localhost.evil.org", "127.0.0.1.org", "0.0.0.0")
+    assert [name for name in names if is_loopback(name)] == ["LOCALHOST.", "a.localhost"]

@@ -1,0 +1,146 @@
+"""One input, tried in this process: what it raises, how long it takes, and by how much memory grows."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import resource
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from tests.fuzz.target import Target
+
+__all__ = ["Finding", "Kind", "Trial", "forget_peak", "held_mb", "try_input"]
+
+Kind = Literal["exception", "slow", "memory", "crash", "hang"]
+_PROC = Path("/proc/self")
+_HERE = str(Path(__file__).parent)
+
+
+class Finding(NamedTuple):
+    """What is wrong with an input."""
+
+    kind: Kind
+    what: str
+    """For people."""
+    place: str
+    """Where; findings of the same kind and place are one fault."""
+    data: bytes
+
+    @property
+    def fault(self) -> tuple[str, str]:
+        """What findings of one fault have in common."""
+        return self.kind, self.place
+
+
+class Trial(NamedTuple):
+    """What came of one input."""
+
+    finding: Finding | None
+    seconds: float
+    """Processor time."""
+    grown_mb: float
+    """By which the peak of the process rose."""
+    peak_mb: float
+
+
+class _HangError(BaseException):
+    """An input has taken far too long."""
+
+
+def _peak_mb() -> float:
+    """Return the most memory that this process has held."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def held_mb() -> float:
+    """Return the memory that this process holds; where the system does not say: its peak."""
+    try:
+        return int((_PROC / "statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return _peak_mb()
+
+
+@contextlib.contextmanager
+def _interrupted(seconds: float) -> Generator[None]:
+    """Raise inside if it takes longer. Python can do so in its main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def hang(*_: object) -> None:
+        raise _HangError
+
+    before = signal.signal(signal.SIGALRM, hang)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def try_input(target: Target, data: bytes) -> Trial:
+    """Try an input. What seems too slow or too large is tried again: the machine may have been the cause."""
+    trial = _once(target, data)
+    if trial.finding is not None or (trial.seconds <= target.seconds and trial.grown_mb <= target.memory_mb):
+        return trial
+    forget_peak()
+    again = _once(target, data)._replace(peak_mb=trial.peak_mb)
+    forget_peak()
+    if again.finding is not None:
+        return again
+    if min(trial.seconds, again.seconds) > target.seconds:
+        what = f"{again.seconds:.1f} s of processor time, more than {target.seconds:g} s"
+        return again._replace(finding=Finding("slow", what, "", data))
+    if again.grown_mb > target.memory_mb:
+        what = f"{again.grown_mb:.0f} MiB, more than {target.memory_mb} MiB"
+        return again._replace(finding=Finding("memory", what, "", data))
+    return again
+
+
+def _once(target: Target, data: bytes) -> Trial:
+    finding: Finding | None = None
+    peak, start = _peak_mb(), time.process_time()
+    try:
+        with _interrupted(target.patience):
+            target.check(data)
+    except _HangError as error:
+        finding = Finding("hang", f"not done after {target.patience:g} s", _place(error), data)
+    except Exception as error:  # noqa: BLE001 - any is a fault
+        finding = Finding("exception", _shown(error), f"{type(error).__name__} {_place(error)}", data)
+    seconds, after = time.process_time() - start, _peak_mb()
+    return Trial(finding, seconds, after - peak, after)
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__} at {_place(error)}: {str(error)[:300]!r}"
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost line outside of the standard library; for what never ends, the outermost has to do."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if not frame.filename.startswith((sys.base_prefix, "<"))]
+    if isinstance(error, _HangError | RecursionError):
+        inside = [frame for frame in inside if Path(frame.filename).parent != Path(_HERE)][:2]
+    last = (inside or frames)[-1]
+    return f"{Path(last.filename).name}:{last.lineno} {last.name}"
+
+
+def forget_peak() -> None:
+    """Let the peak be what is held now, without what has been freed, where the system can."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+    with contextlib.suppress(OSError):
+        (_PROC / "clear_refs").write_text("5")

@@ -1,0 +1,203 @@
+"""A broker of one pair's profile: a queue, and what is unsettled; it reads in order what was written to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulator.truth import Violation
+
+from redelivery.core.delivery import Delivery
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from tests.simulator.profiles import Message, Profile
+    from tests.simulator.truth import Truth
+
+    from redelivery.errors import TransportError
+
+__all__ = ["QUEUE", "SimBroker", "SimDelivery"]
+
+QUEUE = "queue://q"
+# Seconds after which even a killed broker has stored what it has carried out.
+LATELY = 4.0
+
+
+class SimDelivery(Delivery):
+    """One arrival. `number`: the id that the broker has made."""
+
+    __slots__ = ("final", "marked", "message", "number", "profile", "seen")
+
+    def __init__(self, consumer: int, epoch: int, message: Message, profile: Profile, number: int) -> None:
+        super().__init__(consumer, epoch, message.body.encode())
+        self.message = message
+        self.profile = profile
+        self.number = number
+        self.marked, self.seen = message.mark, message.count
+        # The settlement that has been written.
+        self.final: str | None = None
+
+    @property
+    def strong(self) -> bool:
+        return self.profile.strong
+
+    @property
+    def digested(self) -> bool:  # type: ignore[override]
+        return not self.profile.strong
+
+    @property
+    def key(self) -> Hashable | None:
+        message = self.message
+        if self.strong:
+            return QUEUE, self.number
+        return None if message.key is None else (QUEUE, message.key, message.created)
+
+    @property
+    def dated(self) -> bool:
+        return self.message.created is not None
+
+    def digest(self) -> bytes:
+        return repr(self.message.like).encode()
+
+    @property
+    def redelivered(self) -> bool:
+        return self.marked
+
+    @property
+    def broker_count(self) -> int | None:
+        return self.seen if self.profile.counts else None
+
+    @property
+    def destination(self) -> str:
+        return QUEUE
+
+    @property
+    def group(self) -> str | None:
+        return self.message.group
+
+    @property
+    def expires_at(self) -> float | None:
+        return self.message.expires
+
+    @property
+    def message_id(self) -> str | None:
+        return self.message.key
+
+
+class SimBroker:
+    """Does what it reads. `shift`: at another address, its own ids belong to other messages."""
+
+    def __init__(self, profile: Profile, messages: Sequence[Message], truth: Truth) -> None:
+        self.profile = profile
+        self.truth = truth
+        self.messages = messages
+        self.queue: list[Message] = []
+        self.numbers = {message.name: number for number, message in enumerate(messages)}
+        self.unsettled: dict[int, list[SimDelivery]] = {}
+        self.credit: dict[int, int] = {}
+        # Written, and not read.
+        self.wire: list[tuple[str, SimDelivery]] = []
+        self.answers: list[tuple[SimDelivery, TransportError | None]] = []
+        # What was carried out, and a killed broker may forget.
+        self.done: list[tuple[Message, float]] = []
+        self.shift = 0
+
+    def joined(self, consumer: int) -> None:
+        """A consumer begins."""
+        self.unsettled[consumer] = []
+        self.credit[consumer] = 0
+
+    def may_deliver(self, consumer: int) -> bool:
+        """Whether the consumer has credit, where that flows."""
+        return consumer in self.unsettled and (not self.profile.flow or self.credit[consumer] > 0)
+
+    def delivery(self, consumer: int, epoch: int, message: Message) -> SimDelivery:
+        """Take a message from the queue for a consumer."""
+        self.queue.remove(message)
+        number = (self.numbers[message.name] + self.shift) % len(self.numbers)
+        delivery = SimDelivery(consumer, epoch, message, self.profile, number)
+        self.unsettled[consumer].append(delivery)
+        self.credit[consumer] -= 1
+        return delivery
+
+    def write(self, kind: str, delivery: SimDelivery, *, live: bool) -> None:
+        """Take note of what the library writes. Raises Violation."""
+        name = delivery.message.name
+        if not live:
+            raise Violation(f"epoch: {kind} of {name} for a connection that is gone")
+        if delivery.final is not None:
+            raise Violation(f"settled twice: {kind} of {name} after {delivery.final}")
+        if kind != "forward" or self.profile.poison == "atomic":
+            delivery.final = kind
+        self.wire.append((kind, delivery))
+
+    def read(self, now: float, step: int, error: TransportError | None = None) -> None:
+        """Carry out what was written first. Raises Violation."""
+        kind, delivery = self.wire.pop(0)
+        message, mine = delivery.message, self.unsettled[delivery.consumer]
+        if delivery not in mine:
+            raise Violation(f"settled twice: the broker knows nothing of {message.name} any more ({kind})")
+        if kind == "release":
+            mine.remove(delivery)
+            self.queue.insert(0, message)
+        elif kind == "accept":
+            mine.remove(delivery)
+            self.truth.accepted(message, step)
+            self.done.append((message, now))
+        elif error is not None:
+            delivery.final = None
+            self.answers.append((delivery, error))
+        else:
+            expired = message.expires is not None and message.expires <= now
+            # The broker's count is believed, and may be that of an equal message.
+            counts = max(each.count for each in self.messages if each.like == message.like)
+            self.truth.died(message, expired=expired, nameless=self.nameless(message), count=counts)
+            if kind == "poison" or self.profile.poison == "atomic":
+                mine.remove(delivery)
+                self.truth.gone[message.name] = "dead"
+                self.done.append((message, now))
+            self.answers.append((delivery, None))
+
+    def nameless(self, message: Message) -> bool:
+        """Whether what comes of it cannot be known again."""
+        return not self.profile.strong and message.key is None
+
+    def lose(self, *, mark: bool) -> None:
+        """The connection ends: what is unsettled goes back."""
+        self.wire.clear()
+        self.answers.clear()
+        back = [self._returned(each, mark=mark) for mine in self.unsettled.values() for each in mine]
+        back.sort(key=lambda message: message.sent)
+        self.queue = back + self.queue if self.profile.front else self.queue + back
+        for consumer, mine in self.unsettled.items():
+            mine.clear()
+            self.credit[consumer] = 0
+
+    def close(self, consumer: int) -> None:
+        """A consumer ends: what it has goes back."""
+        mark = self.profile.marks == "all"
+        self.queue = [self._returned(each, mark=mark) for each in self.unsettled.pop(consumer)] + self.queue
+        self.answers = [(each, error) for each, error in self.answers if each.consumer != consumer]
+        del self.credit[consumer]
+
+    def _returned(self, delivery: SimDelivery, *, mark: bool) -> Message:
+        message = delivery.message
+        message.mark = message.mark or mark
+        message.count += self.profile.counts
+        return message
+
+    def would_forget(self, now: float) -> Message | None:
+        """Return what a broker that is killed now would forget, or None."""
+        return (
+            self.done[-1][0]
+            if self.profile.forgets and self.done and self.done[-1][1] > now - LATELY
+            else None
+        )
+
+    def killed(self) -> Message:
+        """Forget what was done last; it is on the queue again."""
+        message, _ = self.done.pop()
+        self.truth.restored(message)
+        message.mark = self.profile.remarks
+        self.queue.insert(0, message)
+        return message

@@ -1,0 +1,69 @@
+"""What may happen next in a world: what the broker, the application and the adversary can do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulator.world import Action, World
+
+__all__ = ["choices", "free", "next_time"]
+
+
+def choices(world: World) -> list[Action]:
+    """Return all that may happen next."""
+    can: list[Action] = []
+    if world.unsent:
+        can.append(("send", world.unsent[0].name))
+    for delivery in world.handlers:
+        can += [("end", delivery.message.name, delivery.epoch, outcome) for outcome in world.outcomes]
+    can += _while_up(world) if world.up else [("up",)]
+    if not world.up and world.budget["move"]:
+        can.append(("up", "elsewhere"))
+    if world.ledger is not None and world.budget["crash"] and world.handlers:
+        can.append(("crash",))
+    if world.budget["other"] and world.broker.queue:
+        can.append(("other", "take", world.broker.queue[0].name))
+    for message in world.theirs:
+        can += [("other", "ok", message.name), ("other", "back", message.name)]
+    if next_time(world) is not None:
+        can.append(("wait",))
+    return can
+
+
+def _while_up(world: World) -> list[Action]:
+    broker = world.broker
+    can: list[Action] = []
+    if broker.queue:
+        can += [("deliver", broker.queue[0].name, c) for c in world.process.engines if broker.may_deliver(c)]
+    for number, engine in world.process.engines.items():
+        if free(world, number) and (engine.ready() or (engine.suspects and not world.handlers)):
+            can.append(("begin", number))
+    if any(kind != "accept" for kind, _ in broker.wire):
+        can.append(("broker",))
+        if world.budget["refuse"]:
+            can.append(("refuse",))
+    if broker.answers:
+        can.append(("answer",))
+    if world.budget["cut"] and (any(broker.unsettled.values()) or broker.wire):
+        can += [("cut", read) for read in range(len(broker.wire) + 1)]
+        if world.profile.marks == "any":
+            can += [("cut", read, "unmarked") for read in range(len(broker.wire) + 1)]
+    if world.budget["kill"] and broker.would_forget(world.now) is not None:
+        can.append(("kill", len(broker.wire)))
+    if world.budget["close"] and len(world.process.engines) > 1:
+        busy = {delivery.consumer for delivery in world.handlers}
+        can += [("close", number) for number in world.process.engines if number not in busy]
+    return can
+
+
+def free(world: World, consumer: int) -> bool:
+    """Whether a worker of a consumer has nothing to do."""
+    return sum(delivery.consumer == consumer for delivery in world.handlers) < world.case.workers
+
+
+def next_time(world: World) -> float | None:
+    """When something happens by itself, or None."""
+    engines = world.process.engines.values()
+    times = [at for engine in engines for at in (engine.next_due(), engine.next_alarm()) if at is not None]
+    return min(times, default=None)

@@ -1,0 +1,167 @@
+"""Schedules: all of them to a depth, or random ones by seed; a failing one is cut down, and told as a story."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.simulator.profiles import MESSAGES, PROFILES
+from tests.simulator.truth import Violation
+from tests.simulator.world import Case, World
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Iterator, Sequence
+
+    from tests.simulator.world import Action
+
+__all__ = [
+    "case_of",
+    "every_schedule",
+    "kind_of",
+    "random_case",
+    "replay",
+    "saved",
+    "shrunk",
+    "story",
+    "wander",
+]
+
+WEIGHTS = {
+    "deliver": 6, "begin": 6, "send": 4, "end": 2, "broker": 3, "answer": 3, "up": 4, "wait": 3, "cut": 1, "kill": 1,
+    "other": 1, "refuse": 1, "close": 1, "crash": 1,
+}  # fmt: skip
+LENGTH = 60
+
+
+def kind_of(broken: str) -> str:
+    """Return which invariant a violation is of."""
+    return broken.partition(":")[0]
+
+
+def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tuple[str | None, World]:
+    """Do what can be done of a schedule, then let all end well. Return what broke, and the world."""
+    world = World(case)
+    world.tell = tell
+    try:
+        for action in schedule:
+            if action in world.enabled():
+                world.do(action)
+        world.note("(from here", "everything ends well)")
+        world.finish()
+    except Violation as broken:
+        return str(broken), world
+    return None, world
+
+
+def shrunk(case: Case, schedule: list[Action]) -> list[Action]:
+    """Cut a failing schedule down until no action can be spared."""
+    kind = kind_of(replay(case, schedule)[0] or "")
+    size = len(schedule)
+    while size:
+        at = 0
+        while at < len(schedule):
+            shorter = schedule[:at] + schedule[at + size :]
+            broken = replay(case, shorter)[0]
+            if broken is not None and kind_of(broken) == kind:
+                schedule = shorter
+            else:
+                at += size
+        size //= 2
+    return schedule
+
+
+def story(case: Case, schedule: Sequence[Action]) -> str:
+    """Return a failing schedule as text."""
+    broken, world = replay(case, schedule, tell=True)
+    head = f"{case.profile}, {case.messages}, {case.ordering}, {case.consumers} consumer(s), ledger: {case.ledger}"
+    return "\n".join([head, *world.log, f"    ==> {broken}"])
+
+
+def saved(case: Case, schedule: Sequence[Action]) -> dict[str, Any]:
+    """Return what can be written down, and replayed."""
+    return {"case": asdict(case), "schedule": [list(action) for action in schedule]}
+
+
+def case_of(data: dict[str, Any]) -> tuple[Case, list[Action]]:
+    """Return the case and the schedule that `saved` has written."""
+    case = Case(**{**data["case"], "outcomes": tuple(data["case"]["outcomes"])})
+    return case, [tuple(action) for action in data["schedule"]]
+
+
+def wander(case: Case, rnd: random.Random) -> tuple[str | None, list[Action], World]:
+    """Go through one random schedule."""
+    world, done = World(case), list[tuple[Any, ...]]()
+    try:
+        for _ in range(LENGTH):
+            kinds: dict[str, list[Action]] = {}
+            for action in world.enabled():
+                kinds.setdefault(action[0], []).append(action)
+            if not kinds:
+                break
+            names = list(kinds)
+            kind = rnd.choices(names, [WEIGHTS[name] for name in names])[0]
+            action = rnd.choice(kinds[kind])
+            done.append(action)
+            world.do(action)
+        world.finish()
+    except Violation as broken:
+        return str(broken), done, world
+    return None, done, world
+
+
+def random_case(rnd: random.Random, profile: str | None = None, messages: str | None = None) -> Case:
+    """Draw a configuration."""
+    ordering: Any = rnd.choice(["non_blocking", "non_blocking", "blocking", "per_group"])
+    consumers = rnd.choice([1, 1, 2])
+    ledger = rnd.random() < 0.2
+    budget = Counter(
+        cut=rnd.choice([1, 2, 3, 6]),
+        other=rnd.choice([0, 0, 2]),
+        refuse=rnd.choice([0, 1]),
+        kill=rnd.choice([0, 0, 1]),
+        close=rnd.choice([0, 1]) if consumers > 1 else 0,
+        crash=rnd.choice([0, 1, 2]) if ledger else 0,
+        # In a ledger the ids of two brokers are told apart by their times only.
+        move=0 if ledger else rnd.choice([0, 0, 0, 1]),
+    )
+    return Case(
+        profile or rnd.choice(list(PROFILES)),
+        messages or rnd.choice(list(MESSAGES)),
+        ordering=ordering,
+        consumers=consumers,
+        workers=1 if ordering == "blocking" else rnd.choice([1, 2]),
+        outcomes=rnd.choice(
+            [("ok",), ("ok", "fail"), ("ok", "fail", "poison"), ("ok", "fail", "defer", "release")]
+        ),
+        expires=rnd.choice([None, None, None, 1.5]),
+        ledger=ledger,
+        budget=dict(budget),
+    )
+
+
+def every_schedule(case: Case, depth: int) -> Iterator[tuple[list[Action], str | None]]:
+    """Go through all schedules of at most so many actions; yield each with what broke.
+
+    A world cannot be copied, so each schedule is done from its beginning: the cost is in the depth.
+    """
+    stack: list[list[Action]] = [[]]
+    while stack:
+        prefix = stack.pop()
+        world = World(case)
+        try:
+            for action in prefix:
+                world.do(action)
+            can = world.enabled() if len(prefix) < depth else []
+            world.finish()
+        except Violation as broken:
+            yield prefix, str(broken)
+            continue
+        stack += [[*prefix, action] for action in can]
+        yield prefix, None
+
+
+def without(case: Case, **budget: int) -> Case:
+    """Return the case with another budget."""
+    return replace(case, budget={**case.budget, **budget})

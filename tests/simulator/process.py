@@ -1,0 +1,164 @@
+"""One process of the application: its engines, the history that they share, and a ledger that outlives it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulator.broker import SimDelivery
+from tests.simulator.truth import Violation
+
+from redelivery.core.commands import (
+    Accept,
+    Bury,
+    Clear,
+    Command,
+    Credit,
+    Dispatch,
+    Forward,
+    LookUp,
+    Mark,
+    PoisonAck,
+    Release,
+    Stop,
+)
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.engine import Engine
+from redelivery.core.events import Known
+from redelivery.core.ledger_engine import LedgerEngine
+from redelivery.core.ledger_entry import AttemptMark, Entry, after_death, fingerprint
+from redelivery.core.message_history import MessageHistory
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tests.simulator.broker import SimBroker
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.dispatch_order import Ordering
+    from redelivery.core.events import Event
+
+__all__ = ["DELAY", "RETRIES", "Process", "SimLedger"]
+
+RETRIES, DELAY = 1, 1.0
+POLICIES = RedeliveryPolicyMap(
+    {},
+    default=RedeliveryPolicy(
+        maximum_redeliveries=RETRIES, initial_redelivery_delay=DELAY, redelivery_delay=DELAY
+    ),
+)
+
+
+class SimLedger:
+    """What is written down of messages, and the attempts that are marked. It outlives the process."""
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, Entry] = {}
+        self.marks: dict[Delivery, tuple[bytes, int]] = {}
+
+    def mark(self, delivery: SimDelivery, count: int) -> None:
+        self.marks[delivery] = fingerprint(delivery), count
+
+    def clear(self, command: Clear) -> None:
+        key = fingerprint(command.delivery)
+        self.marks.pop(command.delivery, None)
+        if command.entry is not None:
+            self.entries[key] = command.entry
+        elif not command.keep:
+            self.entries.pop(key, None)
+
+    def bury(self, command: Bury) -> None:
+        """Forget a message; but not yet, if its original is acknowledged only now."""
+        if not command.early:
+            self.entries.pop(command.key, None)
+
+    def died(self, now: float) -> None:
+        """The process is dead: what it had open is charged, or suspected."""
+        attempts = [AttemptMark(key, count, "running") for key, count in self.marks.values()]
+        self.entries.update(after_death(attempts, self.entries, now))
+        self.marks.clear()
+
+
+class Process:
+    """Feeds engines, and carries out what they say. `dispatched` is told of each dispatch."""
+
+    def __init__(
+        self,
+        broker: SimBroker,
+        dispatched: Callable[[SimDelivery], None],
+        *,
+        ordering: Ordering,
+        ledger: SimLedger | None,
+        unique_ids: bool,
+    ) -> None:
+        self.broker = broker
+        self.ledger = ledger
+        self.history = MessageHistory(unique_ids=unique_ids)
+        self.engines: dict[int, Engine] = {}
+        # Their handlers may still run.
+        self.closed: dict[int, Engine] = {}
+        self._dispatched = dispatched
+        self._ordering = ordering
+
+    def open(self, number: int) -> Engine:
+        """Begin a consumer."""
+        kind = Engine if self.ledger is None else LedgerEngine
+        engine = kind(
+            number,
+            policies=POLICIES,
+            dead_letters=DeadLetterRouting(),
+            ordering=self._ordering,
+            credit=8,
+            max_parked=8,
+        )
+        engine.share(self.history)
+        self.engines[number] = engine
+        self.broker.joined(number)
+        return engine
+
+    def feed(self, number: int, event: Event, now: float, *, epoch: int | None) -> bool:
+        """Feed an event; return whether anything followed. `epoch`: of the connection that stands. Raises Violation."""
+        engine = self.engines.get(number) or self.closed[number]
+        commands = engine.feed(event, now)
+        self._carry_out(number, commands, now, epoch)
+        return bool(commands)
+
+    def _carry_out(self, number: int, commands: Iterable[Command], now: float, epoch: int | None) -> None:
+        for command in commands:
+            match command:
+                case Dispatch():
+                    self._dispatched(self._own(command))
+                case LookUp():
+                    assert self.ledger is not None
+                    entry = self.ledger.entries.get(fingerprint(command.delivery))
+                    self.feed(number, Known(command.delivery, entry), now, epoch=epoch)
+                case Mark():
+                    assert self.ledger is not None
+                    self.ledger.mark(self._own(command), command.count)
+                case Clear():
+                    assert self.ledger is not None
+                    self.ledger.clear(command)
+                case Bury():
+                    assert self.ledger is not None
+                    self.ledger.bury(command)
+                case Accept() | Release():
+                    for delivery in command.deliveries:
+                        assert isinstance(delivery, SimDelivery)
+                        kind = "accept" if isinstance(command, Accept) else "release"
+                        self.broker.write(kind, delivery, live=delivery.epoch == epoch)
+                case PoisonAck() | Forward():
+                    kind = "poison" if isinstance(command, PoisonAck) else "forward"
+                    delivery = self._own(command)
+                    self.broker.write(kind, delivery, live=delivery.epoch == epoch)
+                case Credit():
+                    self.broker.credit[number] += command.messages
+                case Stop():
+                    raise Violation(f"stop: {command.error}")
+                case _:
+                    pass
+
+    @staticmethod
+    def _own(command: Dispatch | Mark | PoisonAck | Forward) -> SimDelivery:
+        assert isinstance(command.delivery, SimDelivery)
+        return command.delivery

@@ -1,0 +1,111 @@
+"""What each broker does over each protocol, as far as the identity of messages is concerned; and sets of messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from redelivery.core.capabilities import Capabilities
+
+__all__ = ["MESSAGES", "PROFILES", "Message", "Profile", "messages"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One pair.
+
+    `strong`: its deliveries have an id that the broker made. `marks`: what comes again after a loss; `any`: the
+    adversary chooses. `poison`: `native`, `atomic` (copy and acceptance in one transaction) or `confirmed` (first the
+    copy). `forgets`: a killed broker may forget what it did last; `remarks`: it marks what it then sends again.
+    `front`: what comes again goes before what was never sent.
+    """
+
+    name: str
+    strong: bool
+    marks: Literal["all", "any"]
+    poison: Literal["native", "atomic", "confirmed"]
+    counts: bool = False
+    release: bool = False
+    flow: bool = False
+    forgets: bool = False
+    front: bool = True
+    remarks: bool = False
+
+    def capabilities(self) -> Capabilities:
+        """What the engine is told of it."""
+        return Capabilities(
+            broker=self.name,
+            poison_persistent=self.poison == "native",
+            forward="atomic" if self.poison == "atomic" else "confirmed",
+            release=self.release,
+            counts=self.counts,
+            flow=self.flow,
+            marks=self.marks == "all",
+        )
+
+
+PROFILES = {
+    profile.name: profile
+    for profile in (
+        Profile("classic-stomp", True, "all", "native", forgets=True, front=False),
+        Profile("artemis-stomp", True, "any", "confirmed", forgets=True),
+        Profile("rabbitmq-stomp", False, "all", "confirmed", release=True, forgets=True, remarks=True),
+        Profile("classic-amqp", False, "all", "native", True, True, True, forgets=True, front=False),
+        Profile("artemis-amqp", False, "any", "atomic", True, True, True),
+        Profile("brokerj-amqp", False, "all", "atomic", True, True, True),
+        Profile("rabbitmq-amqp", False, "all", "confirmed", False, True, True, forgets=True, remarks=True),
+        Profile("memory", True, "all", "native", True, True),
+    )
+}
+
+
+class Message:
+    """One message at the broker. `key`: what its producer set; `body` stands for every byte that it sent."""
+
+    def __init__(self, name: str, key: str | None, body: str, created: int | None = None) -> None:
+        self.name = name
+        self.key = key
+        self.body = body
+        self.created = created
+        self.group: str | None = None
+        self.expires: float | None = None
+        # What the broker knows of it.
+        self.sent = -1
+        self.count = 0
+        self.mark = False
+
+    @property
+    def like(self) -> tuple[object, ...]:
+        """What messages share that nobody can tell apart by what they bring."""
+        return self.key, self.body, self.created, self.expires
+
+
+# By name: (producer's id, body, creation time) of each. What shares a letter shares the id; a prime has another body, a
+# star none other; a small t has a creation time, and with a star the same one: it is one message that was sent twice.
+MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
+    "AA'": [("A", "x", "created", None), ("A'", "x", "cancelled", None)],
+    "AA'B": [("A", "x", "created", None), ("A'", "x", "cancelled", None), ("B", "y", "other", None)],
+    "AA'A''": [("A", "x", "created", None), ("A'", "x", "cancelled", None), ("A''", "x", "refunded", None)],
+    "AA*": [("A", "x", "tick", None), ("A*", "x", "tick", None)],
+    "AA*A'": [("A", "x", "tick", None), ("A*", "x", "tick", None), ("A'", "x", "tock", None)],
+    "AtA't": [("At", "x", "created", 1), ("A't", "x", "cancelled", 1)],
+    "AtA'tB": [("At", "x", "created", 1), ("A't", "x", "cancelled", 2), ("B", "y", "other", 3)],
+    "AtAu": [("At", "x", "tick", 1), ("Au", "x", "tick", 2)],
+    "AB": [("A", "x", "one", None), ("B", "y", "two", None)],
+    "ABC": [("A", "x", "one", 1), ("B", "y", "two", 2), ("C", None, "three", None)],
+    "AA*A'BN": [
+        ("A", "x", "tick", None), ("A*", "x", "tick", None), ("A'", "x", "tock", None), ("B", "y", "b", 4),
+        ("N", None, "n", None),
+    ],
+}  # fmt: skip
+
+
+def messages(name: str, *, ordering: str = "non_blocking", expires: float | None = None) -> list[Message]:
+    """Return a set of messages; in groups, and expiring, as asked for."""
+    found = [Message(*row) for row in MESSAGES[name]]
+    for number, message in enumerate(found):
+        if ordering == "per_group":
+            message.group = "g" if number % 3 != 2 else None
+        if expires is not None and message.body == found[0].body:
+            message.expires = expires
+    return found

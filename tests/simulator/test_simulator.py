@@ -1,0 +1,146 @@
+"""The simulator finds the faults that it is for, and nothing in the engine as it is."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.simulator.__main__ import main
+from tests.simulator.explore import (
+    case_of,
+    every_schedule,
+    kind_of,
+    random_case,
+    replay,
+    saved,
+    shrunk,
+    story,
+    wander,
+)
+from tests.simulator.world import Case
+
+from redelivery.core.known_records import KnownRecords
+from redelivery.core.message_history import MessageHistory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from redelivery.core.delivery import Delivery, Record
+
+SCHEDULES = int(os.environ.get("REDELIVERY_SCHEDULES", "1500"))
+SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
+
+
+def any_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the old rule back: a message is what its id says."""
+
+    def of(self: KnownRecords, key: Any, digest: bytes) -> Sequence[Record]:
+        del digest
+        return list(self._records.get(key, ()))
+
+    monkeypatch.setattr(KnownRecords, "of", of)
+    monkeypatch.setattr("tests.simulator.broker.SimDelivery.digest", lambda _: b"")
+    monkeypatch.setattr("tests.simulator.broker.SimDelivery.dated", True)
+
+
+def never_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the old rule back: a match does not consume what it was matched with."""
+    any_digest(monkeypatch)
+    monkeypatch.setattr(
+        "redelivery.core.accepts_in_doubt.AcceptsInDoubt.take", lambda self, key, _: key in self
+    )
+
+
+def overwritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the old rule back: the newest copy takes the place of the one that waits."""
+    any_digest(monkeypatch)
+    plain = MessageHistory.known
+
+    def known(self: MessageHistory, delivery: Delivery, age: float) -> Record | None:
+        for _, record in self._records:
+            record.copy = None
+        return plain(self, delivery, age)
+
+    monkeypatch.setattr(MessageHistory, "known", known)
+
+
+def found(case: Case, kind: str, most: int = 6000) -> str:
+    """Return the story of the first schedule that breaks an invariant of this kind."""
+    for seed in range(most):
+        broken, schedule, _ = wander(case, random.Random(seed))
+        if broken is not None and kind_of(broken) == kind:
+            small = shrunk(case, schedule)
+            assert len(small) <= len(schedule)
+            return story(case, small)
+    raise AssertionError(f"no {kind} in {most} schedules")
+
+
+@pytest.mark.parametrize(
+    ("variant", "rule", "kind"),
+    [
+        ("A: a prefetched message is accepted for its namesake", any_digest, "loss"),
+        ("B: what was accepted once is accepted for ever", never_consumed, "loss"),
+        ("C: the right copy hangs", overwritten, "stuck"),
+        ("D: a failure is charged to the other", any_digest, "false dead letter"),
+    ],
+)
+def test_the_old_rules_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, variant: str, rule: Callable[[pytest.MonkeyPatch], None], kind: str
+) -> None:
+    """Each way to lose one of two messages with one id is found, cut down, and told."""
+    rule(monkeypatch)
+    told = found(SAME_ID, kind)
+    assert f"==> {kind}: " in told, variant
+
+
+def test_nothing_is_found_at_random() -> None:
+    """No schedule of any pair, set of messages, order, ledger, crash or cut breaks an invariant."""
+    for seed in range(SCHEDULES):
+        rnd = random.Random(seed)
+        case = random_case(rnd)
+        broken, schedule, _ = wander(case, rnd)
+        assert broken is None, story(case, shrunk(case, schedule))
+
+
+def test_nothing_is_found_in_all_short_schedules() -> None:
+    """Every schedule of six actions with two messages of one id ends well."""
+    schedules = 0
+    for schedule, broken in every_schedule(SAME_ID, 6):
+        schedules += 1
+        assert broken is None, story(SAME_ID, schedule)
+    assert schedules > 100
+
+
+def test_a_finding_is_saved_and_replayed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was found can be told again, on the engine as it is too, where it ends well."""
+    with monkeypatch.context() as patch:
+        any_digest(patch)
+        options = ["--profile", "rabbitmq-amqp", "--messages", "AA'", "--save", str(tmp_path)]
+        assert main(options) == 1
+    assert "FOUND " in capsys.readouterr().out
+    (path,) = tmp_path.iterdir()
+    assert main(["--replay", str(path)]) == 1
+    assert "==> None" in capsys.readouterr().out
+
+
+def test_a_case_is_written_down_whole() -> None:
+    """The case and the schedule that are read are those that were written."""
+    rnd = random.Random(1)
+    case = random_case(rnd)
+    _, schedule, _ = wander(case, rnd)
+    assert case_of(saved(case, schedule)) == (case, schedule)
+    assert replay(*case_of(saved(case, schedule)))[0] is None
+
+
+def test_the_command_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says how much it has seen."""
+    assert main(["--schedules", "20"]) == 0
+    assert main(["--depth", "3", "--profile", "artemis-stomp"]) == 0
+    out = capsys.readouterr().out
+    assert "20 schedules" in out
+    assert out.count("failures: none") == 2

@@ -1,0 +1,390 @@
+"""One world in virtual time: an adversarial broker, an application, and the library's engines between them.
+
+An action is a tuple that names messages, not positions, so a schedule can be replayed, cut down, and read. `enabled`
+lists what may happen next, `do` does it and checks every invariant, `finish` lets everything end well and checks that
+nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.simulator.broker import SimBroker, SimDelivery
+from tests.simulator.choices import choices, free, next_time
+from tests.simulator.order import out_of_order
+from tests.simulator.process import DELAY, RETRIES, Process, SimLedger
+from tests.simulator.profiles import PROFILES, messages
+from tests.simulator.truth import Truth, Violation
+
+from redelivery.core.delivery import Cause
+from redelivery.core.events import (
+    Alone,
+    Arrived,
+    Confirmed,
+    Connected,
+    ConnectionLost,
+    Deferred,
+    Drained,
+    Failed,
+    Poisoned,
+    Released,
+    Succeeded,
+    Tick,
+    Wanted,
+)
+from redelivery.core.message_history import RETURN
+from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from tests.simulator.profiles import Message
+
+    from redelivery.core.dispatch_order import Ordering
+    from redelivery.core.events import Event
+
+__all__ = ["Action", "Case", "World"]
+
+Action = tuple[Any, ...]
+CUT = TransportError("cut")
+DEFER = 0.5
+SAYS = {"ok": "succeeds", "fail": "fails", "poison": "gives up", "defer": "defers", "release": "releases"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a world is made of. `budget`: how often the adversary may do what costs him something."""
+
+    profile: str
+    messages: str
+    ordering: Ordering = "non_blocking"
+    consumers: int = 1
+    workers: int = 2
+    outcomes: tuple[str, ...] = ("ok", "fail")
+    expires: float | None = None
+    ledger: bool = False
+    budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
+
+
+class World:
+    """Everything that there is."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.profile = PROFILES[case.profile]
+        self.able = self.profile.capabilities()
+        self.all = messages(case.messages, ordering=case.ordering, expires=case.expires)
+        self.unsent = list(self.all)
+        self.truth = Truth(self.all, RETRIES + 1)
+        self.broker = SimBroker(self.profile, self.all, self.truth)
+        self.ledger = SimLedger() if case.ledger else None
+        # What a consumer of another process has.
+        self.theirs: list[Message] = []
+        self.handlers: list[SimDelivery] = []
+        self.epoch, self.up, self.now, self.since, self.step = 0, False, 0.0, 0.0, 0
+        self.budget = Counter(case.budget)
+        self.outcomes = case.outcomes
+        # Whose place the application, or another process, has given up.
+        self.released: set[str] = set()
+        self.deferred: set[str] = set()
+        self.begun: set[str] = set()
+        self.crashed = False
+        # What a killed broker has forgotten.
+        self.forgotten: set[Hashable] = set()
+        self.log: list[str] = []
+        self.tell = False
+        self.process = self._process(range(1, case.consumers + 1))
+        self._connect()
+
+    def _process(self, numbers: range) -> Process:
+        process = Process(
+            self.broker, self._dispatched, ordering=self.case.ordering, ledger=self.ledger, unique_ids=False
+        )
+        for number in numbers:
+            process.open(number)
+        return process
+
+    def enabled(self) -> list[Action]:
+        """Return all that may happen next."""
+        return choices(self)
+
+    # What happens.
+
+    def do(self, action: Action) -> bool:
+        """Do one action; return whether it could be done. Raises Violation."""
+        self.step += 1
+        return getattr(self, f"_do_{action[0]}")(*action[1:]) is not False
+
+    def note(self, who: str, text: str) -> None:
+        """Take down one line of the story."""
+        if self.tell:
+            self.log.append(f"{self.step:3} {self.now:6.1f} s  {who:12} {text}")
+
+    def _feed(self, number: int, event: Event) -> bool:
+        return self.process.feed(number, event, self.now, epoch=self.epoch if self.up else None)
+
+    def _named(self, found: list[Message], name: str) -> Message | None:
+        return next((message for message in found if message.name == name), None)
+
+    def _do_send(self, name: str) -> bool:
+        if not self.unsent or self.unsent[0].name != name:
+            return False
+        message = self.unsent.pop(0)
+        message.sent = self.step
+        self.broker.queue.append(message)
+        self.note(
+            "producer", f"sends {name} (id {message.key!r}, body {message.body!r}, created {message.created})"
+        )
+        return True
+
+    def _do_deliver(self, name: str, consumer: int) -> bool:
+        found = self._named(self.broker.queue, name)
+        if not self.up or found is None or not self.broker.may_deliver(consumer):
+            return False
+        forgotten = self.truth.dead[name] or found.like in self.forgotten
+        if forgotten and self.now > self.since + RETURN:
+            # Its verdict is remembered for so long, and no longer.
+            self.truth.afresh.add(found.like)
+        delivery = self.broker.delivery(consumer, self.epoch, found)
+        self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
+        self._feed(consumer, Arrived(consumer, [delivery]))
+        return True
+
+    def _do_begin(self, consumer: int) -> bool:
+        engine = self.process.engines.get(consumer)
+        if engine is None or not free(self, consumer):
+            return False
+        before = len(self.handlers)
+        if engine.suspects and not self.handlers:
+            self._feed(consumer, Alone())
+        while len(self.handlers) == before and self._feed(consumer, Wanted()):
+            pass
+        return True
+
+    def _dispatched(self, delivery: SimDelivery) -> None:
+        message = delivery.message
+        if not self.up or delivery.epoch != self.epoch:
+            raise Violation(f"epoch: {message.name} is begun for a connection that is gone")
+        # Who has closed is not waited for.
+        running = [each.message for each in self.handlers if each.consumer in self.process.engines]
+        nameless = self.broker.nameless(message)
+        self.truth.begins(message, self.now, running, nameless=nameless)
+        if (first := out_of_order(self, delivery)) is not None:
+            raise Violation(f"order: {message.name} is begun before {first.name}")
+        self.handlers.append(delivery)
+        self.begun.add(message.name)
+        self.note("application", f"begins {message.name}")
+
+    def _do_end(self, name: str, epoch: int, outcome: str) -> bool:
+        found = [each for each in self.handlers if each.message.name == name and each.epoch == epoch]
+        if not found:
+            return False
+        delivery = found[0]
+        self.handlers.remove(delivery)
+        message = delivery.message
+        old = "" if self.up and epoch == self.epoch else " (its connection is gone)"
+        self.note("application", f"{SAYS[outcome]} with {name}{old}")
+        event: Event = Released(delivery)
+        if outcome == "ok":
+            self.truth.succeeded(message, self.step)
+            event = Succeeded(delivery)
+        elif outcome == "fail":
+            self.truth.failed_once(message, nameless=self.broker.nameless(message))
+            self.truth.not_before[name] = self.now + DELAY
+            event = Failed(delivery, Cause(f"of {name}"))
+        elif outcome == "poison":
+            self.truth.condemned[message.like] += 1
+            event = Poisoned(delivery, Cause(f"of {name}"))
+        elif outcome == "defer":
+            self.truth.not_before[name] = self.now + DEFER
+            self.deferred.add(name)
+            event = Deferred(delivery, DEFER, Cause("later"))
+        else:
+            self.released.add(name)
+        self._feed(delivery.consumer, event)
+        return True
+
+    def _do_broker(self, error: TransportError | None = None) -> bool:
+        """Read what was written, up to and with the first thing that is answered."""
+        while self.up and self.broker.wire:
+            kind = self.broker.wire[0][0]
+            self.broker.read(self.now, self.step, error if kind in ("poison", "forward") else None)
+            if kind != "accept":
+                return True
+        return False
+
+    def _do_refuse(self) -> bool:
+        self.budget["refuse"] -= 1
+        return self._do_broker(TransportError("refused"))
+
+    def _do_answer(self) -> bool:
+        if not self.broker.answers:
+            return False
+        delivery, error = self.broker.answers.pop(0)
+        if delivery.consumer in self.process.engines:
+            self._feed(delivery.consumer, Confirmed(delivery, error))
+        return True
+
+    def _read(self, many: int) -> None:
+        for _ in range(min(many, len(self.broker.wire))):
+            self.broker.read(self.now, self.step)
+
+    def _do_cut(self, read: int, how: str = "") -> bool:
+        if not self.up:
+            return False
+        self.budget["cut"] -= 1
+        self._read(read)
+        self.note("network", f"is cut; the broker has read {read} of what was written; {how or 'marked'}")
+        self._lose(mark=self.profile.marks == "all" or not how)
+        return True
+
+    def _do_kill(self, read: int) -> bool:
+        """The broker dies: it forgets what it has done last."""
+        if not self.up or self.broker.would_forget(self.now) is None:
+            return False
+        self.budget["kill"] -= 1
+        self._read(read)
+        message = self.broker.killed()
+        self.forgotten.add(message.like)
+        if self.crashed:
+            # Nobody is left who knows its verdict, and the ledger took it for done.
+            self.truth.afresh.add(message.like)
+        self.note("broker", f"is killed and started; it has forgotten what became of {message.name}")
+        self._lose(mark=message.mark)
+        return True
+
+    def _lose(self, *, mark: bool) -> None:
+        self.up = False
+        self.broker.lose(mark=mark)
+        for number in self.process.engines:
+            self._feed(number, ConnectionLost(self.epoch, CUT))
+
+    def _do_close(self, number: int) -> bool:
+        """A consumer closes, and another one of the same connection opens in its place."""
+        if not self.up or number not in self.process.engines:
+            return False
+        self.budget["close"] -= 1
+        self.note("application", f"closes consumer {number}")
+        self._feed(number, Drained())
+        while any(delivery.consumer == number for _, delivery in self.broker.wire):
+            self._read(1)
+        self._feed(number, ConnectionLost(self.epoch, CUT, closed=True))
+        process = self.process
+        process.closed[number] = process.engines.pop(number)
+        self.broker.close(number)
+        new = max([*process.engines, *process.closed]) + 1
+        process.open(new)
+        self._feed(new, Connected(self.epoch, self.able, self._address()))
+        return True
+
+    def _do_crash(self) -> bool:
+        """The process dies and is started again; its ledger knows what it had begun."""
+        if self.ledger is None or not self.handlers:
+            return False
+        self.budget["crash"] -= 1
+        self.note("application", "dies with " + ", ".join(each.message.name for each in self.handlers))
+        alone = len(self.handlers) == 1
+        for delivery in self.handlers:
+            if alone:
+                # Charged, and due after its delay.
+                self.truth.failed_once(delivery.message, nameless=True)
+            self.released.add(delivery.message.name)
+        self.handlers.clear()
+        self.crashed = True
+        self.truth.afresh |= self.forgotten
+        self.ledger.died(self.now)
+        self._read(len(self.broker.wire))
+        self.broker.lose(mark=self.profile.marks == "all")
+        last = max([*self.process.engines, *self.process.closed])
+        for number in list(self.broker.unsettled):
+            self.broker.close(number)
+        self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
+        # Only what the ledger holds is known to the new process: a delay after a failure, but no deferral.
+        for name in self.deferred:
+            self.truth.not_before.pop(name, None)
+        self._connect()
+        return True
+
+    def _do_up(self, where: str = "") -> bool:
+        if self.up:
+            return False
+        if where:
+            self.budget["move"] -= 1
+            self.broker.shift = 1 - self.broker.shift
+            self.truth.moved = True
+        self._connect()
+        return True
+
+    def _address(self) -> str:
+        return f"broker {self.broker.shift}"
+
+    def _connect(self) -> None:
+        self.epoch += 1
+        self.up = True
+        if self.epoch > 1:
+            self.now += 0.1
+            self.note("library", f"is connected again, to {self._address()}")
+        self.since = self.now
+        for number in self.process.engines:
+            self._feed(number, Connected(self.epoch, self.able, self._address()))
+
+    def _do_wait(self) -> bool:
+        at = next_time(self)
+        if at is None:
+            return False
+        while self.up and self.broker.wire and self.broker.wire[0][0] == "accept":
+            # A broker that reads nothing for so long misses its heart-beats.
+            self._read(1)
+        self.now = max(self.now, at) + 1e-6
+        self.note("time", "passes")
+        for number in list(self.process.engines):
+            self._feed(number, Tick())
+            if self.up and free(self, number):
+                self._do_begin(number)
+        return True
+
+    def _do_other(self, what: str, name: str) -> bool:
+        """A consumer of another process takes a message, and settles it or gives it back."""
+        found = self._named(self.broker.queue if what == "take" else self.theirs, name)
+        if found is None:
+            return False
+        self.note("another", f"process: {what} {name}")
+        if what == "take":
+            self.budget["other"] -= 1
+            self.broker.queue.remove(found)
+            self.theirs.append(found)
+            self.released.add(name)
+            return True
+        self.theirs.remove(found)
+        if what == "ok":
+            # What we know of it we do not know from there: our failures stay charged.
+            self.truth.successes[found.like].append(self.step)
+            self.truth.accepted(found, self.step)
+        else:
+            found.mark = True
+            found.count += self.profile.counts
+            self.broker.queue.insert(0, found)
+        return True
+
+    def finish(self) -> None:
+        """Let everything end well; nothing may be left. Raises Violation."""
+        self.budget.clear()
+        self.outcomes = ("ok",)
+        for _ in range(500):
+            can = [action for action in self.enabled() if action[0] != "other" or action[1] == "ok"]
+            if can:
+                well = ("up", "send", "end", "answer", "broker", "deliver", "other", "begin")
+                self.do(next((action for action in can if action[0] in well), can[0]))
+                continue
+            self._read(len(self.broker.wire))
+            left = [message.name for message in self.all if message.name not in self.truth.gone]
+            held = any(each.state == "held" for mine in self.broker.unsettled.values() for each in mine)
+            if not left:
+                return
+            if not held:
+                raise Violation(f"stuck: {left} neither accepted nor dead, and nothing can happen any more")
+            # Released where the broker takes nothing back: until the end.
+            self._lose(mark=False)
+        raise Violation("no end: 500 steps, and it still goes on")

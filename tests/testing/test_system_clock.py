@@ -1,0 +1,92 @@
+"""What the machine's clock calls later: all of it from one thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from tests.eventually import eventually
+
+import redelivery
+from redelivery.clock import SystemClock
+from redelivery.testing import MemoryBroker
+
+
+def timers() -> list[threading.Thread]:
+    """Return the threads that call something later."""
+    known = ("redelivery-timers", "Thread-")
+    return [thread for thread in threading.enumerate() if thread.name.startswith(known)]
+
+
+def test_many_delayed_messages_are_one_thread() -> None:
+    """2,000 messages that the embedded broker holds back take one thread, which ends with the broker."""
+    before = set(threading.enumerate())
+
+    def timers() -> list[threading.Thread]:
+        """Return the threads of this test: those of other tests may end beside it."""
+        return [
+            each for each in threading.enumerate() if each.name == "redelivery-timers" and each not in before
+        ]
+
+    with MemoryBroker() as broker, redelivery.connect(broker.uri) as connection:
+        for number in range(2000):
+            connection.send("orders", str(number), delay=3600)
+        assert len(timers()) == 1
+        assert len({*threading.enumerate()} - before) < 10
+        connection.send("orders", "soon", delay=0.01)
+        message = connection.consumer("orders").receive(timeout=60)
+        assert message is not None
+        assert message.text == "soon"
+        message.accept()
+    eventually(lambda: timers() == [])
+
+
+def test_calls_come_in_the_order_of_their_times() -> None:
+    """The soonest is called first, in whatever order they were asked for; one that is cancelled is not called."""
+    clock, seen, done = SystemClock(), list[str](), threading.Event()
+    last = clock.call_later(0.05, done.set)
+    clock.call_later(0.03, lambda: seen.append("b"))
+    cancel = clock.call_later(0.02, lambda: seen.append("never"))
+    clock.call_later(0.01, lambda: seen.append("a"))
+    cancel()
+    cancel()
+    assert done.wait(60)
+    assert seen == ["a", "b"]
+    last()  # harmless afterwards
+
+
+def test_a_call_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it raises goes to the hook of threads, and those behind it are called."""
+    clock, raised, done = SystemClock(), list[threading.ExceptHookArgs](), threading.Event()
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    clock.call_later(0, lambda: 1 // 0)
+    clock.call_later(0.01, done.set)
+    assert done.wait(60)
+    assert [args.exc_type for args in raised] == [ZeroDivisionError]
+
+
+def test_a_delay_of_centuries() -> None:
+    """It is waited for in pieces that a lock can wait, and the thread ends once it is cancelled."""
+    clock = SystemClock()
+    before = len(timers())
+    cancels = [clock.call_later(delay, print) for delay in (1e300, 2 * threading.TIMEOUT_MAX)]
+    assert len(timers()) <= before + 1
+    for cancel in cancels:
+        cancel()
+    eventually(lambda: not [thread for thread in timers() if thread.name == "redelivery-timers"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_process_calls_its_own() -> None:
+    """After a fork the parent's calls are not the child's, and the child has a thread of its own."""
+    clock = SystemClock()
+    cancel = clock.call_later(3600, print)
+    pid = os.fork()
+    if not pid:
+        done = threading.Event()
+        clock.call_later(time.get_clock_info("monotonic").resolution, done.set)
+        os._exit(0 if done.wait(60) else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    cancel()
