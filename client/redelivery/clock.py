@@ -147,13 +147,13 @@ class _Timers:
         return None
 
 
-_TIMERS = _Timers()
+_timers = _Timers()
 
 
 def _begin_anew() -> None:
     """Forget in a child process what its parent calls later: the thread is not there."""
-    global _TIMERS  # noqa: PLW0603 - one for the process
-    _TIMERS = _Timers()
+    global _timers  # noqa: PLW0603 - one for the process
+    _timers = _Timers()
 
 
 if hasattr(os, "register_at_fork"):
@@ -176,7 +176,7 @@ class SystemClock:
 
     def call_later(self, delay: float, callback: Callback) -> Cancel:
         """Call `callback` from the thread of all that is called later: it must not take long."""
-        return _TIMERS.add(time.monotonic() + delay, callback)
+        return _timers.add(time.monotonic() + delay, callback)
 
     def attach(self) -> None:
         """Nothing to count."""

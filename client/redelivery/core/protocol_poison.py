@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from redelivery.core.commands import Stop
 from redelivery.errors import AdapterError
@@ -65,5 +65,5 @@ def _named(suspect: Hashable) -> str:
     """Return a suspect as text: without the digest that only tells it from others of its id."""
     if not isinstance(suspect, tuple):
         return str(suspect)
-    parts = (_named(part) for part in suspect if part is not None and not isinstance(part, bytes | type))
-    return ": ".join(parts)
+    known = cast("tuple[Hashable, ...]", suspect)
+    return ": ".join(_named(part) for part in known if not isinstance(part, bytes | type | None))
