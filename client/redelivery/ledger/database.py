@@ -250,10 +250,9 @@ def buried_in(sql: sqlite3.Connection, path: Path, destination: str | None) -> l
     found = [Buried(*row) for row in sql.execute(query, () if destination is None else (destination,))]
     for one in found:
         # The file may hold anything, whatever the types of `Buried` say.
-        texts: tuple[object, ...] = (one.destination, one.cause)
-        times: tuple[object, ...] = (one.at, one.first, one.last)
-        sound = all(isinstance(text, str) for text in texts) and _is_text(one.message_id)
-        if not (sound and _is_count(one.count)) or times[0] is None or not all(map(_is_time, times)):
+        texts, times = (one.destination, one.cause), (one.at, one.first, one.last)
+        sound = None not in texts and all(map(_is_text, (*texts, one.message_id))) and _is_count(one.count)
+        if not sound or None in times[:1] or not all(map(_is_time, times)):
             raise _damaged(path)
     return found
 
