@@ -7,7 +7,7 @@ import sqlite3
 import time
 import weakref
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from redelivery.core.ledger_entry import Buried, Entry
 from redelivery.errors import LedgerError
@@ -247,14 +247,17 @@ def buried_in(sql: sqlite3.Connection, path: Path, destination: str | None) -> l
     names = ", ".join(name if name in there else f"NULL AS {name}" for name in _BURIED)
     where = "" if destination is None else "WHERE destination = ?"
     query = f"SELECT {names} FROM dead_letters {where} ORDER BY number"  # noqa: S608 - names of our own
-    found = [Buried(*row) for row in sql.execute(query, () if destination is None else (destination,))]
-    for one in found:
-        # The file may hold anything, whatever the types of `Buried` say.
-        texts, times = (one.destination, one.cause), (one.at, one.first, one.last)
-        sound = None not in texts and all(map(_is_text, (*texts, one.message_id))) and _is_count(one.count)
-        if not sound or None in times[:1] or not all(map(_is_time, times)):
-            raise _damaged(path)
-    return found
+    # The file may hold anything, whatever the types of `Buried` say: rows are checked before they become one.
+    rows: list[tuple[object, ...]] = sql.execute(query, () if destination is None else (destination,)).fetchall()
+    if not all(map(_is_sound, rows)):
+        raise _damaged(path)
+    return [Buried(*cast("tuple[Any, ...]", row)) for row in rows]
+
+
+def _is_sound(row: tuple[object, ...]) -> bool:
+    place, message_id, cause, count, at, first, last = row
+    texts = isinstance(place, str) and isinstance(cause, str) and _is_text(message_id)
+    return texts and _is_count(count) and at is not None and all(map(_is_time, (at, first, last)))
 
 
 def _columns(sql: sqlite3.Connection) -> set[str]:
