@@ -30,6 +30,7 @@ from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
 from redelivery_stomp.transactions import Transaction, to_all
+from redelivery_stomp.windows import ByteWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.errors import RedeliveryError
+    from redelivery_stomp.windows import Window
 
 __all__ = ["StompAdapter"]
 
@@ -99,8 +101,7 @@ class StompAdapter:
                 case Release():
                     self._release(link, command, frames)
                 case Credit():
-                    # STOMP has no credit; the capabilities say so.
-                    pass
+                    self._grow(link, command)
                 case _:
                     assert_never(command)
         if data := b"".join(frames):
@@ -118,11 +119,11 @@ class StompAdapter:
         ]
         link.accepted(own)
         _settled(own)
-        for delivery in own:
-            if delivery.record is not None and delivery.source.window is not None:
-                delivery.source.window.settled(delivery)
         if own:
             frames.append(_acknowledgements(link, own))
+            window = own[0].source.window
+            if window is not None and window.accepted(own):
+                frames += _narrowed(link, own, window)
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -130,12 +131,13 @@ class StompAdapter:
         frames += [each.returned() for each in own]
 
     def _unsubscribe(self, link: StompConnection, command: Unsubscribe, frames: list[bytes]) -> None:
-        for name, subscription in link.subscriptions.end(command.consumer).items():
-            identity = link.wire_id(name)
-            if subscription.unsettled is None:
-                frames.append(frame(b"UNSUBSCRIBE", [("id", identity)]))
-            else:
-                give_back(link, identity, subscription.unsettled, partial(link.subscriptions.forget, name))
+        ended = link.subscriptions.end(command.consumer)
+        identities = [link.wire_id(name) for name in ended]
+        unsettled = next((each.unsettled for each in ended.values()), None)
+        if unsettled is None:
+            frames += [frame(b"UNSUBSCRIBE", [("id", identity)]) for identity in identities]
+        else:
+            give_back(link, identities, unsettled, partial(link.subscriptions.forget, list(ended)))
 
     def _poison(self, link: StompConnection, command: PoisonAck) -> None:
         delivery = _own(link, command.delivery)
@@ -224,11 +226,23 @@ class StompAdapter:
         if delivery is None:
             return
         source = delivery.source
-        if source.window is None or source.kind != "queue":
+        if source.kind == "queue" and isinstance(source.window, ByteWindow):
             # A further subscription to a topic would receive each message a second time.
-            return
-        if source.window.hold(delivery, len(delivery.head) + len(delivery.body)):
-            link.turns.widen(source, f"{source.identity}.{source.window.subscriptions}")
+            source.window.hold(delivery, len(delivery.head) + len(delivery.body))
+            self._widen(link, source, source.window)
+
+    def _grow(self, link: StompConnection, command: Credit) -> None:
+        source = link.subscriptions.get(str(command.consumer))
+        if source is not None and source.window is not None and link.profile.grows(source.command):
+            source.window.grow(command.messages)
+            self._widen(link, source, source.window)
+
+    def _widen(self, link: StompConnection, source: Subscription, window: Window) -> None:
+        for number, messages in window.further():
+            command = source.command
+            if messages is not None:
+                command = replace(command, window=messages, room=0)
+            link.turns.widen(source, number, command)
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
@@ -239,6 +253,21 @@ def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
     if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery) or delivery.source.ended:
         return None
     return delivery if _named(link, delivery) else None
+
+
+def _narrowed(link: StompConnection, own: Sequence[StompDelivery], window: Window) -> list[bytes]:
+    """Return the frames that end further subscriptions that are needed no more, behind the ACK of their message.
+
+    Each has no other message, but what the ACK makes the broker send: that goes back when it ends.
+    """
+    frames: list[bytes] = []
+    for delivery in own:
+        name = link.subscriptions.name_of(delivery.head)
+        if name != delivery.source.identity and name in link.subscriptions and window.ends_one():
+            link.subscriptions.end_further(name)
+            ended = link.receipt(lambda _: link.further_ended())
+            frames.append(frame(b"UNSUBSCRIBE", [("id", link.wire_id(name)), ended]))
+    return frames
 
 
 def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:

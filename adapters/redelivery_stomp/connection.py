@@ -194,6 +194,11 @@ class StompConnection:
         """Return the id that a subscription has at the broker."""
         return self.subscriptions.wire_id(name)
 
+    def further_ended(self) -> None:
+        """Learn that the broker has ended a further subscription."""
+        with self.order:
+            self.subscriptions.further_ended()
+
     def give_up(self, delivery: StompDelivery) -> None:
         """End the connection over a message that no ACK or NACK can name. The reading thread reports the end."""
         self._nameless = delivery

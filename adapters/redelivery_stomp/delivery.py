@@ -7,7 +7,6 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
-from redelivery_stomp.artemis_window import ByteWindow
 from redelivery_stomp.frames import Headers, RawHeaders, number
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from redelivery.core.commands import Subscribe
+    from redelivery_stomp.windows import Window
 
 __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
@@ -48,7 +48,7 @@ class DeliveryProfile(Protocol):
     def origin(self, headers: RawHeaders) -> str | None: ...
     def moved(self, headers: RawHeaders) -> bool: ...
     def died_of(self, headers: RawHeaders) -> str | None: ...
-    def window_bytes(self, command: Subscribe) -> int | None: ...
+    def window(self, command: Subscribe) -> Window | None: ...
 
 
 class Subscription:
@@ -85,8 +85,7 @@ class Subscription:
         self.kind = command.destination.partition("://")[0]
         # Destination of its last message: as on the wire, and qualified.
         self.last: tuple[bytes, str] = b"", ""
-        size = profile.window_bytes(command)
-        self.window = None if size is None else ByteWindow(size)
+        self.window = profile.window(command)
         self.make = profile.makes or StompDelivery
         # Messages of a plain topic subscription are gone when it ends.
         kept = not profile.gives_back and (self.kind != "topic" or command.subscription is not None)

@@ -7,6 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.errors import ConfigurationError
+from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
     import re
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from redelivery.settings import QueueArguments, Settings
     from redelivery_stomp.delivery import StompDelivery
     from redelivery_stomp.frames import RawHeaders
+    from redelivery_stomp.windows import Window
 
 __all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "StompProfile"]
 
@@ -155,10 +157,27 @@ class StompProfile(ABC):
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         """Return the body's type for a JMS client, and whether it arrived whole."""
 
-    def window_bytes(self, command: Subscribe) -> int | None:
-        """Return the window of a subscription in bytes, or None if it is in messages."""
-        del command
-        return None
+    def grows(self, command: Subscribe) -> bool:
+        """True if further subscriptions can widen a consumer's window while messages are parked.
+
+        Of a topic each would receive every message once more. But there a wide window costs nobody anything.
+        """
+        queue = command.destination.startswith("queue://")
+        return command.room > 0 and queue and not (command.browse or command.existing)
+
+    def first_window(self, command: Subscribe) -> int:
+        """Return the messages that a consumer's first subscription may leave unsettled."""
+        return command.window if self.grows(command) else command.window + command.room
+
+    def subscriptions(self, command: Subscribe) -> int:
+        """Return the number of subscriptions that a consumer starts with."""
+        if self.share is None or not command.existing or command.browse:
+            return 1
+        return max(1, ceil(command.window / self.share))
+
+    def window(self, command: Subscribe) -> Window | None:
+        """Return what knows when a consumer needs further subscriptions; None if it has all that it will need."""
+        return SlotWindow(self.subscriptions(command)) if self.grows(command) else None
 
     @abstractmethod
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:

@@ -12,6 +12,7 @@ from redelivery.core.destination import no_such_kind
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
+from redelivery_stomp.windows import BYTES_PER_MESSAGE, ByteWindow, SlotWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from redelivery.settings import BrokerName, Settings
     from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.frames import RawHeaders
+    from redelivery_stomp.windows import Window
 
 __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 
@@ -29,6 +31,8 @@ __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 # subscription with all that were ever acknowledged in a transaction of it (`StompSubscription.onStompCommit`). With
 # 43,000 unacknowledged in one subscription, 14 a second were redriven, and fewer each second.
 SHARE = 500
+# Artemis: widest window that is counted in messages. It takes a subscription, and an answer of the broker, for each.
+MOST_EXACT = 32
 # Distinguishes this process's plain topic subscribers from those of other processes.
 PROCESS = uuid.uuid4().hex
 
@@ -43,6 +47,7 @@ class StompClassic(StompProfile):
         poison_persistent=True,
         forward="atomic",
         transactions=True,
+        grows=True,
         # maxPageSize: the queue stalls at so many unacknowledged messages.
         max_unacknowledged=200,
         dead_letter_destination="queue://ActiveMQ.DLQ",
@@ -100,8 +105,12 @@ class StompClassic(StompProfile):
         # Empty and no content-length: an empty text, no body, or a Map, Object or Stream that did not arrive.
         return "text" if body or headers.get("redeliveryId") else "unknown"
 
+    def grows(self, command: Subscribe) -> bool:
+        # Only the first of several exclusive subscriptions receives anything.
+        return super().grows(command) and "consumer.exclusive=true" not in command.destination
+
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
-        yield "activemq.prefetchSize", min(command.window, SHARE if command.existing else 32766)
+        yield "activemq.prefetchSize", min(self.first_window(command), SHARE if command.existing else 32766)
         if command.subscription is not None:
             yield "activemq.subscriptionName", command.subscription
 
@@ -141,6 +150,7 @@ class StompArtemis(StompProfile):
         duplicate_property="_AMQ_DUPL_ID",
         # After an end by FIN, not by RST, it marks 1 of 20.
         marks=False,
+        grows=True,
         window_in_bytes=True,
         dead_letter_destination="queue://DLQ",
         reschedule="confirmed",
@@ -158,7 +168,6 @@ class StompArtemis(StompProfile):
         "temp-queue": "ANYCAST",
         "temp-topic": "MULTICAST",
     }
-    _bytes_per_message: ClassVar = 1024
 
     def address(self, destination: str) -> str:
         return destination.partition("://")[2]
@@ -194,12 +203,24 @@ class StompArtemis(StompProfile):
         # A Map arrives as a text in the broker's own encoding, which begins with a NUL.
         return "partial" if body.startswith(b"\0") else "text"
 
-    def window_bytes(self, command: Subscribe) -> int | None:
-        return command.window * self._bytes_per_message
+    def grows(self, command: Subscribe) -> bool:
+        # A group is bound to the subscription that got its first message. While that one has no room, its next message
+        # keeps all that is behind it from every consumer (docs/measured-stomp.md).
+        return super().grows(command) and command.ordering != "per_group"
+
+    def subscriptions(self, command: Subscribe) -> int:
+        return command.window if _exact(command) else 1
+
+    def window(self, command: Subscribe) -> Window:
+        if _exact(command):
+            return SlotWindow(command.window)
+        return ByteWindow(self.first_window(command) * BYTES_PER_MESSAGE)
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
         yield "subscription-type", self._types.get(command.destination.partition("://")[0])
-        yield "consumer-window-size", self.window_bytes(command)
+        # A message is sent while any of the window is left, however large the message is: of one byte, exactly one.
+        bytes_of_all = self.first_window(command) * BYTES_PER_MESSAGE
+        yield "consumer-window-size", 1 if _exact(command) else bytes_of_all
         yield "durable-subscription-name", command.subscription
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
@@ -232,6 +253,15 @@ class StompArtemis(StompProfile):
 
     def died_of(self, headers: RawHeaders) -> str | None:
         return "expired" if headers.get("_AMQ_ACTUAL_EXPIRY") else None
+
+
+def _exact(command: Subscribe) -> bool:
+    """True if a consumer's window is made of subscriptions that take one message each.
+
+    One that promises an order has one subscription: what several give back need not come back in order.
+    """
+    queue = command.destination.startswith("queue://") and not (command.browse or command.existing)
+    return queue and command.window <= MOST_EXACT and command.ordering == "non_blocking"
 
 
 def _subscriber(delivery: Delivery) -> str:

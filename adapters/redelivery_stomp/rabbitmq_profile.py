@@ -20,6 +20,7 @@ from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
 from redelivery_stomp.frames import number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
+from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import BodyKind
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.frames import RawHeaders
+    from redelivery_stomp.windows import Window
 
 __all__ = ["RabbitDelivery", "StompRabbitMQ"]
 
@@ -143,6 +145,7 @@ class StompRabbitMQ(StompProfile):
         poison_on_request=True,
         forward="confirmed",
         release=True,
+        grows=True,
         # Ignored: every message arrives.
         selectors=False,
         queue_wildcards=False,
@@ -226,8 +229,12 @@ class StompRabbitMQ(StompProfile):
             return "partial"
         return "text" if headers.get("amq-msg-type") == "text" else "bytes"
 
+    def window(self, command: Subscribe) -> Window | None:
+        # A further one cannot be ended while the consumer goes on: RabbitMQ would not take back what is on its way.
+        return SlotWindow(1, one_by_one=False) if self.grows(command) else None
+
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
-        yield "prefetch-count", min(command.window, MAX_PREFETCH)
+        yield "prefetch-count", min(self.first_window(command), MAX_PREFETCH)
         if command.subscription is not None:
             yield "durable", True
             yield "auto-delete", False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redelivery_stomp.frames import frame
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redelivery.errors import RedeliveryError
     from redelivery_stomp.ports import FrameWriter
@@ -26,19 +26,19 @@ NOWHERE = f"/topic/redelivery.nowhere.{uuid.uuid4().hex}"
 
 
 def give_back(
-    io: FrameWriter, identity: str, unsettled: UnsettledDeliveries, forget: Callable[[], None]
+    io: FrameWriter, identities: Sequence[str], unsettled: UnsettledDeliveries, forget: Callable[[], None]
 ) -> None:
-    """End the subscription of this id; release its unsettled messages, and those that still arrive.
+    """End the subscriptions of a consumer; release its unsettled messages, and those that still arrive.
 
-    `forget` is called when no more messages of the subscription can arrive.
+    `forget` is called when no more messages of them can arrive.
     """
-    ended = frame(b"UNSUBSCRIBE", [("id", identity)])
+    ended = b"".join(frame(b"UNSUBSCRIBE", [("id", identity)]) for identity in identities)
 
     # An error means that the connection is over: then RabbitMQ takes everything back itself.
     def nowhere(error: RedeliveryError | None) -> None:
         if error is None:
             # The broker answers in order: after the next answer, no message of the ended subscription can arrive.
-            within = [("transaction", f"nothing-{identity}")]
+            within = [("transaction", f"nothing-{identities[0]}")]
             asked = frame(b"ABORT", [*within, io.receipt(empty)])
             io.write(_released(unsettled) + frame(b"BEGIN", within) + asked)
 
@@ -47,13 +47,12 @@ def give_back(
             forget()
             io.write(_released(unsettled) + ended)
 
+    # All are ended before the first message is released: to one that is not it would come again.
     again = [
-        ("id", identity),
-        ("destination", NOWHERE),
-        ("ack", "client-individual"),
-        io.receipt(nowhere, address=NOWHERE),
+        [("id", identity), ("destination", NOWHERE), ("ack", "client-individual")] for identity in identities
     ]
-    io.write(ended + frame(b"SUBSCRIBE", again) + _released(unsettled))
+    again[-1].append(io.receipt(nowhere, address=NOWHERE))
+    io.write(ended + b"".join(frame(b"SUBSCRIBE", each) for each in again) + _released(unsettled))
 
 
 def _released(unsettled: UnsettledDeliveries) -> bytes:

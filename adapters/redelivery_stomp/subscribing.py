@@ -8,7 +8,6 @@ docs/measured-stomp.md). For that reason, nothing is written behind a question o
 from __future__ import annotations
 
 from collections import deque
-from math import ceil
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Subscribed
@@ -55,9 +54,10 @@ class SubscribeQueue:
         self._subscriptions.begin(subscription.identity, subscription)
         self._add(Subscribing(self._io, self, subscription, sink, checked))
 
-    def widen(self, source: Subscription, identity: str) -> None:
-        """Write one more SUBSCRIBE of a consumer that has started, under this id."""
-        self._add(WindowWidening(self._io, self, self._subscriptions, source, identity))
+    def widen(self, source: Subscription, number: int, command: Subscribe) -> None:
+        """Write one more SUBSCRIBE of a consumer that has started. `command`: with the window of that one."""
+        identity = f"{source.identity}.{number}"
+        self._add(WindowWidening(self._io, self, self._subscriptions, source, identity, command))
 
     def _add(self, beginning: Subscribing | WindowWidening) -> None:
         self._waiting.append(beginning)
@@ -139,7 +139,7 @@ class Subscribing:
     def _subscribe(self) -> None:
         subscription = self._subscription
         subscription.asked = True
-        _write_subscribe(self._io, subscription, subscription.identity, self.answer)
+        _write_subscribe(self._io, self._command, subscription.identity, self.answer)
 
     def answer(self, error: RedeliveryError | None) -> None:
         """Handle the answer to the SUBSCRIBE."""
@@ -155,13 +155,13 @@ class Subscribing:
             self._turns.go_on(error)
 
     def _share(self) -> None:
-        """Start the other subscriptions of a consumer whose window is too wide for one."""
-        subscription, share = self._subscription, self._io.profile.share
-        if share is None or not self._command.existing or self._command.browse:
-            return
-        with self._io.order:
-            for number in range(1, ceil(self._command.window / share)):
-                self._turns.widen(subscription, f"{subscription.identity}.{number}")
+        """Start the other subscriptions of a consumer whose window is made of several."""
+        command = self._command
+        count = self._io.profile.subscriptions(command)
+        if count > 1:
+            with self._io.order:
+                for number in range(1, count):
+                    self._turns.widen(self._subscription, number, command)
 
     def _reason(self, error: AdapterError) -> str:
         command, profile = self._command, self._io.profile
@@ -259,9 +259,10 @@ class WindowWidening:
         subscriptions: Subscriptions,
         source: Subscription,
         identity: str,
+        command: Subscribe,
     ) -> None:
         self._io, self._turns, self._subscriptions = io, turns, subscriptions
-        self._source, self._identity = source, identity
+        self._source, self._identity, self._command = source, identity, command
 
     def ask(self) -> bool:
         """Write the SUBSCRIBE; return True if the next consumer must wait for its answer."""
@@ -269,7 +270,7 @@ class WindowWidening:
             return False
         # Not earlier: until now the broker has no subscription of this id to end.
         self._subscriptions.begin(self._identity, self._source)
-        _write_subscribe(self._io, self._source, self._identity, self.answer)
+        _write_subscribe(self._io, self._command, self._identity, self.answer)
         return self._io.profile.in_turn
 
     def answer(self, error: RedeliveryError | None) -> None:
@@ -278,7 +279,7 @@ class WindowWidening:
             self._turns.go_on(error)
 
 
-def _write_subscribe(io: SubscribeIo, subscription: Subscription, identity: str, answer: Answer) -> None:
-    headers = list(subscribe_headers(io.profile, subscription.command, io.wire_id(identity)))
+def _write_subscribe(io: SubscribeIo, command: Subscribe, identity: str, answer: Answer) -> None:
+    headers = list(subscribe_headers(io.profile, command, io.wire_id(identity)))
     receipt = io.receipt(answer, REQUEST, str(dict(headers)["destination"]))
     io.write(frame(b"SUBSCRIBE", [*headers, receipt]))

@@ -5,7 +5,12 @@ At the broker the id of each begins with the connection's token. Here they have 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from redelivery_stomp.delivery import StompDelivery, Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["Subscriptions"]
 
@@ -21,6 +26,8 @@ class Subscriptions(dict[str, Subscription]):
         self.only: Subscription | None = None
         # True after a consumer has ended: the broker may still send messages of it.
         self._ended = False
+        # Further subscriptions that are being ended, the same holds for them.
+        self._narrowing = 0
         # Subscriptions of ended consumers whose messages may still arrive.
         self._leaving: dict[str, Subscription] = {}
 
@@ -31,8 +38,23 @@ class Subscriptions(dict[str, Subscription]):
     def begin(self, name: str, subscription: Subscription) -> None:
         """Add a subscription, before its first message can arrive."""
         self[name] = subscription
-        consumers = {known.consumer for known in self.values()}
-        self.only = subscription if len(consumers) == 1 and not self._ended else None
+        self._find_only()
+
+    def _find_only(self) -> None:
+        sources = set(self.values())
+        alone = len(sources) == 1 and not (self._ended or self._narrowing)
+        self.only = sources.pop() if alone else None
+
+    def end_further(self, name: str) -> None:
+        """End one subscription of a consumer that goes on. What it still sends comes again by another."""
+        del self[name]
+        self._narrowing += 1
+        self.only = None
+
+    def further_ended(self) -> None:
+        """Learn that the broker has ended one: no more messages of it can arrive."""
+        self._narrowing -= 1
+        self._find_only()
 
     def end(self, consumer: int) -> dict[str, Subscription]:
         """End the subscriptions of a consumer; return, by name, those that the broker has."""
@@ -47,22 +69,27 @@ class Subscriptions(dict[str, Subscription]):
         self.only, self._ended = None, True
         return standing
 
-    def forget(self, name: str) -> None:
-        """Remove an ended subscription: no more messages of it can arrive."""
-        self._leaving.pop(name, None)
+    def forget(self, names: Iterable[str]) -> None:
+        """Remove ended subscriptions: no more messages of them can arrive."""
+        for name in names:
+            self._leaving.pop(name, None)
 
     def of(self, head: bytes) -> Subscription | None:
-        """Return the subscription of the message with this header block; None if its consumer has ended.
+        """Return the subscription of the message with this header block; None if its consumer has ended."""
+        name = self.name_of(head)
+        return self.get(name) or self._leaving.get(name)
+
+    def name_of(self, head: bytes) -> str:
+        """Return the name of the subscription that sent the message with this header block; empty if it has none.
 
         A producer may have added a header of that name, but none with the token.
         """
         at = head.find(self._line)
         if at < 0:
-            return None
+            return ""
         at += len(self._line)
         end = head.find(b"\n", at)
-        name = (head[at:end] if end >= 0 else head[at:]).decode("utf-8", "replace")
-        return self.get(name) or self._leaving.get(name)
+        return (head[at:end] if end >= 0 else head[at:]).decode("utf-8", "replace")
 
     def delivery(self, whole: tuple[bytes, bytes] | None) -> StompDelivery | None:
         """Return a message, given as header block and body, as a delivery; None if its consumer has ended."""

@@ -26,6 +26,7 @@ class Capabilities:
     `duplicate_property`: the property by whose value it drops what a producer sends for a second time, and confirms it
     nevertheless.
     `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
+    `grows`: that window grows by `Credit` while messages are parked.
     `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
     `release`: a delivery can be given back uncounted.
     `counts`: deliveries carry the broker's own count. `max_unacknowledged`: messages per queue that may stay
@@ -55,6 +56,7 @@ class Capabilities:
     drops_second_copy: bool = False
     duplicate_property: str | None = None
     flow: bool = False
+    grows: bool = False
     window_in_bytes: bool = False
     release: bool = False
     counts: bool = False

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Cause, Delivery
+    from redelivery.core.dispatch_order import Ordering
     from redelivery.core.ledger_entry import Buried, Entry
     from redelivery.core.outgoing import Outgoing
     from redelivery.core.policy.redelivery_policy import Policy
@@ -229,7 +230,11 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Allow the broker to send this many messages more to the consumer; fewer, if it is negative."""
+    """Allow the broker to send this many messages more to the consumer; fewer, if it is negative.
+
+    Where the window only grows (`Capabilities.grows`), they are a part of the subscription's `room`: messages are
+    parked, and must not keep others out. A negative one gives room back, which need not be done at once.
+    """
 
     consumer: int
     messages: int
@@ -244,7 +249,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Start a consumer. `window`: messages the broker may leave unsettled here at most.
+    """Start a consumer. `window`: messages that the broker may leave unsettled here, besides those that are parked.
+
+    `room`: so many more may be parked. Where there is flow, and where the window grows, `Credit` asks for it when
+    they are; a consumer that cannot be given it later has all of it at once, with the window.
+
+    `ordering`: what the consumer promises. Messages that come by several ways may come back in another order, and a
+    message group may be bound to one of them.
 
     `epoch`: the connection that it is made for (0: any). On another one it is dropped, with what follows it in the
     same call: that connection has a `Subscribe` of its own.
@@ -273,6 +284,8 @@ class Subscribe:
     existing: bool = False
     in_step: bool = False
     private: bool = False
+    room: int = 0
+    ordering: Ordering = "non_blocking"
 
 
 @dataclass(frozen=True, slots=True)

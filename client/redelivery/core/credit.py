@@ -1,4 +1,4 @@
-"""Credit by flow: how many messages more the broker may send."""
+"""Credit: how many messages more the broker may send."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ __all__ = ["CreditWindow"]
 
 
 class CreditWindow:
-    """Keeps `credit` messages coming besides those that are parked, up to `max_parked` of them."""
+    """Keeps `credit` messages coming besides those that are parked, up to `max_parked` of them.
 
-    __slots__ = ("_consumer", "_credit", "_granted", "_max_parked", "_step", "active", "arrived", "settled")
+    Where there is flow, all of it is granted. Where the window was given when subscribing and grows, the broker grants
+    what is settled by itself: only room for what is parked is asked for, and given back.
+    """
+
+    __slots__ = (
+        "_consumer", "_credit", "_granted", "_max_parked", "_step", "active", "arrived", "grows", "settled",
+    )  # fmt: skip
 
     def __init__(self, consumer: int, credit: int, max_parked: int) -> None:
         self._consumer = consumer
@@ -20,16 +26,25 @@ class CreditWindow:
         self._step = max(1, credit // 4)
         self.restart(active=False)
 
-    def restart(self, *, active: bool) -> None:
-        """Begin a connection, where credit is granted by flow or is not."""
-        self.active = active
+    def restart(self, *, active: bool, grows: bool = False) -> None:
+        """Begin a connection, where credit is granted by flow, or a window grows, or neither."""
+        # With a step that is never reached, most of the credit is left whatever is parked.
+        self.grows = grows and not active and self._max_parked >= self._step
+        self.active = active or self.grows
         self.arrived = self.settled = self._granted = 0
 
     def due(self, parked: int) -> Credit | None:
         """Return the credit to grant now, if it is worth a frame."""
-        wanted = self.settled + self._credit + min(parked, self._max_parked) - self._granted
-        if wanted <= 0 or (wanted < self._step and self._granted > self.arrived):
-            return None
+        parked = min(parked, self._max_parked)
+        if self.grows:
+            wanted = parked - self._granted
+            # More must be free before it is given back: messages that fail one by one must not make and end room.
+            if -2 * self._step < wanted < self._step:
+                return None
+        else:
+            wanted = self.settled + self._credit + parked - self._granted
+            if wanted <= 0 or (wanted < self._step and self._granted > self.arrived):
+                return None
         self._granted += wanted
         return Credit(self._consumer, wanted)
 

@@ -597,7 +597,7 @@ class Engine:
         self._capabilities = event.capabilities
         self._history.connected(event.address)
         self._confirms.connected(event.capabilities)
-        self._flow.restart(active=event.capabilities.flow)
+        self._flow.restart(active=event.capabilities.flow, grows=event.capabilities.grows)
         return NOTHING
 
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
@@ -635,7 +635,9 @@ class Engine:
         self._schedule.clear()
         self._suspects.clear()
         self.counts.released += len(held)
-        commands: list[Command] = [self._flow.withdrawn()] if self._flow.active else []
+        commands: list[Command] = (
+            [self._flow.withdrawn()] if self._flow.active and not self._flow.grows else []
+        )
         for delivery in held:
             record = delivery.record
             commands += self._give_back(delivery, None if record is None else record.due)

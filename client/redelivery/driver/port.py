@@ -79,8 +79,8 @@ class ConsumerPlan:
     """Its engine expects a ledger, which a port does not ask. Its owner feeds such an engine; it is not subscribed."""
 
     def with_window(self, window: int) -> ConsumerPlan:
-        """Return a plan for a window of so many messages."""
-        return replace(self, subscribe=replace(self.subscribe, window=window))
+        """Return a plan for a window of so many messages, parked ones among them."""
+        return replace(self, subscribe=replace(self.subscribe, window=window, room=0))
 
     def for_dead_letters(self) -> ConsumerPlan:
         """Return a plan for a queue that is there already; copies of what is on it go in step with acceptances."""

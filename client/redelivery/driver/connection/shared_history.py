@@ -58,13 +58,13 @@ class SharedHistory:
                 self._open[source] = history, consumers + 1
             else:
                 history = self._kept(source) if scope == "later" else self._made()
-        history.widen(subscribe.window)
+        history.widen(subscribe.window + subscribe.room)
         return history
 
     def closed(self, subscribe: Subscribe, history: MessageHistory) -> None:
         """Take what a consumer leaves that has closed."""
         source, scope = source_of(subscribe), scope_of(subscribe)
-        history.widen(-subscribe.window)
+        history.widen(-subscribe.window - subscribe.room)
         with self._lock:
             if scope == "all":
                 _, consumers = self._open[source]

@@ -76,7 +76,9 @@ def planned(
     subscribe = Subscribe(
         consumer=number,
         destination=str(destination),
-        window=credit + max_parked,
+        window=credit,
+        room=max_parked,
+        ordering=ordering,
         selector=options.get("selector"),
         subscription=options.get("subscription"),
         dead_letter=_checked_beforehand(destination, dead_letters, capabilities),
