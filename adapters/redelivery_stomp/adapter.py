@@ -27,6 +27,7 @@ from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
+from redelivery_stomp.further_subscriptions import begin_further, end_behind
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
 from redelivery_stomp.transactions import Transaction, to_all
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.errors import RedeliveryError
-    from redelivery_stomp.windows import Window
 
 __all__ = ["StompAdapter"]
 
@@ -123,7 +123,7 @@ class StompAdapter:
             frames.append(_acknowledgements(link, own))
             window = own[0].source.window
             if window is not None and window.accepted(own):
-                frames += _narrowed(link, own, window)
+                frames.append(end_behind(link, own))
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -212,7 +212,7 @@ class StompAdapter:
         Transaction(link, self._transaction(link), answer).begin(command.messages, own)
 
     def _subscribe(self, link: StompConnection, command: Subscribe) -> None:
-        if str(command.consumer) in link.subscriptions:
+        if link.subscriptions.of_consumer(command.consumer) is not None:
             # A second one of the same id would outlive its end.
             return
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
@@ -229,20 +229,13 @@ class StompAdapter:
         if source.kind == "queue" and isinstance(source.window, ByteWindow):
             # A further subscription to a topic would receive each message a second time.
             source.window.hold(delivery, len(delivery.head) + len(delivery.body))
-            self._widen(link, source, source.window)
+            begin_further(link, source)
 
     def _grow(self, link: StompConnection, command: Credit) -> None:
-        source = link.subscriptions.get(str(command.consumer))
+        source = link.subscriptions.of_consumer(command.consumer)
         if source is not None and source.window is not None and link.profile.grows(source.command):
             source.window.grow(command.messages)
-            self._widen(link, source, source.window)
-
-    def _widen(self, link: StompConnection, source: Subscription, window: Window) -> None:
-        for number, messages in window.further():
-            command = source.command
-            if messages is not None:
-                command = replace(command, window=messages, room=0)
-            link.turns.widen(source, number, command)
+            begin_further(link, source)
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
@@ -253,21 +246,6 @@ def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
     if delivery.epoch != link.epoch or not isinstance(delivery, StompDelivery) or delivery.source.ended:
         return None
     return delivery if _named(link, delivery) else None
-
-
-def _narrowed(link: StompConnection, own: Sequence[StompDelivery], window: Window) -> list[bytes]:
-    """Return the frames that end further subscriptions that are needed no more, behind the ACK of their message.
-
-    Each has no other message, but what the ACK makes the broker send: that goes back when it ends.
-    """
-    frames: list[bytes] = []
-    for delivery in own:
-        name = link.subscriptions.name_of(delivery.head)
-        if name != delivery.source.identity and name in link.subscriptions and window.ends_one():
-            link.subscriptions.end_further(name)
-            ended = link.receipt(lambda _: link.further_ended())
-            frames.append(frame(b"UNSUBSCRIBE", [("id", link.wire_id(name)), ended]))
-    return frames
 
 
 def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:

@@ -27,6 +27,7 @@ from redelivery_stomp.disconnect_cause import StompDisconnectCause, said
 from redelivery_stomp.every_step import every_step
 from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner
 from redelivery_stomp.frames import frame
+from redelivery_stomp.further_subscriptions import without_groups
 from redelivery_stomp.listener import StompListener
 from redelivery_stomp.profiles import profile_for
 from redelivery_stomp.receipts import REQUEST, Receipts
@@ -228,8 +229,7 @@ class StompConnection:
             deliveries = [make(only, head, body) for head, body in frames]
             if only.unsettled is not None and not only.unsettled.take(deliveries):
                 return
-            self._last_arrived = deliveries[-1]
-            self._sink(Arrived(only.consumer, deliveries))
+            self._arrived(deliveries)
             return
         by_subscription: dict[str, list[StompDelivery]] = {}
         ended: list[int] = []
@@ -244,11 +244,18 @@ class StompConnection:
             unsettled = deliveries[0].source.unsettled
             if unsettled is not None and not unsettled.take(deliveries):
                 continue
-            self._last_arrived = deliveries[-1]
             # Not by subscription: that may have ended in between.
-            self._sink(Arrived(deliveries[0].consumer, deliveries))
+            self._arrived(deliveries)
         for consumer in ended:
             self._sink(Browsed(consumer))
+
+    def _arrived(self, deliveries: list[StompDelivery]) -> None:
+        self._last_arrived = deliveries[-1]
+        window = deliveries[0].source.window
+        if window is not None and window.group:
+            deliveries = without_groups(self, deliveries)
+        if deliveries:
+            self._sink(Arrived(deliveries[0].consumer, deliveries))
 
     def on_connected(self, received: Frame) -> None:
         """Take CONNECTED: the log-in has succeeded."""

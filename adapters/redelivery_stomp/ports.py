@@ -6,6 +6,7 @@
 | rabbitmq_requeue | `FrameWriter`, and a callable that forgets a subscription |
 | transactions | `StompIo` |
 | subscribing | `SubscribeIo`, and the table of subscriptions |
+| further_subscriptions | `FurtherIo` |
 | receipts, disconnect_cause, subscriptions, delivery | values and callables only |
 """
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
 
     from stomp.utils import Frame
 
+    from redelivery.core.commands import Subscribe
+    from redelivery_stomp.delivery import Subscription
     from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
+    from redelivery_stomp.subscriptions import Subscriptions
 
-__all__ = ["FrameReceiver", "FrameWriter", "StompIo", "SubscribeIo"]
+__all__ = ["FrameReceiver", "FrameWriter", "FurtherIo", "StompIo", "SubscribeIo", "Turns"]
 
 
 class FrameReceiver(Protocol):
@@ -82,3 +86,36 @@ class SubscribeIo(StompIo, Protocol):
 
     def doubt(self, refused: Answer, address: str, /) -> None:
         """Call `refused` for an ERROR about this `destination` header that arrives after its RECEIPT."""
+
+
+class FurtherIo(FrameWriter, Protocol):
+    """What begins and ends the further subscriptions of a consumer."""
+
+    @property
+    def order(self) -> AbstractContextManager[object]:
+        """Lock: with it held, no subscription ends between two writes."""
+        ...
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The subscriptions of the connection."""
+        ...
+
+    @property
+    def turns(self) -> Turns:
+        """The subscriptions that have not begun."""
+        ...
+
+    def wire_id(self, name: str, /) -> str:
+        """Return the id that a subscription has at the broker."""
+        ...
+
+    def further_ended(self) -> None:
+        """Learn that the broker has ended a further subscription."""
+
+
+class Turns(Protocol):
+    """Begins subscriptions one after the other."""
+
+    def widen(self, source: Subscription, number: int, command: Subscribe, /) -> None:
+        """Begin one more subscription of a consumer that has started."""

@@ -177,7 +177,7 @@ class StompProfile(ABC):
 
     def window(self, command: Subscribe) -> Window | None:
         """Return what knows when a consumer needs further subscriptions; None if it has all that it will need."""
-        return SlotWindow(self.subscriptions(command)) if self.grows(command) else None
+        return SlotWindow(command, self.subscriptions(command)) if self.grows(command) else None
 
     @abstractmethod
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:

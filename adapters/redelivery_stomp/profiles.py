@@ -31,6 +31,8 @@ __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 # subscription with all that were ever acknowledged in a transaction of it (`StompSubscription.onStompCommit`). With
 # 43,000 unacknowledged in one subscription, 14 a second were redriven, and fewer each second.
 SHARE = 500
+# Artemis: begin of the header line of a message that has a group.
+GROUP = b"\n_AMQ_GROUP_ID:"
 # Artemis: widest window that is counted in messages. It takes a subscription, and an answer of the broker, for each.
 MOST_EXACT = 32
 # Distinguishes this process's plain topic subscribers from those of other processes.
@@ -213,8 +215,8 @@ class StompArtemis(StompProfile):
 
     def window(self, command: Subscribe) -> Window:
         if _exact(command):
-            return SlotWindow(command.window)
-        return ByteWindow(self.first_window(command) * BYTES_PER_MESSAGE)
+            return SlotWindow(command, command.window, group=GROUP)
+        return ByteWindow(command, self.first_window(command) * BYTES_PER_MESSAGE)
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
         yield "subscription-type", self._types.get(command.destination.partition("://")[0])

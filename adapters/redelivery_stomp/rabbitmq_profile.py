@@ -231,7 +231,7 @@ class StompRabbitMQ(StompProfile):
 
     def window(self, command: Subscribe) -> Window | None:
         # A further one cannot be ended while the consumer goes on: RabbitMQ would not take back what is on its way.
-        return SlotWindow(1, one_by_one=False) if self.grows(command) else None
+        return SlotWindow(command, 1, one_by_one=False) if self.grows(command) else None
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
         yield "prefetch-count", min(self.first_window(command), MAX_PREFETCH)

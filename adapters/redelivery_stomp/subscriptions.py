@@ -56,6 +56,11 @@ class Subscriptions(dict[str, Subscription]):
         self._narrowing -= 1
         self._find_only()
 
+    def of_consumer(self, consumer: int) -> Subscription | None:
+        """Return what the subscriptions of a consumer share, or None. The first of them may have ended."""
+        first = self.get(str(consumer))
+        return first or next((each for each in self.values() if each.consumer == consumer), None)
+
     def end(self, consumer: int) -> dict[str, Subscription]:
         """End the subscriptions of a consumer; return, by name, those that the broker has."""
         known = {name: each for name, each in self.items() if each.consumer == consumer}

@@ -6,11 +6,13 @@ docs/measured-stomp.md). So a first window of `credit` messages is enough, and w
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from redelivery.core.commands import Subscribe
     from redelivery.core.delivery import Delivery
 
 __all__ = ["BYTES_PER_MESSAGE", "ByteWindow", "SlotWindow", "Window"]
@@ -24,54 +26,83 @@ OVERHEAD = 300
 class Window(Protocol):
     """The window of one consumer. Used with the connection's `order` held."""
 
+    group: bytes
+    """Begin of the header line that a message has which must not come by a further subscription of one message."""
+
     def grow(self, messages: int, /) -> None:
         """Need room for so many parked messages more; fewer, if it is negative."""
 
-    def further(self) -> Sequence[tuple[int, int | None]]:
-        """Return the subscriptions to begin: number, and messages of its window; None: as wide as the first."""
+    def further(self) -> Sequence[tuple[int, Subscribe]]:
+        """Return the subscriptions to begin: their numbers, and commands with the window of each."""
         ...
 
-    def accepted(self, deliveries: Sequence[Delivery], /) -> bool:
-        """Learn what is acknowledged; return True if further subscriptions are to be ended."""
+    def accepted(self, deliveries: Iterable[Delivery], /) -> bool:
+        """Learn what is acknowledged; return True if subscriptions are to be ended."""
         ...
 
-    def ends_one(self) -> bool:
-        """Take it that a further subscription ends; return False if it is needed."""
+    def ends(self, number: int, /) -> bool:
+        """Take it that a subscription ends (0: the first); return False if it is needed."""
         ...
 
 
 class SlotWindow:
     """A window in messages, with further subscriptions of one message each. Each ends behind its message.
 
-    `one_by_one=False`: one for all that is asked for at once; none ends before the consumer.
+    Artemis binds a message group to the subscription that got its first message. The group's next one waits for room
+    there, and all that is behind it waits with it, for every consumer of the queue (measured: docs/measured-stomp.md).
+    So where groups come, one wide subscription takes the place of the others.
     """
 
-    def __init__(self, subscriptions: int, *, one_by_one: bool = True) -> None:
-        """`subscriptions`: those that the consumer starts with."""
+    def __init__(
+        self, command: Subscribe, subscriptions: int, *, one_by_one: bool = True, group: bytes = b""
+    ) -> None:
+        """`subscriptions`: those that the consumer starts with; `one_by_one=False`: one for all that is needed at once,
+        and none ends before the consumer; `group`: see `Window`.
+        """
+        self.group = group
+        self._command = command
         self._one_by_one = one_by_one
         self._number = subscriptions
         # Messages that further subscriptions are to be begun for; below 0, those that are not needed any longer.
         self._wanted = 0
+        # Number of the one that takes groups.
+        self._wide: int | None = None
+        self._widens = False
 
     def grow(self, messages: int) -> None:
         self._wanted += messages
 
-    def further(self) -> Sequence[tuple[int, int | None]]:
-        wanted = self._wanted
+    def widen(self) -> bool:
+        """Replace all by one that takes groups; return False if that has been done."""
+        if self._wide is not None:
+            return False
+        self._wide, self._widens = self._number, True
+        self._number += 1
+        return True
+
+    def further(self) -> Sequence[tuple[int, Subscribe]]:
+        command, first, wanted = self._command, self._number, self._wanted
+        if self._wide is not None:
+            # It has room for all that may be parked.
+            begins, self._widens = self._widens, False
+            return [(self._wide, replace(command, ordering="per_group"))] if begins else ()
         if wanted <= 0:
             return ()
         self._wanted = 0
         windows = [1] * wanted if self._one_by_one else [wanted]
-        first = self._number
         self._number += len(windows)
-        return list(enumerate(windows, first))
+        return [
+            (number, replace(command, window=window, room=0)) for number, window in enumerate(windows, first)
+        ]
 
-    def accepted(self, deliveries: Sequence[Delivery]) -> bool:
+    def accepted(self, deliveries: Iterable[Delivery]) -> bool:
         del deliveries
-        return self._wanted < 0 and self._one_by_one
+        return self._one_by_one and (self._wanted < 0 or self._wide is not None)
 
-    def ends_one(self) -> bool:
-        if self._wanted >= 0:
+    def ends(self, number: int) -> bool:
+        if self._wide is not None:
+            return number != self._wide
+        if not number or self._wanted >= 0:
             return False
         self._wanted += 1
         return True
@@ -80,8 +111,11 @@ class SlotWindow:
 class ByteWindow:
     """A window in bytes: Artemis counts the messages' own. Further subscriptions are as wide; they stay."""
 
-    def __init__(self, size: int) -> None:
-        """`size`: bytes of one window."""
+    group = b""
+
+    def __init__(self, command: Subscribe, size: int) -> None:
+        """`size`: bytes of one subscription."""
+        self._command = command
         self._size = size
         self._held: dict[Delivery, int] = {}
         self._bytes = 0
@@ -98,20 +132,21 @@ class ByteWindow:
     def grow(self, messages: int) -> None:
         self._messages += messages
 
-    def further(self) -> Sequence[tuple[int, int | None]]:
+    def further(self) -> Sequence[tuple[int, Subscribe]]:
         first = self._subscriptions
         # Not all that is parked is told one by one.
         needed = max(self._bytes, self._messages * BYTES_PER_MESSAGE)
         # Half a window stays free for messages that are not parked.
         while needed > (self._subscriptions - 0.5) * self._size:
             self._subscriptions += 1
-        return [(number, None) for number in range(first, self._subscriptions)]
+        return [(number, self._command) for number in range(first, self._subscriptions)]
 
-    def accepted(self, deliveries: Sequence[Delivery]) -> bool:
+    def accepted(self, deliveries: Iterable[Delivery]) -> bool:
         if self._held:
             for delivery in deliveries:
                 self._bytes -= self._held.pop(delivery, 0)
         return False
 
-    def ends_one(self) -> bool:
+    def ends(self, number: int) -> bool:
+        del number
         return False

@@ -1,0 +1,213 @@
+"""The window over STOMP is the credit; further subscriptions make room for what is parked, and end when it is done."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stomp.test_refused import Wire
+
+from redelivery.core.commands import Accept, Credit, Hold, Subscribe, Unsubscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived
+from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Delivery
+    from redelivery_stomp.profile_base import StompProfile
+
+WINDOW = re.compile(rb"(?:prefetchSize|window-size|prefetch-count):(\d+)\n")
+ID = re.compile(rb"\nid:TOKEN-([^\n]+)\n")
+
+
+def answer_all(wire: Wire) -> None:
+    """Answer each SUBSCRIBE and UNSUBSCRIBE, also those that an answer leads to."""
+    done = 0
+    while done < len(wire.written):
+        frame = wire.written[done]
+        done += 1
+        if frame.startswith((b"SUBSCRIBE", b"UNSUBSCRIBE")) and b"\nreceipt:" in frame:
+            head, _, tail = frame.partition(b"\nreceipt:")
+            wire.read(b"RECEIPT\nreceipt-id:%b\n\n\0" % tail.partition(b"\n")[0])
+            assert head
+
+
+def subscribed(wire: Wire) -> list[tuple[str, int]]:
+    """Return id and window of each SUBSCRIBE that was written since the last call."""
+    answer_all(wire)
+    found = [
+        (ID.findall(each)[0].decode(), int(WINDOW.findall(each)[0]))
+        for each in wire.written
+        if each.startswith(b"SUBSCRIBE")
+    ]
+    wire.written.clear()
+    return found
+
+
+def begun(
+    monkeypatch: pytest.MonkeyPatch, profile: StompProfile, command: Subscribe
+) -> tuple[Wire, list[tuple[str, int]]]:
+    """Return a connection with a consumer, and the subscriptions that it started with."""
+    wire = Wire(monkeypatch, profile)
+    wire.adapter.execute((command,))
+    return wire, subscribed(wire)
+
+
+def came(wire: Wire, *names: str, group: bool = False) -> list[Delivery]:
+    """Let a message come by each of these subscriptions; return those that the consumer is given."""
+    before = len(wire.events)
+    for number, name in enumerate(names):
+        wire.read(
+            b"MESSAGE\nsubscription:TOKEN-%b\nmessage-id:%b,%d\nack:a-%d%d\ndestination:orders\n%b\nx\0"
+            % (name.encode(), name.encode(), number, len(wire.events), number,
+               b"_AMQ_GROUP_ID:g\n" if group else b"")
+        )  # fmt: skip
+    return [each for event in wire.events[before:] if isinstance(event, Arrived) for each in event.deliveries]
+
+
+QUEUE = Subscribe(1, "queue://orders", window=4, room=1000)
+
+
+@pytest.mark.parametrize(
+    ("profile", "windows"),
+    [
+        (StompClassic(), [("1", 4)]),
+        (StompRabbitMQ(), [("1", 4)]),
+        (StompArtemis(), [("1", 1), ("1.1", 1), ("1.2", 1), ("1.3", 1)]),
+    ],
+)
+def test_the_window_is_the_credit(
+    monkeypatch: pytest.MonkeyPatch, profile: StompProfile, windows: list[tuple[str, int]]
+) -> None:
+    """What may be parked is no part of it. Artemis counts bytes: a subscription of one takes one message."""
+    assert begun(monkeypatch, profile, QUEUE)[1] == windows
+
+
+@pytest.mark.parametrize("number", [33, 1000])
+def test_a_wide_window_is_in_bytes_on_artemis(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """1 kB for each message of the credit, in one subscription."""
+    command = Subscribe(1, "queue://orders", window=number, room=1000)
+    assert begun(monkeypatch, StompArtemis(), command)[1] == [("1", 1024 * number)]
+
+
+@pytest.mark.parametrize(
+    ("destination", "ordering", "windows"),
+    [
+        ("topic://news", "non_blocking", {"activemq": 1004, "artemis": 1004 * 1024, "rabbitmq": 1004}),
+        ("queue://orders", "blocking", {"activemq": 4, "artemis": 4 * 1024, "rabbitmq": 4}),
+        ("queue://orders", "per_group", {"activemq": 4, "artemis": 1004 * 1024, "rabbitmq": 4}),
+        ("native:///queue/a", "non_blocking", {"activemq": 1004, "artemis": 1004 * 1024, "rabbitmq": 1004}),
+    ],
+)
+@pytest.mark.parametrize("profile", [StompClassic(), StompArtemis(), StompRabbitMQ()])
+def test_one_subscription_where_order_or_copies_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+    profile: StompProfile,
+    destination: str,
+    ordering: str,
+    windows: dict[str, int],
+) -> None:
+    """A second one to a topic would get each message again: it has all its room at once, at nobody's cost."""
+    command = Subscribe(1, destination, window=4, room=1000, ordering=ordering)  # type: ignore[arg-type]
+    wire, first = begun(monkeypatch, profile, command)
+    assert first == [("1", windows[profile.capabilities.broker])]
+    wire.adapter.execute((Credit(1, 5),))
+    assert bool(subscribed(wire)) is profile.grows(command)
+
+
+def test_an_exclusive_subscription_has_all_its_room_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classic would give nothing to a further one."""
+    command = Subscribe(1, "queue://orders?consumer.exclusive=true", window=4, room=160)
+    assert begun(monkeypatch, StompClassic(), command)[1] == [("1", 164)]
+
+
+@pytest.mark.parametrize("profile", [StompClassic(), StompArtemis()])
+def test_room_for_parked_messages_comes_and_goes(
+    monkeypatch: pytest.MonkeyPatch, profile: StompProfile
+) -> None:
+    """One subscription for each; when they are done, each ends behind the acknowledgement of its message."""
+    wire, first = begun(monkeypatch, profile, QUEUE)
+    wire.adapter.execute((Credit(1, 2),))
+    further = [f"1.{number}" for number in range(len(first), len(first) + 2)]
+    assert subscribed(wire) == [(name, 1) for name in further]
+    by_first, *others = came(wire, "1", *further)
+    wire.adapter.execute((Credit(1, -2),))
+    assert wire.written == []
+    wire.adapter.execute((Accept([by_first]),))
+    assert wire.commands() == [b"ACK"]
+    wire.written.clear()
+    wire.adapter.execute((Accept(others),))
+    assert wire.commands() == [b"ACK", b"ACK", b"UNSUBSCRIBE", b"UNSUBSCRIBE"]
+    assert came(wire, *further) == []
+    answer_all(wire)
+    assert wire.link.subscriptions.only is not None
+    wire.written.clear()
+    wire.adapter.execute((Credit(1, 1),))
+    assert [name for name, _ in subscribed(wire)] == [f"1.{len(first) + 2}"]
+
+
+def test_room_that_is_needed_again_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A subscription that has not ended is not begun anew."""
+    wire, _ = begun(monkeypatch, StompClassic(), QUEUE)
+    wire.adapter.execute((Credit(1, 3),))
+    assert len(subscribed(wire)) == 3
+    wire.adapter.execute((Credit(1, -2), Credit(1, 3)))
+    assert subscribed(wire) == [("1.4", 1)]
+    wire.adapter.execute((Accept(came(wire, "1.1", "1.2")),))
+    assert wire.commands() == [b"ACK", b"ACK"]
+
+
+def test_on_rabbitmq_room_comes_in_one_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes nothing back at the end of a subscription; all of a consumer's end before one message is released."""
+    wire, _ = begun(monkeypatch, StompRabbitMQ(), QUEUE)
+    wire.adapter.execute((Credit(1, 3),))
+    assert subscribed(wire) == [("1.1", 3)]
+    one, _ = came(wire, "1.1", "1")
+    wire.adapter.execute((Credit(1, -3), Accept([one])))
+    assert wire.commands() == [b"ACK"]
+    wire.written.clear()
+    wire.adapter.execute((Unsubscribe(1),))
+    assert wire.commands() == [b"UNSUBSCRIBE"] * 2 + [b"SUBSCRIBE"] * 2 + [b"NACK"]
+
+
+def test_large_parked_messages_widen_a_window_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted by their size, and what is not told one by one with 1 kB each; the larger number decides."""
+    wire, _ = begun(monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=100, room=1000))
+    (one,) = came(wire, "1")
+    one.body = b"x" * 60_000
+    wire.adapter.execute((Hold(one, 1.0, 1.0, 1, Cause("bad")),))
+    assert subscribed(wire) == [("1.1", 102_400)]
+    wire.adapter.execute((Credit(1, 100),))
+    assert subscribed(wire) == []
+    wire.adapter.execute((Credit(1, 100),))
+    assert subscribed(wire) == [("1.2", 102_400)]
+
+
+def test_a_consumer_without_room_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credit that a browser or a probe asks for is another matter; so is that of a consumer which has ended."""
+    wire, _ = begun(monkeypatch, StompClassic(), Subscribe(1, "queue://orders", window=1))
+    wire.adapter.execute((Credit(1, 5), Credit(7, 5)))
+    assert wire.written == []
+    wire, _ = begun(monkeypatch, StompClassic(), QUEUE)
+    wire.adapter.execute((Unsubscribe(1), Credit(1, 5)))
+    assert wire.commands() == [b"UNSUBSCRIBE"]
+
+
+def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is bound to a subscription, and with no room there it holds up the whole queue: the narrow ones end."""
+    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
+    assert len(came(wire, "1.1")) == 1
+    assert came(wire, "1", "1.2", group=True) == []
+    assert wire.commands() == [b"SUBSCRIBE", b"UNSUBSCRIBE", b"UNSUBSCRIBE"]
+    assert subscribed(wire) == [("1.4", 1004 * 1024)]
+    (one,) = came(wire, "1.4", group=True)
+    (plain,) = came(wire, "1.3")
+    wire.adapter.execute((Credit(1, 3), Accept([one, plain])))
+    assert wire.commands() == [b"ACK", b"ACK", b"UNSUBSCRIBE"]
+    wire.written.clear()
+    # Also when the first one has ended, the consumer is one, and ends as one.
+    wire.adapter.execute((QUEUE,))
+    assert wire.written == []
+    wire.adapter.execute((Unsubscribe(1),))
+    assert wire.commands() == [b"UNSUBSCRIBE"] * 2
