@@ -42,6 +42,7 @@ class TestClassicOverStomp(OnBroker):
         "stomp",
         Capabilities(
             reschedule="confirmed",
+            grows=True,
             reschedule_needs="schedulerSupport=true in its configuration",
             broker="activemq",
             groups=False,
@@ -66,6 +67,7 @@ class TestArtemisOverStomp(OnBroker):
         "stomp",
         Capabilities(
             reschedule="confirmed",
+            grows=True,
             broker="artemis",
             duplicate_property="_AMQ_DUPL_ID",
             forward="confirmed",
@@ -198,6 +200,7 @@ class TestRabbitMQOverStomp(OnBroker):
         "stomp",
         Capabilities(
             reschedule="confirmed",
+            grows=True,
             reschedule_needs="the right to declare queues named redelivery.delay.*",
             longest_delay=4294967.295,
             broker="rabbitmq",

@@ -20,7 +20,7 @@ ALL = 30
 
 
 def body(number: int) -> str:
-    """Return a body of 1 kB: a window in bytes has so much for each message."""
+    """Return a body of 1 kB: larger than what a broker with a window in bytes may leave over of it."""
     return f"{number} ".ljust(1024, ".")
 
 
