@@ -26,8 +26,8 @@ CONSUMERS = 4
 MESSAGES = 200
 PARKED = 20
 WORK = 0.01  # seconds of each message
-# Messages that a broker may hand out beyond the credit: AMQP brokers while that changes (integration/test_conformance.py),
-# and room that was not given back yet.
+# Messages that a broker may hand out beyond the credit: over AMQP while that changes (integration/test_conformance.py),
+# over STOMP by room that was not given back yet.
 BEYOND = {"amqp": 8, "stomp": 2}
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 SHORT = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))

@@ -12,7 +12,7 @@ def asked(credit: int, max_parked: int, *parked: int) -> list[int]:
     """Return what is asked for while so many are parked, one number after the other; 0: nothing."""
     window = CreditWindow(1, credit, max_parked)
     window.restart(active=False, grows=True)
-    due = [window.due(number) if window.active else None for number in parked]
+    due = [window.due(number) if window.active or window.grows else None for number in parked]
     assert all(each is None or each.consumer == 1 for each in due)
     return [0 if each is None else each.messages for each in due]
 

@@ -30,7 +30,8 @@ class CreditWindow:
         """Begin a connection, where credit is granted by flow, or a window grows, or neither."""
         # With a step that is never reached, most of the credit is left whatever is parked.
         self.grows = grows and not active and self._max_parked >= self._step
-        self.active = active or self.grows
+        # With a window that grows: while it has grown, as room may have to be given back.
+        self.active = active
         self.arrived = self.settled = self._granted = 0
 
     def due(self, parked: int) -> Credit | None:
@@ -46,6 +47,7 @@ class CreditWindow:
             if wanted <= 0 or (wanted < self._step and self._granted > self.arrived):
                 return None
         self._granted += wanted
+        self.active = self._granted > 0 or not self.grows
         return Credit(self._consumer, wanted)
 
     def withdrawn(self) -> Credit:

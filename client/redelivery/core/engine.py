@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING", "Engine"]
 
 NOTHING: Sequence[Command] = ()
+# The two events of each message that is done at once. Neither parks one: what a `Wanted` condemns has an answer soon.
+PARKING_NOTHING = frozenset((Succeeded, Wanted))
 
 
 class Engine:
@@ -230,11 +232,13 @@ class Engine:
                 commands = NOTHING
             case _:
                 assert_never(event)
-        return self._with_credit(commands) if self._flow.active else commands
+        flow = self._flow
+        due = flow.active or (flow.grows and type(event) not in PARKING_NOTHING)
+        return self._with_credit(commands) if due else commands
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
-        if self._closed or not self._flow.active:
+        if self._closed or not (self._flow.active or self._flow.grows):
             return commands
         credit = self._flow.due(0 if self._parks_nothing() else self.parked)
         return commands if credit is None else [*commands, credit]

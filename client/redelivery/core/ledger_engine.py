@@ -38,9 +38,10 @@ class LedgerEngine(Engine):
         """Take one event, as `Engine.feed` does; a result is told to the ledger first."""
         if event.__class__ is Wanted:
             return Engine.feed(self, event, now)
-        # What credit follows is granted with the next event.
         if isinstance(event, Known):
-            return self._policies.with_faults(self._known(event.delivery, event.entry, now))
+            return self._with_credit(
+                self._policies.with_faults(self._known(event.delivery, event.entry, now))
+            )
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
             return self._with_credit(commands)
