@@ -55,7 +55,7 @@ class Consumer:
         **options: object,
     ) -> None:
         broker, protocol = pair
-        uri = broker.uri(protocol=protocol, redelivery__credit=CREDIT, **options)
+        uri = broker.uri(protocol=protocol, redelivery__credit=CREDIT)
         self._connection = redelivery.connect(uri, policies=policies)
         self._queue = queue
         self._stack = ExitStack()

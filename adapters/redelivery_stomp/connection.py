@@ -195,11 +195,6 @@ class StompConnection:
         """Return the id that a subscription has at the broker."""
         return self.subscriptions.wire_id(name)
 
-    def further_ended(self) -> None:
-        """Learn that the broker has ended a further subscription."""
-        with self.order:
-            self.subscriptions.further_ended()
-
     def give_up(self, delivery: StompDelivery) -> None:
         """End the connection over a message that no ACK or NACK can name. The reading thread reports the end."""
         self._nameless = delivery
@@ -226,10 +221,7 @@ class StompConnection:
         only = self.subscriptions.only
         if only is not None and not only.command.browse:
             make = only.make
-            deliveries = [make(only, head, body) for head, body in frames]
-            if only.unsettled is not None and not only.unsettled.take(deliveries):
-                return
-            self._arrived(deliveries)
+            self._arrived([make(only, head, body) for head, body in frames])
             return
         by_subscription: dict[str, list[StompDelivery]] = {}
         ended: list[int] = []
@@ -241,21 +233,18 @@ class StompConnection:
                 delivery = subscription.make(subscription, head, body)
                 by_subscription.setdefault(subscription.identity, []).append(delivery)
         for deliveries in by_subscription.values():
-            unsettled = deliveries[0].source.unsettled
-            if unsettled is not None and not unsettled.take(deliveries):
-                continue
-            # Not by subscription: that may have ended in between.
             self._arrived(deliveries)
         for consumer in ended:
             self._sink(Browsed(consumer))
 
     def _arrived(self, deliveries: list[StompDelivery]) -> None:
+        # Not by subscription: that may have ended in between.
+        unsettled = deliveries[0].source.unsettled
+        if unsettled is not None and not unsettled.take(deliveries):
+            return
         self._last_arrived = deliveries[-1]
-        window = deliveries[0].source.window
-        if window is not None and window.group:
-            deliveries = without_groups(self, deliveries)
-        if deliveries:
-            self._sink(Arrived(deliveries[0].consumer, deliveries))
+        if kept := without_groups(self, deliveries):
+            self._sink(Arrived(kept[0].consumer, kept))
 
     def on_connected(self, received: Frame) -> None:
         """Take CONNECTED: the log-in has succeeded."""

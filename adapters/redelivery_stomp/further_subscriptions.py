@@ -41,7 +41,11 @@ def without_groups(io: FurtherIo, deliveries: list[StompDelivery]) -> list[Stomp
     """
     source = deliveries[0].source
     window = source.window
-    if not isinstance(window, SlotWindow) or not any(window.group in each.head for each in deliveries):
+    if (
+        not isinstance(window, SlotWindow)
+        or not window.group
+        or not any(window.group in each.head for each in deliveries)
+    ):
         return deliveries
     with io.order:
         if source.ended:
@@ -69,4 +73,9 @@ def _ended(io: FurtherIo, delivery: StompDelivery) -> bytes:
     if name not in subscriptions or window is None or not window.ends(number):
         return b""
     subscriptions.end_further(name)
-    return frame(b"UNSUBSCRIBE", [("id", io.wire_id(name)), io.receipt(lambda _: io.further_ended())])
+
+    def answer(_: object) -> None:
+        with io.order:
+            subscriptions.further_ended()
+
+    return frame(b"UNSUBSCRIBE", [("id", io.wire_id(name)), io.receipt(answer)])

@@ -110,9 +110,6 @@ class FurtherIo(FrameWriter, Protocol):
         """Return the id that a subscription has at the broker."""
         ...
 
-    def further_ended(self) -> None:
-        """Learn that the broker has ended a further subscription."""
-
 
 class Turns(Protocol):
     """Begins subscriptions one after the other."""

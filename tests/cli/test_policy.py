@@ -117,7 +117,7 @@ def test_options(cli: Any) -> None:
         "type": "integer",
         "default": "1000",
         "over": "all",
-        "meaning": "Messages a consumer may hold unsettled.",
+        "meaning": "Messages a consumer may hold unsettled, besides parked ones.",
     } in rows
     assert "\x1b" not in cli("policy", "options").out
     assert len(cli("policy", "options", "--output", "jsonl").out.splitlines()) == len(rows)

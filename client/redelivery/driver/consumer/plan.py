@@ -59,8 +59,7 @@ def planned(
         _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
     elif redrive is None:
         rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
-    max_parked = _max_parked(settings, capabilities)
-    credit = _credit(destination, options, settings)
+    max_parked, credit = _max_parked(settings, capabilities), _credit(destination, options, settings)
     engine = (LedgerEngine if counted else Engine)(
         number,
         policies=settings.policies,
@@ -74,15 +73,9 @@ def planned(
         rescheduling=rescheduling,
     )
     subscribe = Subscribe(
-        consumer=number,
-        destination=str(destination),
-        window=credit,
-        room=max_parked,
-        ordering=ordering,
-        selector=options.get("selector"),
-        subscription=options.get("subscription"),
-        dead_letter=_checked_beforehand(destination, dead_letters, capabilities),
-    )
+        number, str(destination), credit, options.get("selector"), options.get("subscription"),
+        dead_letter=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
+    )  # fmt: skip
     return subscribe, engine
 
 
