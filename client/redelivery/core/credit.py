@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from redelivery.core.commands import Credit
+from typing import TYPE_CHECKING
 
-__all__ = ["CreditWindow"]
+from redelivery.core.commands import Credit
+from redelivery.core.events import Succeeded, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["PARKING_NOTHING", "CreditWindow"]
+
+# The two events of each message that is done at once. Neither parks one: what a `Wanted` condemns has an answer soon.
+PARKING_NOTHING = frozenset((Succeeded, Wanted))
 
 
 class CreditWindow:
@@ -50,8 +59,10 @@ class CreditWindow:
         self.active = self._granted > 0 or not self.grows
         return Credit(self._consumer, wanted)
 
-    def withdrawn(self) -> Credit:
+    def withdrawn(self) -> Sequence[Credit]:
         """Return the command that takes back what credit is left: what came now would only be given back."""
+        if self.grows or not self.active:
+            return ()
         left = self._granted - self.arrived
         self._granted -= left
-        return Credit(self._consumer, -left)
+        return (Credit(self._consumer, -left),)

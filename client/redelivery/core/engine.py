@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Release, Stop, Unanswered
-from redelivery.core.credit import CreditWindow
+from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.dispatch_order import schedule_for
 from redelivery.core.events import (
@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 __all__ = ["NOTHING", "Engine"]
 
 NOTHING: Sequence[Command] = ()
-# The two events of each message that is done at once. Neither parks one: what a `Wanted` condemns has an answer soon.
-PARKING_NOTHING = frozenset((Succeeded, Wanted))
 
 
 class Engine:
@@ -232,8 +230,7 @@ class Engine:
                 commands = NOTHING
             case _:
                 assert_never(event)
-        flow = self._flow
-        due = flow.active or (flow.grows and type(event) not in PARKING_NOTHING)
+        due = self._flow.active or (self._flow.grows and type(event) not in PARKING_NOTHING)
         return self._with_credit(commands) if due else commands
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
@@ -639,9 +636,7 @@ class Engine:
         self._schedule.clear()
         self._suspects.clear()
         self.counts.released += len(held)
-        commands: list[Command] = (
-            [self._flow.withdrawn()] if self._flow.active and not self._flow.grows else []
-        )
+        commands: list[Command] = [*self._flow.withdrawn()]
         for delivery in held:
             record = delivery.record
             commands += self._give_back(delivery, None if record is None else record.due)
