@@ -123,13 +123,15 @@ class Broker:
         for due, letter in [one for one in self.scheduled if one[0] <= self.now]:
             self.scheduled.remove((due, letter))
             self.waiting.append(letter)
-        room = self.credit if self.capabilities.flow else self.window - len(self.unsettled)
+        able = self.capabilities
+        grown = self.credit if able.grows else 0
+        room = self.credit if able.flow else self.window + grown - len(self.unsettled)
         batch: list[Delivery] = []
         while self.up and self.waiting and len(batch) < min(room, most):
             arrival = Arrival(self.waiting.popleft(), self.epoch, counts=self.capabilities.counts)
             self.unsettled[arrival] = None
             batch.append(arrival)
-        self.credit -= len(batch)
+        self.credit -= len(batch) if able.flow else 0
         return Arrived(1, batch) if batch else None
 
     def read(self) -> None:

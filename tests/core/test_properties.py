@@ -44,6 +44,7 @@ capabilities = st.builds(
     poison_non_persistent=st.booleans(),
     forward=st.sampled_from(["atomic", "confirmed"]),
     flow=st.booleans(),
+    grows=st.booleans(),
     release=st.booleans(),
     counts=st.booleans(),
 )
@@ -95,7 +96,8 @@ class EngineMachine(World, RuleBasedStateMachine):
             else None,
         )
         engine.wall_offset = WALL_OFFSET
-        broker = Broker(able, window=credit + max_parked, in_order=in_order)
+        window = credit if able.grows else credit + max_parked
+        broker = Broker(able, window=window, in_order=in_order)
         self.set_up(engine, broker, policy, ordering, credit, max_parked)
         self.drain_after = drain_after
         self.reconnect()
