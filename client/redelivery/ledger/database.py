@@ -248,7 +248,8 @@ def buried_in(sql: sqlite3.Connection, path: Path, destination: str | None) -> l
     where = "" if destination is None else "WHERE destination = ?"
     query = f"SELECT {names} FROM dead_letters {where} ORDER BY number"  # noqa: S608 - names of our own
     # The file may hold anything, whatever the types of `Buried` say: rows are checked before they become one.
-    rows: list[tuple[object, ...]] = sql.execute(query, () if destination is None else (destination,)).fetchall()
+    wanted = () if destination is None else (destination,)
+    rows: list[tuple[object, ...]] = sql.execute(query, wanted).fetchall()
     if not all(map(_is_sound, rows)):
         raise _damaged(path)
     return [Buried(*cast("tuple[Any, ...]", row)) for row in rows]
