@@ -1,4 +1,7 @@
-"""JMS messages whose body does not arrive over STOMP, or may not have: never copied, never lost."""
+"""JMS messages whose body does not arrive over STOMP, or may not have: never copied, never lost.
+
+Here a consumer may set nothing aside, and stops; `test_set_aside` has those that go on.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
 def consume(broker: Broker, queue: str, work: Work, **options: Any) -> BaseException | None:
     """Let every delivery fail until the consumer stops; return why, or None if it went on for a while."""
     with (
-        redelivery.connect(broker.uri(**options), policies=POLICIES) as connection,
+        redelivery.connect(
+            broker.uri(redelivery__maximumSetAside=0, **options), policies=POLICIES
+        ) as connection,
     ):
         connection.listen(queue, work)
         with Running(connection) as running:
@@ -168,7 +173,9 @@ def test_on_rabbitmq_no_jms_message_comes_whole(
         raise ValueError(message.message_id)
 
     java.send(queue, "Grüße".encode(), kind=kind, properties={"queue": queue})
-    with redelivery.connect(rabbitmq.uri(redelivery__deadLetter=route), policies=POLICIES) as connection:
+    with redelivery.connect(
+        rabbitmq.uri(redelivery__deadLetter=route, redelivery__maximumSetAside=0), policies=POLICIES
+    ) as connection:
         connection.listen(queue, fail)
         with Running(connection) as running:
             eventually(lambda: connection.report().poisoned == 1 or running.ended)

@@ -270,7 +270,7 @@ def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> by
 
 
 def _named(link: StompConnection, delivery: StompDelivery) -> bool:
-    if delivery.settleable:
+    if delivery.nameable:
         return True
     link.give_up(delivery)
     return False

@@ -44,6 +44,7 @@ class DeliveryProfile(Protocol):
 
     def qualified(self, address: str, kind: str) -> str: ...
     def identity(self, message_id: str) -> str: ...
+    def settles(self, message_id: str) -> bool: ...
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind: ...
     def origin(self, headers: RawHeaders) -> str | None: ...
     def moved(self, headers: RawHeaders) -> bool: ...
@@ -137,6 +138,11 @@ class StompDelivery(Delivery):
 
     @property
     def settleable(self) -> bool:
+        # Asked for each message: most have no such property.
+        return FROM_AMQP not in self.head or self.source.profile.settles(self.raw.get("message-id") or "")
+
+    @property
+    def nameable(self) -> bool:
         """True if a frame can name this delivery: its handle is there, and has neither a NUL nor a line end."""
         source = self.source
         names = (
@@ -160,7 +166,7 @@ class StompDelivery(Delivery):
 
     def returned(self) -> bytes:
         """Return the frame that releases this delivery, if the broker has one; empty if no frame can name it."""
-        if not self.settleable:
+        if not self.nameable:
             return b""
         return b"%b%b\n\0" % (self.settlement(b"NACK"), self.source.profile.release)
 

@@ -153,6 +153,11 @@ class StompProfile(ABC):
     def identity(self, message_id: str) -> str:
         """Return the part of `message-id` that is the same in all deliveries; empty if there is none."""
 
+    def settles(self, message_id: str) -> bool:
+        """True if the broker can acknowledge a message with this id, which came to it over AMQP."""
+        del message_id
+        return True
+
     @abstractmethod
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         """Return the body's type for a JMS client, and whether it arrived whole."""

@@ -31,6 +31,8 @@ __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 # subscription with all that were ever acknowledged in a transaction of it (`StompSubscription.onStompCommit`). With
 # 43,000 unacknowledged in one subscription, 14 a second were redriven, and fewer each second.
 SHARE = 500
+# Classic: an id that it has made of its own. A session or a producer of the broker's has a number below 0.
+OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
 # Artemis: begin of the header line of a message that has a group.
 GROUP = b"\n_AMQ_GROUP_ID:"
 # Artemis: widest window that is counted in messages. It takes a subscription, and an answer of the broker, for each.
@@ -49,6 +51,7 @@ class StompClassic(StompProfile):
         poison_persistent=True,
         forward="atomic",
         transactions=True,
+        unsettleable=True,
         grows=True,
         # maxPageSize: the queue stalls at so many unacknowledged messages.
         max_unacknowledged=200,
@@ -97,6 +100,10 @@ class StompClassic(StompProfile):
 
     def identity(self, message_id: str) -> str:
         return message_id
+
+    def settles(self, message_id: str) -> bool:
+        # 6.1.7 answers the ACK of any other with NumberFormatException, and closes the connection (measured).
+        return OWN_ID.fullmatch(message_id) is not None
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         declared = headers.get("amq-msg-type")

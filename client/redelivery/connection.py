@@ -108,6 +108,7 @@ class Connection(ConnectionBase[Worker]):
             credit: messages that may be unsettled here at once; the URI's by default (1000).
             ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
             errors: a `redelivery.Classifier` instead of the connection's.
+            maximum_set_aside: messages that may be set aside, for they cannot be dead-lettered; the URI's (100).
 
         Raises:
             ConfigurationError: the arguments cannot be honoured.

@@ -176,6 +176,8 @@ class Settings:
     empty_body: Literal["stop", "forward"] = "stop"
     """What is done with a poison message that must be copied, and whose body may have been lost on the way."""
     maximum_deferrals: int = 100
+    maximum_set_aside: int = 100
+    """Poison messages of one consumer that no copy can be made of, before it stops; 0: it stops at the first."""
     unique_ids: bool = False
     """The user's word that no producer uses an id for two messages."""
     scheduler: Literal["client", "broker"] = "client"

@@ -10,6 +10,7 @@ from tests.core.model import Arrival, Letter
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, Credit, Hold, PoisonAck, Stop
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.events import (
     Arrived,
     Confirmed,
@@ -132,7 +133,7 @@ def test_a_copy_of_what_was_poisoned_meanwhile_is_poison() -> None:
 
 def test_a_verdict_that_cannot_be_sent_stops_the_consumer() -> None:
     """If the copy of a poisoned message can be neither copied nor poisoned, nothing more is dispatched."""
-    bench = Bench(able=Capabilities("model"))
+    bench = Bench(able=Capabilities("model"), dead_letters=DeadLetterRouting(maximum_set_aside=0))
     letter = Letter(0, partial=True)
     old = bench.run(letter)
     bench.lose()

@@ -213,7 +213,7 @@ def test_forwarded_copy_is_accepted_after_it_is_confirmed() -> None:
 
 def test_partial_body_stops_rather_than_loses() -> None:
     """A body that did not arrive whole is neither copied nor lost: the consumer stops and the message stays."""
-    bench = Bench(able=CONFIRMED_FORWARD)
+    bench = Bench(able=CONFIRMED_FORWARD, dead_letters=DeadLetterRouting(maximum_set_aside=0))
     delivery = bench.run(Letter(0, partial=True))
     (stop,) = bench.feed(Poisoned(delivery, CAUSE))
     assert isinstance(stop, Stop)

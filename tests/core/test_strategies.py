@@ -12,7 +12,7 @@ from tests.core.bench import CAUSE, Bench
 from tests.core.model import Letter
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, Command, Dropped, Forward, PoisonAck, Stop
+from redelivery.core.commands import Accept, Command, Dropped, Forward, PoisonAck, SetAside
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.dead_lettering.safe_regex import SafeRegex
 from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
@@ -116,11 +116,11 @@ def test_the_consumed_queue_names_the_dead_letters() -> None:
 
 
 def test_a_body_that_did_not_come_is_left_to_the_broker() -> None:
-    """What cannot be copied is poisoned natively where that keeps it; elsewhere the consumer stops."""
+    """What cannot be copied is poisoned natively where that keeps it; elsewhere it is set aside."""
     letters = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("orders"))
     assert taken(letters, "queue://orders", CLASSIC, kind="partial") == "PoisonAck"
     command = letters.command(Came("queue://orders", kind="partial"), Record(1), ARTEMIS, 0.0, 0.0)
-    assert isinstance(command, Stop)
+    assert isinstance(command, SetAside)
     assert "queue://DLQ.orders" in str(command.error)
 
 

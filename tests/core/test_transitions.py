@@ -14,7 +14,7 @@ from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, Stop
+from redelivery.core.commands import Accept, SetAside, Stop
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Record, State
 from redelivery.core.events import (
@@ -66,6 +66,13 @@ class GivesUp(DeadLetterRouting):
     def command(self, delivery: Any, record: Any, *known: Any) -> Any:
         found = super().command(delivery, record, *known)
         return Stop(AdapterError("refused")) if record.tries else found
+
+
+class SetsAside(DeadLetterRouting):
+    """A route that can copy nothing."""
+
+    def command(self, delivery: Any, *_: Any) -> Any:
+        return SetAside(delivery, AdapterError("it cannot be copied"))
 
 
 class DropsLater(DeadLetterRouting):
@@ -192,6 +199,13 @@ ENGINES: list[dict[str, Any]] = [
     *({"able": able} for able in ABLE),
     *({"able": able, "policy": ONCE, "maximum_deferrals": 0} for able in ABLE),
     *({"able": CONFIRMED_FORWARD, "dead_letters": route} for route in ROUTES),
+    {
+        "able": replace(NATIVE, max_hold=60.0),
+        "policy": ONCE,
+        "maximum_deferrals": 0,
+        "dead_letters": SetsAside(),
+    },
+    {"able": CONFIRMED_FORWARD, "dead_letters": SetsAside()},
 ]
 
 

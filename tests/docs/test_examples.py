@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["fast"]
 
 FOLDER = Path(__file__).parents[2] / "examples"
-NO_MORE = "discarded=0, released=0, stale=0, deduplicated=0, deferred=0, running=0, unconfirmed=0)"
+NO_MORE = (
+    "discarded=0, released=0, stale=0, deduplicated=0, deferred=0, set_aside=0, running=0, unconfirmed=0)"
+)
 PROGRAMS = {
     "first_consumer.py": [
         "42 delivery 1",

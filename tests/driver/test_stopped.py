@@ -18,6 +18,8 @@ from redelivery.core.events import Arrived
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
 
+STRICT = "?redelivery.maximumSetAside=0"
+
 
 @pytest.fixture(autouse=True)
 def no_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ def poisoned(twin: Twin, consumer: object) -> None:
 
 def test_what_it_has_prefetched_goes_to_others(twin: Twin) -> None:
     """The application need not close it: the broker takes back everything at once."""
-    first, second = twin.connect(), twin.connect()
+    first, second = twin.connect(STRICT), twin.connect(STRICT)
     consumer = twin.call(first.consumer("orders"))
     twin.broker.send("orders", "part", body_kind="partial")
     for body in ("a", "b"):
@@ -59,7 +61,7 @@ def test_what_it_has_prefetched_goes_to_others(twin: Twin) -> None:
 
 def test_what_runs_is_waited_for(twin: Twin) -> None:
     """What the application has is settled as usual, and nobody else gets it meanwhile."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
     running = twin.receive(consumer)
@@ -77,7 +79,7 @@ def test_what_runs_is_waited_for(twin: Twin) -> None:
 
 def test_a_dead_letter_in_doubt_is_waited_for(twin: Twin) -> None:
     """A copy that is not confirmed yet: given back now, its message would be handled again."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.stall_confirmations()
     twin.broker.send("orders", "doubtful")
@@ -96,7 +98,7 @@ def test_a_dead_letter_in_doubt_is_waited_for(twin: Twin) -> None:
 
 def test_the_next_consumer_knows_the_verdict(twin: Twin) -> None:
     """The message that stopped a consumer stops the next one on the connection without running again."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "part", body_kind="partial")
     poisoned(twin, consumer)
@@ -109,7 +111,7 @@ def test_the_next_consumer_knows_the_verdict(twin: Twin) -> None:
 
 def test_workers_end_and_nothing_stays(twin: Twin) -> None:
     """A listener that stops ends `run` with the error, and its message goes back while the connection still stands."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     twin.broker.send("orders", "part", body_kind="partial")
 
     def handle(_: object) -> None:
@@ -125,7 +127,7 @@ def test_workers_end_and_nothing_stays(twin: Twin) -> None:
 
 def test_what_the_broker_ends_is_unsubscribed(twin: Twin) -> None:
     """A consumer that the broker refuses in part, or later, keeps nothing there."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "a")
     assert delivered(twin) == ["a"]
@@ -139,7 +141,7 @@ def test_what_the_broker_ends_is_unsubscribed(twin: Twin) -> None:
 
 def test_an_outage_does_not_keep_it(twin: Twin) -> None:
     """A consumer that stops while the connection is down is let go as well."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     bad = twin.broker.send("orders", "a")
     for _ in range(2):
@@ -155,7 +157,7 @@ def test_an_outage_does_not_keep_it(twin: Twin) -> None:
 
 def test_what_comes_after_the_end_makes_no_error_of_it(twin: Twin) -> None:
     """A message that has broken three connections arrives at a consumer that has been drained: it has ended well."""
-    connection = twin.connect()
+    connection = twin.connect(STRICT)
     consumer = twin.call(connection.consumer("orders"))
     twin.call(connection.drain(0))
     late = Arrival(Letter(0), connection._driver._epoch, counts=False)

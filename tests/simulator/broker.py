@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.simulator.profiles import Message, Profile
     from tests.simulator.truth import Truth
 
+    from redelivery.core.delivery import BodyKind
     from redelivery.errors import TransportError
 
 __all__ = ["QUEUE", "SimBroker", "SimDelivery"]
@@ -80,6 +81,10 @@ class SimDelivery(Delivery):
         return self.message.expires
 
     @property
+    def body_kind(self) -> BodyKind:
+        return "partial" if self.message.torn else "bytes"
+
+    @property
     def message_id(self) -> str | None:
         return self.message.key
 
@@ -98,6 +103,8 @@ class SimBroker:
         # Written, and not read.
         self.wire: list[tuple[str, SimDelivery]] = []
         self.answers: list[tuple[SimDelivery, TransportError | None]] = []
+        # What the library has set aside.
+        self.aside: set[SimDelivery] = set()
         # What was carried out, and a killed broker may forget.
         self.done: list[tuple[Message, float]] = []
         self.shift = 0
@@ -123,6 +130,8 @@ class SimBroker:
     def write(self, kind: str, delivery: SimDelivery, *, live: bool) -> None:
         """Take note of what the library writes. Raises Violation."""
         name = delivery.message.name
+        if kind != "release" and delivery in self.aside:
+            raise Violation(f"aside: {kind} of {name}, which was set aside")
         if not live:
             raise Violation(f"epoch: {kind} of {name} for a connection that is gone")
         if delivery.final is not None:

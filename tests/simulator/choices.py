@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["choices", "free", "next_time"]
 
+HOUR = 3600.0
+
 
 def choices(world: World) -> list[Action]:
     """Return all that may happen next."""
@@ -63,7 +65,7 @@ def free(world: World, consumer: int) -> bool:
 
 
 def next_time(world: World) -> float | None:
-    """When something happens by itself, or None."""
+    """When something happens by itself, or None; the reminders of what is set aside, in an hour, are not waited for."""
     engines = world.process.engines.values()
     times = [at for engine in engines for at in (engine.next_due(), engine.next_alarm()) if at is not None]
-    return min(times, default=None)
+    return min((at for at in times if at < world.now + HOUR / 2), default=None)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from tests.simulator.process import Stopped
 from tests.simulator.profiles import MESSAGES, PROFILES
 from tests.simulator.truth import Violation
 from tests.simulator.world import Case, World
@@ -52,6 +53,8 @@ def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tup
         world.finish()
     except Violation as broken:
         return str(broken), world
+    except Stopped:
+        pass
     return None, world
 
 
@@ -108,6 +111,8 @@ def wander(case: Case, rnd: random.Random) -> tuple[str | None, list[Action], Wo
         world.finish()
     except Violation as broken:
         return str(broken), done, world
+    except Stopped:
+        pass
     return None, done, world
 
 
@@ -137,6 +142,8 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         ),
         expires=rnd.choice([None, None, None, 1.5]),
         ledger=ledger,
+        torn=rnd.random() < 0.25,
+        most_aside=rnd.choice([1, 100, 100]),
         budget=dict(budget),
     )
 

@@ -19,6 +19,7 @@ from redelivery.core.commands import (
     Mark,
     PoisonAck,
     Release,
+    SetAside,
     Stop,
 )
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.events import Event
 
-__all__ = ["DELAY", "RETRIES", "Process", "SimLedger"]
+__all__ = ["DELAY", "RETRIES", "Process", "SimLedger", "Stopped"]
 
 RETRIES, DELAY = 1, 1.0
 POLICIES = RedeliveryPolicyMap(
@@ -48,6 +49,10 @@ POLICIES = RedeliveryPolicyMap(
         maximum_redeliveries=RETRIES, initial_redelivery_delay=DELAY, redelivery_delay=DELAY
     ),
 )
+
+
+class Stopped(Exception):
+    """A consumer has stopped at the bound of what it may set aside, as it should."""
 
 
 class SimLedger:
@@ -91,6 +96,7 @@ class Process:
         ordering: Ordering,
         ledger: SimLedger | None,
         unique_ids: bool,
+        most_aside: int = 100,
     ) -> None:
         self.broker = broker
         self.ledger = ledger
@@ -100,6 +106,7 @@ class Process:
         self.closed: dict[int, Engine] = {}
         self._dispatched = dispatched
         self._ordering = ordering
+        self._most_aside = most_aside
 
     def open(self, number: int) -> Engine:
         """Begin a consumer."""
@@ -107,7 +114,7 @@ class Process:
         engine = kind(
             number,
             policies=POLICIES,
-            dead_letters=DeadLetterRouting(),
+            dead_letters=DeadLetterRouting(maximum_set_aside=self._most_aside),
             ordering=self._ordering,
             credit=8,
             max_parked=8,
@@ -124,7 +131,9 @@ class Process:
         self._carry_out(number, commands, now, epoch)
         return bool(commands)
 
-    def _carry_out(self, number: int, commands: Iterable[Command], now: float, epoch: int | None) -> None:
+    def _carry_out(  # noqa: C901 - the table of commands
+        self, number: int, commands: Iterable[Command], now: float, epoch: int | None
+    ) -> None:
         for command in commands:
             match command:
                 case Dispatch():
@@ -153,12 +162,25 @@ class Process:
                     self.broker.write(kind, delivery, live=delivery.epoch == epoch)
                 case Credit():
                     self.broker.credit[number] += command.messages
+                case SetAside():
+                    self._set_aside(number, self._own(command))
                 case Stop():
+                    if self._aside(number) == self._most_aside:
+                        raise Stopped
                     raise Violation(f"stop: {command.error}")
                 case _:
                     pass
 
+    def _aside(self, number: int) -> int:
+        """How many messages a consumer has set aside on this connection."""
+        return sum(each.state == "aside" for each in self.broker.unsettled.get(number, ()))
+
+    def _set_aside(self, number: int, delivery: SimDelivery) -> None:
+        self.broker.aside.add(delivery)
+        if self._aside(number) > self._most_aside:
+            raise Violation(f"bound: {delivery.message.name} is set aside beyond {self._most_aside}")
+
     @staticmethod
-    def _own(command: Dispatch | Mark | PoisonAck | Forward) -> SimDelivery:
+    def _own(command: Dispatch | Mark | PoisonAck | Forward | SetAside) -> SimDelivery:
         assert isinstance(command.delivery, SimDelivery)
         return command.delivery

@@ -69,6 +69,8 @@ class Message:
         self.created = created
         self.group: str | None = None
         self.expires: float | None = None
+        # Whether its body does not arrive whole, so that no copy can be made of it.
+        self.torn = False
         # What the broker knows of it.
         self.sent = -1
         self.count = 0
@@ -100,12 +102,15 @@ MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
 }  # fmt: skip
 
 
-def messages(name: str, *, ordering: str = "non_blocking", expires: float | None = None) -> list[Message]:
-    """Return a set of messages; in groups, and expiring, as asked for."""
+def messages(
+    name: str, *, ordering: str = "non_blocking", expires: float | None = None, torn: bool = False
+) -> list[Message]:
+    """Return a set of messages; in groups, expiring, and not arriving whole, as asked for."""
     found = [Message(*row) for row in MESSAGES[name]]
     for number, message in enumerate(found):
         if ordering == "per_group":
             message.group = "g" if number % 3 != 2 else None
+        message.torn = torn and message.body == found[0].body
         if expires is not None and message.body == found[0].body:
             message.expires = expires
     return found

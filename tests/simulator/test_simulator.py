@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.simulator.world import Case
 
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.message_history import MessageHistory
+from redelivery.core.set_aside import SetAsides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,6 +96,54 @@ def test_the_old_rules_are_found_out(
     rule(monkeypatch)
     told = found(SAME_ID, kind)
     assert f"==> {kind}: " in told, variant
+
+
+TORN = Case(
+    "artemis-stomp", "AB", outcomes=("ok", "fail", "poison"), torn=True, budget={"cut": 2}
+)  # fmt: skip
+
+
+def forgetting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget over a lost connection what was set aside."""
+    monkeypatch.setattr("redelivery.core.set_aside.SetAsides.lost", lambda _: [])
+
+
+def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set aside whatever comes."""
+    monkeypatch.setattr("redelivery.core.set_aside.SetAsides.__len__", lambda _: 0)
+    plain = SetAsides.__init__
+
+    def begin(self: SetAsides, maximum: int, *known: Any) -> None:
+        plain(self, maximum + 1, *known)
+
+    monkeypatch.setattr(SetAsides, "__init__", begin)
+
+
+@pytest.mark.parametrize(
+    ("case", "rule", "kind"),
+    [
+        (TORN, forgetting, "aside"),
+        (replace(TORN, messages="AA*", most_aside=1), unbounded, "bound"),
+    ],
+)
+def test_faults_of_what_is_set_aside_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, case: Case, rule: Callable[[pytest.MonkeyPatch], None], kind: str
+) -> None:
+    """A message that is handled again though it was set aside, and one more than may be."""
+    rule(monkeypatch)
+    assert f"==> {kind}: " in found(case, kind)
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_what_cannot_be_copied_is_set_aside_in_the_end(most: int) -> None:
+    """On no schedule is it handled again, acknowledged, or in the way of the other; the bound is kept."""
+    aside = 0
+    for seed in range(300):
+        case = replace(TORN, messages="AA*A'" if seed % 2 else "AB", most_aside=most, consumers=1 + seed % 2)
+        broken, schedule, world = wander(case, random.Random(seed))
+        assert broken is None, story(case, shrunk(case, schedule))
+        aside += bool(world.broker.aside)
+    assert aside > 50
 
 
 def test_nothing_is_found_at_random() -> None:

@@ -65,6 +65,9 @@ class Case:
     outcomes: tuple[str, ...] = ("ok", "fail")
     expires: float | None = None
     ledger: bool = False
+    # Whether the body of the first message does not arrive whole, and how many a consumer may set aside.
+    torn: bool = False
+    most_aside: int = 100
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -75,7 +78,7 @@ class World:
         self.case = case
         self.profile = PROFILES[case.profile]
         self.able = self.profile.capabilities()
-        self.all = messages(case.messages, ordering=case.ordering, expires=case.expires)
+        self.all = messages(case.messages, ordering=case.ordering, expires=case.expires, torn=case.torn)
         self.unsent = list(self.all)
         self.truth = Truth(self.all, RETRIES + 1)
         self.broker = SimBroker(self.profile, self.all, self.truth)
@@ -100,7 +103,12 @@ class World:
 
     def _process(self, numbers: range) -> Process:
         process = Process(
-            self.broker, self._dispatched, ordering=self.case.ordering, ledger=self.ledger, unique_ids=False
+            self.broker,
+            self._dispatched,
+            ordering=self.case.ordering,
+            ledger=self.ledger,
+            unique_ids=False,
+            most_aside=self.case.most_aside,
         )
         for number in numbers:
             process.open(number)
@@ -170,12 +178,19 @@ class World:
         # Who has closed is not waited for.
         running = [each.message for each in self.handlers if each.consumer in self.process.engines]
         nameless = self.broker.nameless(message)
+        if self._known_aside(message, nameless=nameless):
+            raise Violation(f"aside: {message.name} is begun, and was set aside before")
         self.truth.begins(message, self.now, running, nameless=nameless)
         if (first := out_of_order(self, delivery)) is not None:
             raise Violation(f"order: {message.name} is begun before {first.name}")
         self.handlers.append(delivery)
         self.begun.add(message.name)
         self.note("application", f"begins {message.name}")
+
+    def _known_aside(self, message: Message, *, nameless: bool) -> bool:
+        """Whether a message was set aside, and can be told from all others."""
+        seen = any(each.message is message for each in self.broker.aside)
+        return seen and self.truth.known(message) and not nameless and self.truth.size[message.like] == 1
 
     def _do_end(self, name: str, epoch: int, outcome: str) -> bool:
         found = [each for each in self.handlers if each.message.name == name and each.epoch == epoch]
@@ -380,7 +395,10 @@ class World:
                 continue
             self._read(len(self.broker.wire))
             left = [message.name for message in self.all if message.name not in self.truth.gone]
-            held = any(each.state == "held" for mine in self.broker.unsettled.values() for each in mine)
+            mine = [each for unsettled in self.broker.unsettled.values() for each in unsettled]
+            aside = {each.message.name for each in mine if each.state == "aside"}
+            left = [name for name in left if name not in aside]
+            held = any(each.state == "held" for each in mine)
             if not left:
                 return
             if not held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.spark.conftest import AT_ONCE, FAST, HOURS
 from tests.spark.query import Killed, Query, dead_bodies, fails_bad
 
 import redelivery
+import redelivery_memory.adapter
 from redelivery import RedeliveryError
 from redelivery_spark.stream.source_connection import SourceConnection
 
@@ -105,6 +107,26 @@ def test_an_unwhole_body_whose_message_is_gone(
         message.accept()
     query.drain(fails_bad)
     assert not redelivery_broker.dead_letters()
+
+
+def test_poison_that_no_copy_can_be_made_of_ends_the_query(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is set aside here: the error names the cure, and the broker keeps the message."""
+    able = replace(redelivery_memory.CAPABILITIES, poison_persistent=False, poison_non_persistent=False)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    query = make_query(uri=AT_ONCE)
+    redelivery_broker.send("orders", b"bad-1", body_kind="partial")
+    with pytest.raises(RedeliveryError, match="consume this destination over AMQP"):
+        query.drain(fails_bad)
+    assert redelivery_broker.depth("orders") == 1
+
+
+def test_what_a_query_cannot_set_aside_is_no_option(make_query: Callable[..., Query]) -> None:
+    """It is refused, but for 0, which is what a query does."""
+    with pytest.raises(RedeliveryError, match=r"redelivery\.maximumSetAside has no place here"):
+        make_query(uri="redelivery.maximumSetAside=5").start()._journal.resume(0)
+    make_query(uri="redelivery.maximumSetAside=0").start()
 
 
 def test_a_broker_that_keeps_no_poison(

@@ -254,3 +254,24 @@ def test_a_kind_that_there_is_not(profile: StompProfile) -> None:
     """A sentence that names the destination."""
     with pytest.raises(ConfigurationError, match="'bogus://x' must start with one of queue://"):
         profile.address("bogus://x")
+
+
+@pytest.mark.parametrize(
+    ("message_id", "amqp", "expected"),
+    [
+        ("ID\\cvm-44125-1795521604009-6\\c5\\c0\\c0\\c1", True, True),
+        ("ID\\corder-1", True, False),
+        ("ID\\cAMQP_ULONG\\c5", True, False),
+        ("ID\\corder-1", False, True),
+        ("", True, False),
+    ],
+)
+def test_classic_acknowledges_ids_of_its_own_only(message_id: str, *, amqp: bool, expected: bool) -> None:
+    """What an AMQP producer has given an id cannot be settled there; elsewhere, and without such a header, all can."""
+    lines = [line for line in CLASSIC if not line.startswith("message-id")] + [f"message-id:{message_id}"]
+    lines += ["JMS_AMQP_HEADER:true"] * amqp
+    seen = delivery(StompClassic(), lines)
+    assert (seen.settleable, StompClassic.capabilities.unsettleable) == (expected, True)
+    for profile in (StompArtemis(), StompRabbitMQ()):
+        assert delivery(profile, lines).settleable
+        assert not profile.capabilities.unsettleable

@@ -73,6 +73,7 @@ def test_endpoints(uri: str, endpoints: list[tuple[str, str, int]]) -> None:
         ("redelivery.connectTimeout=2500", "connect_timeout", 2.5),
         ("redelivery.virtualHost=/prod", "virtual_host", "/prod"),
         ("redelivery.maximumDeferrals=0", "maximum_deferrals", 0),
+        ("redelivery.maximumSetAside=0", "maximum_set_aside", 0),
         ("redelivery.maximumHeaderBytes=65536", "maximum_header_bytes", 65536),
         ("redelivery.maximumMessageBytes=1024", "maximum_message_bytes", 1024),
         ("redelivery.deadLetter=forward", "dead_letter", "forward"),

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["SourceOptions", "read_options"]
 
 # A runner whose JVM was killed lives until its call ends.
+# What `redelivery.maximumSetAside` is where nobody has set it.
+UNSAID = 100
 _LONGEST_WAIT = 2000
 
 
@@ -142,6 +144,12 @@ def _refuse(settings: Settings) -> None:
         raise ConfigurationError(
             "redelivery.ledger has no place here: the counts live in the write-ahead log",
             option="redelivery.ledger",
+        )
+    if settings.maximum_set_aside not in (0, UNSAID):
+        raise ConfigurationError(
+            "redelivery.maximumSetAside has no place here: a row that is poison must leave the write-ahead log, so the "
+            "query ends at the first that cannot be dead-lettered; leave it out",
+            option="redelivery.maximumSetAside",
         )
     if settings.ordering != "non_blocking":
         raise ConfigurationError(

@@ -22,6 +22,8 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    SetAside,
+    StillAside,
     Stop,
     Unanswered,
 )
@@ -290,8 +292,8 @@ class EngineDriver:
                 )
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
-            # A row runs when its batch does, and stays in the log.
-            case Mark() | Release() | Credit() | AcceptUnseen():
+            # A row runs when its batch does, and stays in the log; a port's plan sets nothing aside.
+            case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside():
                 pass
             case _:
                 assert_never(command)

@@ -23,6 +23,8 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    SetAside,
+    StillAside,
     Stop,
     Unanswered,
 )
@@ -214,6 +216,8 @@ class Demo:
                 | Dispatch()
                 | Release()
                 | Dropped()
+                | SetAside()
+                | StillAside()
                 | Unanswered()
                 | PolicyFault()
                 | Credit()

@@ -22,6 +22,8 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    SetAside,
+    StillAside,
     Stop,
     Unanswered,
 )
@@ -47,7 +49,7 @@ LATER = 86400.0
 class StopCondition:
     """Observes one consumer, and calls `stop` when it is done.
 
-    A message is finished when it is accepted, discarded or poisoned; one that waits for a redelivery is not.
+    A message is finished when it is accepted, discarded, poisoned or set aside; one that waits for a redelivery is not.
     """
 
     def __init__(
@@ -82,13 +84,13 @@ class StopCondition:
                 case Accept():
                     for delivery in command.deliveries:
                         self._finish(delivery)
-                case PoisonAck() | Forward():
+                case PoisonAck() | Forward() | SetAside():
                     self._finish(command.delivery)
                 case Release():
                     self._begun.difference_update(command.deliveries)
                 case AcceptUnseen() | Hold() | Dropped() | Unanswered() | PolicyFault() | Credit() | Stop():
                     pass
-                case LookUp() | Mark() | Clear() | Bury():
+                case LookUp() | Mark() | Clear() | Bury() | StillAside():
                     pass
                 case _:
                     assert_never(command)
@@ -146,7 +148,7 @@ class StopCondition:
         wait = idle
         while not self._ended.wait(min(wait, LOOK)):
             with self._lock:
-                self._begun = {d for d in self._begun if d.state not in ("lost", "settled", "held")}
+                self._begun = {d for d in self._begun if d.state not in ("lost", "settled", "aside", "held")}
                 if not self.connected():
                     # Nobody knows what waits at the broker.
                     self._last = time.monotonic()

@@ -44,6 +44,7 @@ class Capabilities:
     all.
     `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
     `marks`: what comes again after the end of a connection is marked as redelivered, all of it.
+    `unsettleable`: some messages cannot be settled: `Delivery.settleable` tells which.
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -61,6 +62,7 @@ class Capabilities:
     release: bool = False
     counts: bool = False
     marks: bool = True
+    unsettleable: bool = False
     max_unacknowledged: int | None = None
     max_hold: float | None = None
     dead_letter_destination: str = "queue://DLQ"

@@ -1,7 +1,8 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
 `Dispatch` and `Stop` are for the driver, `LookUp`, `Mark`, `Clear` and `Bury` for its ledger if it has one, `Hold`,
-`AcceptUnseen`, `Dropped`, `Unanswered` and `PolicyFault` for its log; the others are for the adapter.
+`AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered` and `PolicyFault` for its log; the others are for the
+adapter.
 `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
@@ -41,6 +42,8 @@ __all__ = [
     "PolicyFault",
     "Release",
     "Send",
+    "SetAside",
+    "StillAside",
     "Stop",
     "Subscribe",
     "Unanswered",
@@ -201,6 +204,26 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAside:
+    """The delivery can neither be dead-lettered nor settled: it stays here unacknowledged, and is not dispatched.
+
+    For the log. `error`: why, and the cure. `again`: it was set aside before, and has come again.
+    """
+
+    delivery: Delivery
+    error: RedeliveryError
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StillAside:
+    """The delivery has been set aside for another hour. For the log; `error`: why, and the cure."""
+
+    delivery: Delivery
+    error: RedeliveryError
+
+
+@dataclass(frozen=True, slots=True)
 class Unanswered:
     """A poison acknowledgement has had no answer for so many seconds; it is waited for. For the log."""
 
@@ -344,6 +367,8 @@ Command = (
     | PoisonAck
     | Forward
     | Dropped
+    | SetAside
+    | StillAside
     | Unanswered
     | PolicyFault
     | Release

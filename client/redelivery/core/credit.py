@@ -24,7 +24,8 @@ class CreditWindow:
     """
 
     __slots__ = (
-        "_consumer", "_credit", "_granted", "_max_parked", "_step", "active", "arrived", "grows", "settled",
+        "_aside", "_consumer", "_credit", "_granted", "_max_parked", "_step", "_widens", "active", "arrived", "grows",
+        "settled",
     )  # fmt: skip
 
     def __init__(self, consumer: int, credit: int, max_parked: int) -> None:
@@ -37,17 +38,28 @@ class CreditWindow:
 
     def restart(self, *, active: bool, grows: bool = False) -> None:
         """Begin a connection, where credit is granted by flow, or a window grows, or neither."""
+        self._widens = grows and not active
+        self._aside = 0
         # With a step that is never reached, most of the credit is left whatever is parked.
-        self.grows = grows and not active and self._max_parked >= self._step
+        self.grows = self._widens and self._max_parked >= self._step
         # With a window that grows: while it has grown, as room may have to be given back.
         self.active = active
         self.arrived = self.settled = self._granted = 0
+
+    def set_aside(self, messages: int) -> None:
+        """Learn that so many messages more are set aside; fewer, if it is negative. They take none of the credit."""
+        if not self._widens:
+            # With flow it is as if they were settled. What is given back comes again, and is set aside again.
+            self.settled += max(0, messages)
+            return
+        self._aside += messages
+        self.grows = self._max_parked + self._aside >= self._step or self.active
 
     def due(self, parked: int) -> Credit | None:
         """Return the credit to grant now, if it is worth a frame."""
         parked = min(parked, self._max_parked)
         if self.grows:
-            wanted = parked - self._granted
+            wanted = parked + self._aside - self._granted
             # More must be free before it is given back: messages that fail one by one must not make and end room.
             if -2 * self._step < wanted < self._step:
                 return None

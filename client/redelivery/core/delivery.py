@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["DIGEST", "EXPIRED", "UNKNOWN", "BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
 
-State = Literal["ready", "running", "parked", "waiting", "settling", "held", "settled", "lost"]
+State = Literal["ready", "running", "parked", "waiting", "settling", "aside", "held", "settled", "lost"]
 """Where a delivery is.
 
 ready     may be dispatched            running   a handler has it
 parked    waits for its due time       waiting   a copy that waits for the handler of the lost delivery
 settling  poisoned, not yet confirmed  held      released here, but the broker has no release: never dispatched
 settled   done with                    lost      its connection is gone: nothing may be sent for it
+aside     cannot be dead-lettered, or settled: unacknowledged, never dispatched
 """
 
 Outcome = Literal["accepted", "redelivered", "deferred", "poisoned", "discarded", "released", "stale"]
@@ -71,7 +72,7 @@ class Record:
     """
 
     __slots__ = (
-        "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
+        "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
         "first_failure", "held", "last_failure", "name", "poisoned", "returns", "runner", "strong", "succeeded",
         "tries",
     )  # fmt: skip
@@ -107,6 +108,8 @@ class Record:
         self.copied = False
         # Whether its dead letter has been counted.
         self.confirmed = False
+        # Once it has been set aside: when the log is to say so again.
+        self.aside: float | None = None
 
     def apart(self) -> Record:
         """Return what is known so far, for a handler that nobody waits for any longer."""
@@ -116,7 +119,7 @@ class Record:
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
         other.tries, other.confirmed = self.tries, self.confirmed
         other.returns, other.name, other.digest = self.returns, self.name, self.digest
-        other.strong = self.strong
+        other.strong, other.aside = self.strong, self.aside
         return other
 
 
@@ -249,6 +252,11 @@ class Delivery:
     @property
     def readable(self) -> bool:
         """Whether a copy can be the same message; else its body is all that arrived, fit for a dead letter only."""
+        return True
+
+    @property
+    def settleable(self) -> bool:
+        """Whether the broker can carry out a settlement of it. Asked only where `Capabilities.unsettleable` says so."""
         return True
 
     @property

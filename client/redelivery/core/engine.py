@@ -43,6 +43,7 @@ from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard
 from redelivery.core.policy.pre_dispatch import exceeded, seed
 from redelivery.core.recent_accepts import RecentAccepts
 from redelivery.core.report import Counters
+from redelivery.core.set_aside import SetAsides
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -96,7 +97,9 @@ class Engine:
         self._recent = RecentAccepts(RECALL + credit + max_parked)
         self._flow = CreditWindow(consumer, credit, max_parked)
         self._rescheduling = rescheduling
-        self._confirms = PendingConfirms(dead_letters, self._history, self.counts, self._flow, rescheduling)
+        known = self._history, self.counts, self._flow
+        self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
+        self._confirms = PendingConfirms(dead_letters, *known, self._asides, rescheduling)
         self._capabilities: Capabilities | None = None
         # Draining or stopped: nothing is dispatched.
         self._closed = False
@@ -105,7 +108,6 @@ class Engine:
         self._in_order = ordering == "blocking"
         self._seq = 0
         self._credit = credit
-        self._max_parked = max_parked
         self._maximum_deferrals = maximum_deferrals
 
     @property
@@ -170,7 +172,7 @@ class Engine:
         return None if self._closed else self._schedule.next_due()
 
     def next_alarm(self) -> float | None:
-        """When a `Tick` is needed: a poison acknowledgement is to be tried again, or has taken too long."""
+        """When a `Tick` is needed: for a poison acknowledgement without success, or what is set aside."""
         return self._confirms.next_alarm()
 
     def ready(self) -> int:
@@ -180,7 +182,7 @@ class Engine:
     @property
     def full(self) -> bool:
         """Whether so much is parked that nothing fresh is dispatched."""
-        return self.parked >= self._max_parked
+        return self.parked >= self._asides.most_parked
 
     @property
     def arrived(self) -> int:
@@ -251,6 +253,12 @@ class Engine:
         known = not self._history.empty or self._rescheduling is not None
         counted = self._capabilities is not None and self._capabilities.counts
         commands: list[Command] = []
+        if self._asides.sorts and not self._closed:
+            deliveries, found = self._asides.sorted_out(deliveries, epoch, now - self._since)
+            for aside, record in found:
+                # The first one too many has closed it.
+                kept = self._asides.take(aside, record, now) if not self._closed else ()
+                commands += self._unless_stopped(aside.delivery, kept or self._give_back(aside.delivery))
         for delivery in deliveries:
             if delivery.epoch != epoch:
                 # From a connection that is gone: the broker sends it again.
@@ -325,7 +333,7 @@ class Engine:
     def _next(self, now: float) -> Delivery | Sequence[Command]:
         """Return the delivery whose turn it is, or what is to be done before the next one is asked for."""
         # A fresh message may fail, and have to be held.
-        fresh = self._parks_nothing() or self.parked < self._max_parked
+        fresh = self._parks_nothing() or self.parked < self._asides.most_parked
         while (delivery := self._schedule.next(now, fresh=fresh)) is not None:
             record = delivery.record
             if record is None or record.copy is not delivery:
@@ -427,14 +435,11 @@ class Engine:
             return None
         policy = self._policies.policy_for(delivery.destination)
         limit = self._policies.limit(policy)
-        seeded = None
-        if count:
-            seeded = Record(seed(count, delivery, policy, limit, transacted=self._transacted))
-        if self._rescheduling is None:
+        seeded = Record(seed(count, delivery, policy, limit, transacted=self._transacted)) if count else None
+        ways = self._rescheduling
+        if ways is None:
             return seeded
-        return self._rescheduling.seeded(
-            delivery, seeded, self._policies, policy, self._most(), self.wall_offset, now
-        )
+        return ways.seeded(delivery, seeded, self._policies, policy, self._most(), self.wall_offset, now)
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         record = delivery.record = delivery.record or Record()
@@ -549,22 +554,21 @@ class Engine:
         return self._begin_poison_ack(delivery, record, now)
 
     def _begin_poison_ack(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        commands = self._confirms.begin(delivery, record, now)
+        return self._unless_stopped(delivery, self._confirms.begin(delivery, record, now))
+
+    def _unless_stopped(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
         if any(isinstance(command, Stop) for command in commands):
+            # Held until the consumer closes, which gives it back.
             self._closed = True
-            # Until the consumer closes, which gives it back.
             enter(delivery, "held")
             self._held.add(delivery)
         return commands
 
     def _ticked(self, now: float) -> Sequence[Command]:
-        """Try refused poison acknowledgements again whose time has come."""
-        commands: list[Command] = []
+        """Try refused poison acknowledgements again whose time has come; see to what is set aside."""
+        commands = self._asides.tick(now)
         for due in self._confirms.tick(now):
-            if isinstance(due, Unanswered):
-                commands.append(due)
-            else:
-                commands += self._begin_poison_ack(*due, now)
+            commands += (due,) if isinstance(due, Unanswered) else self._begin_poison_ack(*due, now)
         return commands
 
     def _give_back(self, delivery: Delivery, due: float | None = None) -> Sequence[Command]:
@@ -608,11 +612,9 @@ class Engine:
         self.epoch = -1
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
-        if self._capabilities is not None and self._capabilities.counts:
-            for delivery in unsettled:
-                # The broker counts the loss even for what nobody saw; remembered, the message is not charged for it.
-                delivery.record = delivery.record or Record()
-        for delivery in self._running:
+        # A broker that counts does so even for what nobody saw; remembered, the message is not charged for it.
+        counted = unsettled if self._capabilities is not None and self._capabilities.counts else ()
+        for delivery in (*counted, *self._running):
             delivery.record = delivery.record or Record()
         # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
         lost_at = inf if event.closed else now
@@ -638,8 +640,7 @@ class Engine:
         self.counts.released += len(held)
         commands: list[Command] = [*self._flow.withdrawn()]
         for delivery in held:
-            record = delivery.record
-            commands += self._give_back(delivery, None if record is None else record.due)
+            commands += self._give_back(delivery, delivery.record and delivery.record.due)
         return commands
 
     # What a ledger decides otherwise (`LedgerEngine`).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Command, Dropped, Forward, Stop, Unanswered
+from redelivery.core.commands import Accept, Command, Dropped, Forward, SetAside, Stop, Unanswered
 from redelivery.core.delivery import EXPIRED, UNKNOWN
 from redelivery.core.transitions import enter
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery, Record
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.report import Counters
+    from redelivery.core.set_aside import SetAsides
     from redelivery.errors import RedeliveryError
 
 __all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
@@ -48,6 +49,7 @@ class PendingConfirms:
         history: MessageHistory,
         counts: Counters,
         flow: CreditWindow,
+        asides: SetAsides,
         rescheduling: BrokerRedelivery | None = None,
     ) -> None:
         self._dead_letters = dead_letters
@@ -55,6 +57,7 @@ class PendingConfirms:
         self._history = history
         self._counts = counts
         self._flow = flow
+        self._asides = asides
         self.pending: set[Delivery] = set()  # not confirmed yet
         # Of them, those whose answer is on its way.
         self.in_doubt: set[Delivery] = set()
@@ -68,13 +71,15 @@ class PendingConfirms:
     def share(self, history: MessageHistory) -> None:
         """Keep verdicts with what other consumers of the source know."""
         self._history = history
+        self._asides.share(history)
 
     def connected(self, capabilities: Capabilities) -> None:
         """Learn what the broker can do."""
         self._capabilities = capabilities
+        self._asides.connected(capabilities)
 
     def begin(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
-        """Try a poison acknowledgement, or a delayed copy."""
+        """Try a poison acknowledgement, or a delayed copy; set aside what can leave by neither."""
         assert self._capabilities is not None, "a delivery cannot arrive before a connection"
         ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
@@ -93,9 +98,9 @@ class PendingConfirms:
             delivery.outcome = "discarded"
             self._settle(delivery)
             return (command, Dropped(delivery, record.cause or UNKNOWN))
-        if isinstance(command, Stop):
+        if isinstance(command, Stop | SetAside):
             self.pending.discard(delivery)
-            return (command,)
+            return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
         self.pending.add(delivery)
         self.in_doubt.add(delivery)
         enter(delivery, "settling")
@@ -155,11 +160,12 @@ class PendingConfirms:
 
     def next_alarm(self) -> float | None:
         """When `tick` has something to do."""
-        return self._alarms[0][0] if self._alarms else None
+        alarms = self._alarms[0][0] if self._alarms else None, self._asides.next_alarm()
+        return min((at for at in alarms if at is not None), default=None)
 
     def lost(self) -> list[Delivery]:
         """Give up the handles: the connection is gone. The verdicts stay with the records."""
-        pending = list(self.pending)
+        pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()
         self._alarms.clear()

@@ -11,12 +11,13 @@ class Counters:
     """Running totals of one engine."""
 
     __slots__ = (
-        "accepted", "deduplicated", "deferred", "discarded", "poisoned", "redelivered", "released", "stale",
+        "accepted", "deduplicated", "deferred", "discarded", "poisoned", "redelivered", "released", "set_aside",
+        "stale",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.accepted = self.redelivered = self.poisoned = self.discarded = 0
-        self.released = self.stale = self.deduplicated = self.deferred = 0
+        self.released = self.stale = self.deduplicated = self.deferred = self.set_aside = 0
 
     def held(self, *, deferred: bool) -> None:
         """Count a dispatch whose message is to come again."""
@@ -39,10 +40,12 @@ class Report:
     or, while draining, elsewhere), `deferred` (put off, uncharged), `released` (given back by the application),
     `poisoned`; as `stale`, whatever its result, if that came after the connection was lost, or the consumer
     closed; until then as `running`, while its consumer is open, or as `unconfirmed`, when it is poison and the broker
-    has not confirmed its dead letter: the message is still at the broker, unacknowledged.
+    has not confirmed its dead letter: the message is still at the broker, unacknowledged. Poison that cannot be
+    dead-lettered counts once as `set_aside`, however often the broker sends it: it stays at the broker, too.
 
     Without a dispatch of their own count: as `released` what waited or came in when the consumer had begun to drain;
-    as `poisoned` or `discarded` what expired, and what comes again after it was poisoned; as `deduplicated` copies
+    as `poisoned` or `discarded` what expired, and what comes again after it was poisoned; as `set_aside` what expired
+    and cannot be copied, and what the broker cannot settle; as `deduplicated` copies
     that were taken away without running, because their message was done with on a lost connection.
 
     `poisoned` counts dead letters that the broker has confirmed. Is the connection lost before the answer comes, then
@@ -58,6 +61,7 @@ class Report:
     stale: int = 0
     deduplicated: int = 0
     deferred: int = 0
+    set_aside: int = 0
     running: int = 0
     unconfirmed: int = 0
 

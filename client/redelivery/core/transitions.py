@@ -7,6 +7,7 @@
 | parked | is kept here, unacknowledged, until its due time, or until it may run exclusively |
 | waiting | is the broker's second delivery of a message whose handler still runs for the first one |
 | settling | has been dead-lettered, or copied for later; the broker's answer is outstanding |
+| aside | cannot be dead-lettered, or not be settled: is kept here, unacknowledged, and never dispatched |
 | held | is kept here, unacknowledged, until the consumer closes |
 | settled | is accepted, released or dead-lettered: the broker has it no more for this consumer |
 | lost | belongs to a connection that is gone: no command for it is ever written |
@@ -62,33 +63,39 @@ TRANSITIONS = (
     Transition("ready", "settling", (Arrived, Wanted), "its verdict is remembered; or it has expired, or is used up"),
     Transition("ready", "settled", (Arrived, Wanted, Drained), "accepted before; expired and dropped; or released"),
     Transition("ready", "held", (Arrived, Wanted, Drained), "it has to go back, and the broker takes nothing back"),
+    Transition("ready", "aside", (Arrived, Wanted), "its verdict is remembered, or has come; or it cannot be settled"),
     # A dispatch.
     Transition("ready", "running", (Wanted, Resumed), "it is dispatched"),
     Transition("parked", "running", (Wanted, Alone), "its due time has come, or its exclusive run"),
     Transition("parked", "parked", (Wanted,), "another consumer's handler, for which it waited, has failed"),
     Transition("parked", "settling", (Wanted, Alone), "it has expired while it was parked; or that handler gave it up"),
     Transition("parked", "settled", (Wanted, Alone, Drained), "it expired and is dropped; or is released; or accepted"),
+    Transition("parked", "aside", (Wanted, Alone), "it has expired, or that handler gave it up: it cannot be copied"),
     Transition("parked", "held", (Wanted, Alone, Drained), "it has to go back, and the broker takes nothing back"),
     # A result.
     Transition("running", "parked", (Failed, Deferred, Known), "it is redelivered later, or needs an exclusive run"),
     Transition("running", "settling", (Failed, Poisoned, Deferred, Known), "it is poison, or the broker delays a copy"),
     Transition("running", "settled", RESULT, "it is accepted; released; or poison that is dropped"),
     Transition("running", "held", GIVEN_BACK, "it has to go back, and the broker takes nothing back"),
+    Transition("running", "aside", (Failed, Poisoned, Deferred, Known), "it is poison that cannot be copied"),
     Transition("running", "lost", RESULT, "a result for a connection that is gone is stale"),
     # The result of the first delivery decides for the second one.
     Transition("waiting", "parked", (Failed, Deferred, Known), "the handler failed: it is redelivered later"),
     Transition("waiting", "settling", (Failed, Poisoned, Deferred), "the handler failed for the last time"),
     Transition("waiting", "settled", RESULT, "the handler succeeded, so it is accepted unseen; or it is released"),
+    Transition("waiting", "aside", (Failed, Poisoned, Deferred), "the handler gave it up, and it cannot be copied"),
     Transition("waiting", "held", GIVEN_BACK, "it has to go back, and the broker takes nothing back"),
     # The broker's answer.
     Transition("settling", "settling", (Tick,), "it was refused, and is tried again"),
     Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),
     Transition("settling", "held", (Tick,), "it can be dead-lettered no more: the consumer stops"),
+    Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and comes again"),
     # The end of a connection.
     Transition("ready", "lost", (ConnectionLost,), "the broker delivers it again"),
     Transition("parked", "lost", (ConnectionLost,), "the broker delivers it again; count and due time are remembered"),
     Transition("waiting", "lost", (ConnectionLost,), "the broker delivers it again"),
     Transition("settling", "lost", (ConnectionLost,), "the broker may deliver it again; its verdict is remembered"),
+    Transition("aside", "lost", (ConnectionLost,), "the broker delivers it again; that it is set aside is remembered"),
     Transition("held", "lost", (ConnectionLost,), "the broker delivers it again, or to others"),
 )  # fmt: skip
 

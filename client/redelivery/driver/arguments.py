@@ -90,6 +90,8 @@ class ConsumerOptions(TypedDict, total=False):
     """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
     errors: Classifier | None
     """Instead of the connection's."""
+    maximum_set_aside: int | None
+    """Poison messages that may be set aside, where no copy can be made of them; the URI's by default (100)."""
 
 
 class ListenOptions(ConsumerOptions, total=False):
@@ -213,6 +215,9 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
     if credit is not None:
         _check_count(credit, "credit")
     checked_errors(options.get("errors"))
+    aside = options.get("maximum_set_aside")
+    if aside is not None:
+        _check_count(aside, "maximum_set_aside", least=0)
     if ordering not in (None, "blocking", "non_blocking", "per_group"):
         raise ConfigurationError(
             f"ordering must be 'blocking', 'non_blocking' or 'per_group', not {ordering!r}", option="ordering"
@@ -238,6 +243,7 @@ def checked_listener(
         "credit": options.get("credit"),
         "ordering": options.get("ordering"),
         "errors": checked_errors(options.get("errors")),
+        "maximum_set_aside": options.get("maximum_set_aside"),
     }
 
 
@@ -257,9 +263,11 @@ def check_handler(handler: Callable[..., object], option: str) -> None:
         ) from None
 
 
-def _check_count(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigurationError(f"{name} must be a whole number of 1 or more, not {value!r}", option=name)
+def _check_count(value: object, name: str, *, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigurationError(
+            f"{name} must be a whole number of {least} or more, not {value!r}", option=name
+        )
     return value
 
 

@@ -214,7 +214,7 @@ class ConnectionPort:
         route: DeadLetterRoute | None = None,
         counted: bool = False,
     ) -> ConsumerPlan:
-        """Return the plan of a consumer.
+        """Return the plan of a consumer. It sets nothing aside: its owner could not tell what becomes of that.
 
         Args:
             destination: as for `redelivery.connect(...).consumer`, and so are the `options`.
@@ -232,7 +232,7 @@ class ConnectionPort:
         subscribe, engine = planned(
             next(self._parts.numbers),
             single(destination),
-            options,
+            {**options, "maximum_set_aside": 0},
             used,
             able,
             redrive=route,

@@ -132,6 +132,8 @@ _TABLE: tuple[Option, ...] = (
     _ours("ordering", "choice", "non_blocking", "What waits while a message waits for its redelivery.",
           choices=("blocking", "non_blocking", "per_group")),
     _ours("maximumDeferrals", "integer", "100", "Deferrals of one message that are not charged."),
+    _ours("maximumSetAside", "integer", "100",
+          "Messages a consumer may set aside, for they cannot be dead-lettered; one more stops it. 0: the first does."),
     _ours("uniqueIds", "boolean", "false",
           "Whether no producer uses an id for two messages; fewer messages are handled again after a lost connection."),
     _ours("scheduler", "choice", "client", "Who holds what waits for its redelivery.", choices=("client", "broker")),

@@ -99,7 +99,7 @@ def _settle(kind: type[StompDelivery], profile: StompProfile, head: bytes, body:
     dict(delivery.headers)
     for name in ("message-id", "ack", "destination", "timestamp"):
         assert RawHeaders(head).get(name) == read_headers(head).get(name), name
-    if delivery.settleable:
+    if delivery.nameable:
         ack = delivery.settlement(b"ACK") + b"\n\0"
         assert frame_end(ack, 0) == len(ack), "an ACK that is not one frame"
         assert ack.count(b"\n") == 3, "an ACK with another header"

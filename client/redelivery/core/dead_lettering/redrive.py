@@ -87,6 +87,7 @@ class Redrive:
     """
 
     route: ClassVar[Route] = "forward"
+    maximum_set_aside: ClassVar[int] = 0
 
     def __init__(
         self,

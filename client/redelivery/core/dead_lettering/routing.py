@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from redelivery.core.calendar_time import LAST, calendar_time
-from redelivery.core.commands import Accept, Forward, PoisonAck, Stop
+from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
 from redelivery.core.dead_lettering.origin import comes_with_origin
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
@@ -70,7 +70,8 @@ class DeadLetterRouting:
     was sent. `send_exhausted`: whether what has used up its redeliveries is dead-lettered. `policies`: whose entries
     decide, if what no entry serves is dropped. `source`: what is consumed; `subscriber`: `clientID:name` of its durable
     subscription. `scheduled`: what fails comes again as a delayed copy; the broker's own poison acknowledgement would
-    leave the dead letter with what the last copy told, so that is a copy too.
+    leave the dead letter with what the last copy told, so that is a copy too. `maximum_set_aside`: so many messages
+    that can leave by no way are set aside; one more stops the consumer.
     """
 
     route: Route = "auto"
@@ -86,6 +87,7 @@ class DeadLetterRouting:
     source: Destination | None = None
     subscriber: str | None = None
     scheduled: bool = False
+    maximum_set_aside: int = 100
 
     def destination_on(self, capabilities: Capabilities) -> str | None:
         """Return the dead-letter destination in force on this broker, qualified; None: it depends on the message."""
@@ -137,8 +139,8 @@ class DeadLetterRouting:
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
-    ) -> Accept | PoisonAck | Forward | Stop:
-        """Return the one command that takes a poisoned delivery away without losing it."""
+    ) -> Accept | PoisonAck | Forward | SetAside | Stop:
+        """Return the one command that takes a poisoned delivery away without losing it; or what sets it aside."""
         cause = record.cause or UNKNOWN
         if self._dropped(delivery, record):
             return Accept((delivery,))
@@ -156,7 +158,7 @@ class DeadLetterRouting:
             return PoisonAck(delivery, cause, record.count)
         destination = self.destination_for(delivery.destination, capabilities)
         if partial:
-            return Stop(_cannot_copy(delivery, delivery.body_kind, destination))
+            return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination))
         if self._consumes(destination):
             return Stop(_own_dead_letter(delivery, destination))
         copy = self._copy(destination, delivery, record, cause, wall_offset, now)
@@ -212,7 +214,8 @@ def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str) -> A
         vouch = ", or, if its producers send empty bodies, set redelivery.emptyBody=forward"
     return AdapterError(
         f"a poison message from {delivery.destination} has a body that {what}, so no copy of it is sent to "
-        f"{destination}; it stays unacknowledged: consume this destination over AMQP{vouch}"
+        f"{destination}; it stays unacknowledged: consume this destination over AMQP, or take the message off the "
+        f"queue with the broker's console{vouch}"
     )
 
 

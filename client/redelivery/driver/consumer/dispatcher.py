@@ -31,6 +31,8 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    SetAside,
+    StillAside,
     Stop,
     Unanswered,
 )  # fmt: skip
@@ -525,6 +527,13 @@ class Dispatcher:
                 case Hold():
                     if self._tell_holds:
                         self._settlements.put(command)
+                case SetAside():
+                    self._driver.expect_alarm(self)
+                    message_log.say_aside(command)
+                    if self._tell_holds:
+                        self._settlements.put(Hold(command.delivery, inf, inf, 0, None))
+                case StillAside():
+                    message_log.say_aside(command)
                 case Stop():
                     self.closed = True
                     self._end_with(command.error)

@@ -25,6 +25,8 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    SetAside,
+    StillAside,
     Stop,
     Unanswered,
 )
@@ -61,7 +63,18 @@ if TYPE_CHECKING:
 
     Observer = Callable[[Subscribe, Command], None]
 
-__all__ = ["Drops", "Once", "brief", "guarded", "named", "said", "say", "say_unseen", "say_waits"]
+__all__ = [
+    "Drops",
+    "Once",
+    "brief",
+    "guarded",
+    "named",
+    "said",
+    "say",
+    "say_aside",
+    "say_unseen",
+    "say_waits",
+]
 
 logger = logging.getLogger("redelivery")
 
@@ -145,13 +158,24 @@ def say_unseen(command: AcceptUnseen) -> None:
         logger.info("%s: accepted without being handled: %s", named(command.delivery), command.why)
 
 
+def say_aside(command: SetAside | StillAside) -> None:
+    """Log that a message is set aside, once, and each hour that it still is."""
+    if isinstance(command, StillAside):
+        what = "still set aside"
+    elif command.again:
+        return
+    else:
+        what = "set aside, and everything else goes on"
+    logger.warning("%s: %s; %s", named(command.delivery), what, command.error)
+
+
 def say_waits(commands: Sequence[Command]) -> None:
     """Log commands that follow from no result: for messages that were redelivered, have expired, or are repeated."""
     for command in commands:
         match command:
             case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
                 continue
-            case LookUp() | Mark() | Clear() | Bury():
+            case LookUp() | Mark() | Clear() | Bury() | SetAside() | StillAside():
                 continue
             case Hold():
                 what = "deferred before" if command.deferred else f"failed before ({_cause(command)})"
@@ -185,7 +209,7 @@ def _failed(event: Failed | Poisoned, policies: RedeliveryPolicyMap) -> str:
     return f"delivery {count}{of} failed ({event.cause.text})"
 
 
-def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
+def _next(delivery: Delivery, commands: Sequence[Command]) -> str:  # noqa: PLR0911 - the table of commands
     for command in commands:
         match command:
             case Hold():
@@ -196,11 +220,13 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:
                 return "accepted and dropped"
             case Stop():
                 return "its consumer stops"
+            case SetAside():
+                return "poison, and set aside"
             case (
                 AcceptUnseen() | Dispatch() | Credit() | Release() | Dropped() | Unanswered() | PolicyFault()
             ):
                 pass
-            case LookUp() | Mark() | Clear() | Bury():
+            case LookUp() | Mark() | Clear() | Bury() | StillAside():
                 pass
             case _:
                 assert_never(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,9 @@ def planned(
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
     """
-    dead_letters = redrive or dead_letters_of(settings, destination, options.get("subscription"))
+    dead_letters = _bounded(
+        redrive or dead_letters_of(settings, destination, options.get("subscription")), options
+    )
     ordering = options.get("ordering") or settings.ordering
     _refuse(destination, ordering, dead_letters, capabilities)
     _refuse_features(destination, options, capabilities)
@@ -79,6 +82,14 @@ def planned(
     return subscribe, engine
 
 
+def _bounded(dead_letters: DeadLetterRoute, options: ConsumerOptions) -> DeadLetterRoute:
+    """Return the route with the consumer's own bound of what is set aside, if it has one."""
+    most = options.get("maximum_set_aside")
+    if most is None or not isinstance(dead_letters, DeadLetterRouting):
+        return dead_letters
+    return replace(dead_letters, maximum_set_aside=most)
+
+
 def _checked_beforehand(
     destination: Destination, dead_letters: DeadLetterRouting | Redrive, capabilities: Capabilities
 ) -> str | None:
@@ -105,6 +116,7 @@ def dead_letters_of(
 ) -> DeadLetterRouting:
     """Return what is done with dead letters, as the settings say."""
     return DeadLetterRouting(
+        maximum_set_aside=settings.maximum_set_aside,
         individual=settings.individual,
         discarding=settings.discarding,
         send_exhausted=settings.send_exhausted,

@@ -1,0 +1,169 @@
+"""Messages that are set aside: poison that cannot be dead-lettered, and what no settlement can be carried out of.
+
+They stay unacknowledged at the broker, and are not dispatched; everything else flows.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING
+
+from redelivery.core.commands import Release, SetAside, StillAside, Stop
+from redelivery.core.delivery import Record
+from redelivery.core.transitions import enter
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Command
+    from redelivery.core.credit import CreditWindow
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.message_history import MessageHistory
+    from redelivery.core.report import Counters
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["REMINDER", "SetAsides"]
+
+REMINDER = 3600.0
+"""Seconds after which the log names a message again that is set aside."""
+
+
+class SetAsides:
+    """What one consumer has set aside on its connection: at most `maximum` messages; one more stops the consumer.
+
+    A message is known again by its record, as poison is: it is counted and told once, over however many connections.
+    """
+
+    def __init__(
+        self, maximum: int, max_parked: int, history: MessageHistory, counts: Counters, flow: CreditWindow
+    ) -> None:
+        self._maximum = maximum
+        self._max_parked = max_parked
+        self._history = history
+        self._counts = counts
+        self._flow = flow
+        self._held: dict[Delivery, RedeliveryError] = {}
+        # When, a number, whether the delivery is then released (else: told of again), and which.
+        self._alarms: list[tuple[float, int, bool, Delivery]] = []
+        self._numbers = count()
+        self._capabilities: Capabilities | None = None
+        self.sorts = False
+        """Whether deliveries may come that cannot be settled."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def share(self, history: MessageHistory) -> None:
+        """Keep records with what other consumers of the source know."""
+        self._history = history
+
+    def connected(self, capabilities: Capabilities) -> None:
+        """Learn what the broker can do."""
+        self._capabilities = capabilities
+        self.sorts = capabilities.unsettleable
+
+    @property
+    def most_parked(self) -> int:
+        """How many messages may be parked besides, where all that is unsettled shares one window.
+
+        A window that does not grow, and a limit of the broker's, are of one size, whatever takes the room.
+        """
+        able = self._capabilities
+        if not self._held or able is None:
+            return self._max_parked
+        shared = able.max_unacknowledged is not None or not (able.flow or able.grows)
+        return max(1, self._max_parked - len(self._held)) if shared else self._max_parked
+
+    def sorted_out(
+        self, deliveries: Sequence[Delivery], epoch: int, age: float
+    ) -> tuple[Sequence[Delivery], Sequence[tuple[SetAside, Record]]]:
+        """Return the deliveries that can be settled, and what sets the others aside, unhandled, with their records.
+
+        `epoch`, `age`: of the connection; the age as in `MessageHistory.known`.
+        """
+        able = self._capabilities
+        found = [delivery for delivery in deliveries if delivery.settleable or delivery.epoch != epoch]
+        if able is None or len(found) == len(deliveries):
+            return deliveries, ()
+        others = [each for each in deliveries if not each.settleable and each.epoch == epoch]
+        self._flow.arrived += len(others)
+        return found, [(_unsettleable(each, able.broker), self._recalled(each, age)) for each in others]
+
+    def _recalled(self, delivery: Delivery, age: float) -> Record:
+        record = self._history.known(delivery, age)
+        if record is not None and record.copy is delivery:
+            # A handler has the message from elsewhere. Nobody can accept this one for it.
+            self._history.let_wait(record)
+            record = None
+        delivery.record = record or Record()
+        return delivery.record
+
+    def take(self, command: SetAside, record: Record, now: float) -> Sequence[Command]:
+        """Set a delivery aside; past the bound return the end of the consumer instead."""
+        delivery, held = command.delivery, len(self._held)
+        if held >= self._maximum:
+            many = f"; {held} others are set aside already (redelivery.maximumSetAside)" if held else ""
+            return (Stop(AdapterError(f"{command.error}{many}")),)
+        enter(delivery, "aside")
+        self._held[delivery] = command.error
+        self._flow.set_aside(1)
+        again = record.aside is not None
+        if record.aside is None:
+            self._counts.set_aside += 1
+            record.aside = now + REMINDER
+        self._alarm(record.aside, delivery)
+        able = self._capabilities
+        if able is not None and able.release and able.most_delay is not None:
+            # Else the broker would end the connection over it, or the channel with all that is unsettled there.
+            self._alarm(now + max(0.0, able.most_delay - record.held), delivery, release=True)
+        return (SetAside(delivery, command.error, again),)
+
+    def tick(self, now: float) -> list[Command]:
+        """Return what is due: what the log is to be told again, and what must not be held for any longer."""
+        commands: list[Command] = []
+        while self._alarms and self._alarms[0][0] <= now:
+            at, _, release, delivery = heappop(self._alarms)
+            error, record = self._held.get(delivery), delivery.record
+            if error is None or record is None:
+                continue
+            if not release:
+                record.aside = max(at, now - REMINDER) + REMINDER
+                self._alarm(record.aside, delivery)
+                commands.append(StillAside(delivery, error))
+                continue
+            # It comes again at once, for the broker as another delivery, and is set aside again by its record.
+            del self._held[delivery]
+            self._flow.set_aside(-1)
+            self._history.remember(delivery, record)
+            enter(delivery, "settled")
+            commands.append(Release((delivery,)))
+        return commands
+
+    def next_alarm(self) -> float | None:
+        """When `tick` has something to do."""
+        return self._alarms[0][0] if self._alarms else None
+
+    def lost(self) -> list[Delivery]:
+        """Give up the handles: the connection is gone."""
+        held = list(self._held)
+        self._held.clear()
+        self._alarms.clear()
+        return held
+
+    def _alarm(self, at: float, delivery: Delivery, *, release: bool = False) -> None:
+        heappush(self._alarms, (at, next(self._numbers), release, delivery))
+
+
+def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
+    """Return the command for a delivery that cannot be settled."""
+    return SetAside(
+        delivery,
+        AdapterError(
+            f"{broker} cannot carry out an acknowledgement of a message from {delivery.destination} over this "
+            f"protocol, for its producer has given it an id ({delivery.message_id}); it stays unacknowledged: consume "
+            "this destination over AMQP, or take the message off the queue with the broker's console"
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Messages that cannot be copied, or not be acknowledged, over STOMP: they stay on their queue, and the others flow."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually, never
+from integration.raw_amqp import RawAmqp
+from integration.work import POLICY, Running
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.brokers import Broker
+    from integration.conftest import Session
+    from integration.proxy import LinkProxy
+
+POLICIES = redelivery.RedeliveryPolicyMap(
+    default=POLICY(maximum_redeliveries=1, initial_redelivery_delay=0.1)
+)
+GOOD = [f"good-{number}" for number in range(20)]
+
+
+class Handled:
+    """A handler that does what is good, and fails with all else; it counts by body."""
+
+    def __init__(self) -> None:
+        self.good: Counter[str] = Counter()
+        self.bad = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, message: redelivery.Message) -> None:
+        """Handle one delivery."""
+        good = message.body.startswith(b"good-")
+        with self._lock:
+            if good:
+                self.good[message.text] += 1
+            else:
+                self.bad += 1
+        if not good:
+            raise ValueError("no such order")
+
+
+def consume(
+    uri: str, queue: str, seen: Handled, wanted: int, ledger: Path | None = None
+) -> redelivery.Report:
+    """Handle until `wanted` good messages are done and one is set aside; return the report."""
+    with redelivery.connect(
+        uri, policies=POLICIES, ledger=None if ledger is None else f"sqlite:///{ledger}"
+    ) as connection:
+        connection.listen(queue, seen)
+        with Running(connection) as running:
+            eventually(
+                lambda: running.ended or (len(seen.good) == wanted and connection.report().set_aside == 1),
+                60,
+                message=f"{wanted} are handled, and one is set aside",
+            )
+            never(lambda: running.ended or connection.report().set_aside != 1, 1.0)
+        assert running.error is None
+        assert running.report is not None
+        return running.report
+
+
+@pytest.mark.parametrize("name", ["artemis", "activemq", "rabbitmq"])
+def test_a_poison_map_is_set_aside_and_stays(
+    session: Session, unique_queue: str, tmp_path: Path, *, name: str
+) -> None:
+    """A JMS Map among 20 others, over STOMP: all others are done; started again, nothing is handled again."""
+    broker = session.broker(name)
+    java, ledger = session.java(broker, "qpid" if name == "rabbitmq" else None), tmp_path / "ledger.db"
+    # A persistent one is dead-lettered by Classic itself, whole.
+    java.send(unique_queue, "Grüße".encode(), kind="map", persistent=name != "activemq")
+    with redelivery.connect(broker.uri()) as connection:
+        for body in GOOD:
+            connection.send(unique_queue, body)
+    first, second = Handled(), Handled()
+    report = consume(broker.uri(), unique_queue, first, len(GOOD), ledger)
+    assert (report.accepted, report.poisoned, report.set_aside) == (len(GOOD), 0, 1)
+    assert (sorted(first.good), first.bad) == (sorted(GOOD), 2), "the policy of the map was kept"
+    again = consume(broker.uri(), unique_queue, second, 0, ledger)
+    assert (again.accepted, again.set_aside, second.bad) == (0, 1, 0)
+    (left,) = java.drain(unique_queue)
+    assert left.kind == "map"
+
+
+def test_an_id_of_an_amqp_producer_costs_no_connection(
+    activemq: Broker, make_proxy: Callable[..., LinkProxy], unique_queue: str
+) -> None:
+    """Classic closes the connection over the ACK of such a message: it is set aside unhandled, the others are done."""
+    proxy = make_proxy(activemq.stomp_port)
+    with RawAmqp(activemq) as amqp:
+        amqp.send(unique_queue, "the one", id="order-1")
+        for body in GOOD:
+            amqp.send(unique_queue, body)
+    seen = Handled()
+    address, _, options = activemq.uri(port=proxy.port).partition("?")
+    report = consume(f"failover:({address})?{options}", unique_queue, seen, len(GOOD))
+    assert (report.accepted, report.set_aside, proxy.links_ever) == (len(GOOD), 1, 1)
+    assert (sorted(seen.good), seen.bad) == (sorted(GOOD), 0)
+    with RawAmqp(activemq) as amqp:
+        assert [message.body for message in amqp.receive(unique_queue, 10, timeout=2.0)] == ["the one"]
