@@ -80,7 +80,7 @@ def test_absurd_properties_stop_nothing(peer: tuple[Broker, str], address: str, 
 
 
 DEPUTIES = [
-    pytest.param((name, consumes), sends, reads, id="-".join((name, sends, consumes, reads)))
+    pytest.param((name, consumes), sends, reads, id="-".join((name, consumes, sends, reads)))
     for name, consumers in (("activemq", ("amqp", "stomp")), ("artemis", ("amqp",)))
     for consumes in consumers
     for sends in ("amqp", "stomp")

@@ -195,12 +195,8 @@ class StompDelivery(Delivery):
         return self.field(b"\ntimestamp:") not in (b"", b"0")
 
     def digest(self) -> bytes:
-        lines = self.head.split(b"\n")
-        for begin in OF_DELIVERY:
-            # The first line of a name is the broker's own: a producer's follows it.
-            own = next((line for line in lines if line.startswith(begin)), None)
-            if own is not None:
-                lines.remove(own)
+        # All lines of these names: a producer's may come first (ActiveMQ Classic, a line end in a property's name).
+        lines = [line for line in self.head.split(b"\n") if not line.startswith(OF_DELIVERY)]
         return blake2b(b"\n".join(sorted(lines)) + b"\0" + self.body, digest_size=DIGEST).digest()
 
     @property

@@ -97,17 +97,6 @@ class FrameProof:
             return False
         return not self.handle or not (self.handle in head or self.handle in body)
 
-    def _two_handles(self, part: bytes) -> bool:
-        """True if the frame has two handles of one connection: one of them is a producer's.
-
-        The first decides: ActiveMQ Classic writes its headers in an order that the producer can choose. A text may have
-        such lines too, but none with the beginning of this connection's handles, which all end with a number. A
-        handle of another connection acknowledges nothing here.
-        """
-        at = part.find(self.handle) + len(self.handle)
-        handle, _, _ = part[at:].partition(b"\n")
-        return part.count(self.handle + handle.rstrip(b"0123456789")) > 1
-
 
 def swallows(head: bytes) -> bool:
     """True if a header block goes on behind the end of its frame, and holds the beginning of another."""

@@ -275,3 +275,16 @@ def test_classic_acknowledges_ids_of_its_own_only(message_id: str, *, amqp: bool
     for profile in (StompArtemis(), StompRabbitMQ()):
         assert delivery(profile, lines).settleable
         assert not profile.capabilities.unsettleable
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_message_is_the_same_in_each_delivery_whatever_its_producer_forged(*, before: bool) -> None:
+    """Handle, subscription and flag are of one delivery, and a producer's lines of these names come in any order."""
+
+    def delivered(handle: str, *own: str) -> bytes:
+        forged = ["x1:1", "ack:ID\\cvm-9\\c1", "redelivered:perhaps", "y:v"]
+        lines = [f"subscription:{handle}", *CLASSIC[1:2], f"ack:{handle}", *CLASSIC[3:], *own]
+        return delivery(StompClassic(), [*forged, *lines] if before else [*lines, *forged]).digest()
+
+    assert delivered("ID\\cvm-1\\c1") == delivered("ID\\cvm-1\\c7", "redelivered:true")
+    assert delivered("ID\\cvm-1\\c1") != delivered("ID\\cvm-1\\c1", "mine:1")
