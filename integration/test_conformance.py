@@ -49,6 +49,7 @@ class TestClassicOverStomp(OnBroker):
             poison_persistent=True,
             forward="atomic",
             transactions=True,
+            unsettleable=True,
             max_unacknowledged=200,
             dead_letter_destination="queue://ActiveMQ.DLQ",
             browse=True,

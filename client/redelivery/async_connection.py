@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self, Unpack
 
+from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
 from redelivery.core.events import Drained
@@ -79,6 +80,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         except RedeliveryError as error:
             raise brief(error) from None
         self._entered = True
+        opened(self)
         return self
 
     async def __aexit__(
@@ -109,7 +111,10 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
                     self._pool.shutdown(wait=False)
                 self._roll_back_sessions()
                 left = max(0.0, deadline - time.monotonic())
-                await in_own_thread(self._close_driver, left)
+                try:
+                    await in_own_thread(self._close_driver, left)
+                finally:
+                    closed(self)
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         """Return the workers' tasks, but for the one that asks."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self, Unpack
 
+from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.clock import join_within
 from redelivery.consumer import Consumer
 from redelivery.core.events import Drained
@@ -77,6 +78,7 @@ class Connection(ConnectionBase[Worker]):
         except RedeliveryError as error:
             raise brief(error) from None
         self._entered = True
+        opened(self)
         return self
 
     def __exit__(
@@ -93,8 +95,11 @@ class Connection(ConnectionBase[Worker]):
         if self._entered and not self._closed:
             self._closed = True
             self._stopping.set()
-            self._roll_back_sessions()
-            self._close_driver(timeout)
+            try:
+                self._roll_back_sessions()
+                self._close_driver(timeout)
+            finally:
+                closed(self)
 
     # Consuming.
 

@@ -185,3 +185,90 @@ def test_a_thread_has_no_interrupts() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+@pytest.fixture
+def handled() -> Iterator[list[str]]:
+    """Set a handler of SIGINT of the application, which notes its calls; return these."""
+    calls: list[str] = []
+    before = signal.signal(signal.SIGINT, lambda *_: calls.append("handler"))
+    try:
+        yield calls
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def one_message(broker: MemoryBroker, connection: redelivery.Connection) -> None:
+    """Send a message, take it, and do it."""
+    broker.send("q", "a")
+    with connection.consumer("q") as consumer:
+        message = consumer.receive(60)
+        assert message is not None
+        message.accept()
+
+
+def test_the_handler_is_put_back_with_the_last_connection(
+    redelivery_broker: MemoryBroker, handled: list[str]
+) -> None:
+    """While a connection is open SIGINT goes through the library to the application's handler; afterwards past it."""
+    own = signal.getsignal(signal.SIGINT)
+    with redelivery.connect(redelivery_broker.uri) as first:
+        with redelivery.connect(redelivery_broker.uri) as second:
+            one_message(redelivery_broker, second)
+        assert signal.getsignal(signal.SIGINT) is not own
+        signal.raise_signal(signal.SIGINT)
+        assert handled == ["handler"]
+        one_message(redelivery_broker, first)
+    assert signal.getsignal(signal.SIGINT) is own
+
+
+def test_a_handler_that_is_set_meanwhile_stays(redelivery_broker: MemoryBroker, handled: list[str]) -> None:
+    """The application sets another handler, which calls the one before it: both run, and it is there at the end."""
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        one_message(redelivery_broker, connection)
+        previous = signal.getsignal(signal.SIGINT)
+        assert callable(previous)
+
+        def another(number: int, frame: FrameType | None) -> None:
+            handled.append("another")
+            previous(number, frame)
+
+        signal.signal(signal.SIGINT, another)
+        one_message(redelivery_broker, connection)
+        signal.raise_signal(signal.SIGINT)
+        assert handled == ["another", "handler"]
+    assert signal.getsignal(signal.SIGINT) is another
+
+
+def test_handlers_set_and_put_back_make_no_chain(redelivery_broker: MemoryBroker, handled: list[str]) -> None:
+    """An application that sets its own handler around a part of each message has one at the end, not thousands."""
+    own = signal.getsignal(signal.SIGINT)
+    with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("q") as consumer:
+        for _ in range(1200):
+            redelivery_broker.send("q", "a")
+            message = consumer.receive(60)
+            assert message is not None
+            previous = signal.signal(signal.SIGINT, lambda *_: handled.append("inner"))
+            message.accept()
+            signal.signal(signal.SIGINT, previous)
+        signal.raise_signal(signal.SIGINT)
+        assert handled == ["handler"]
+    assert signal.getsignal(signal.SIGINT) is own
+
+
+def test_a_connection_that_another_thread_closes_leaves_a_handler_that_hands_on(
+    redelivery_broker: MemoryBroker, handled: list[str]
+) -> None:
+    """Only the main thread may put the handler back: what stays until then does what the application's does."""
+    connection = redelivery.connect(redelivery_broker.uri)
+    connection.__enter__()
+    one_message(redelivery_broker, connection)
+    thread = threading.Thread(target=connection.close)
+    thread.start()
+    thread.join()
+    signal.raise_signal(signal.SIGINT)
+    assert handled == ["handler"]
+    own = signal.getsignal(signal.SIGINT)
+    with Uninterrupted():
+        pass
+    assert signal.getsignal(signal.SIGINT) is not own

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from redelivery.clock import SystemClock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, TracebackType
 
     from redelivery.clock import Clock
 
-__all__ = ["Uninterrupted", "held_back"]
+__all__ = ["Uninterrupted", "closed", "held_back", "opened"]
 
 # The functions of C: those of `signal` turn numbers into enums, which takes ten times as long (3 µs, measured).
 _C: Any = sys.modules.get("_signal", signal)
@@ -36,13 +37,78 @@ HANGS = 1.0
 
 
 class _Main:
-    """The main thread, and the block that it is in."""
+    """The main thread, the block that it is in, the signal that came meanwhile, and our handler."""
 
-    __slots__ = ("block", "ident")
+    __slots__ = ("block", "connections", "handler", "ident", "pending")
 
     def __init__(self) -> None:
         self.ident = threading.main_thread().ident
         self.block: Uninterrupted | None = None
+        # When the first SIGINT of this block came.
+        self.pending: float | None = None
+        # Ours that was put in last. None is what Python says of a handler that another language has set.
+        self.handler: object = self
+        # As long as one is open the handler stays: to change it twice for each message took a fifth of a pull's time.
+        self.connections: set[int] = set()
+
+    def install(self) -> bool:
+        """Put our handler before the application's; False if there is none."""
+        before = _handler_of(SIGINT)
+        # Else it ends the process, or is ignored, or belongs to another language.
+        if not callable(before):
+            return False
+        # The application has put back what it replaced: around it again, the chain would grow with each message.
+        if isinstance(before, _Handler):
+            self.handler = before
+            return True
+        # First, so that an exception between the two leaves no handler of ours that is not known.
+        self.handler = _Handler(before)
+        try:
+            _set_handler(SIGINT, self.handler)
+        # The main thread of a sub-interpreter has no signals.
+        except ValueError:
+            self.ident = None
+            return False
+        return True
+
+    def restore(self) -> None:
+        """Put the application's handler back, unless it has set another itself."""
+        handler = self.handler
+        if isinstance(handler, _Handler) and get_ident() == self.ident and _handler_of(SIGINT) is handler:
+            _set_handler(SIGINT, handler.before)
+
+    def lift(self) -> None:
+        """End the block: put the handler back if nobody needs it any more, and hand on the signal if there was one."""
+        handler, pending = self.handler, self.pending
+        self.block = self.pending = None
+        if not self.connections:
+            self.restore()
+        if pending is not None and isinstance(handler, _Handler):
+            handler.before(SIGINT, inspect.currentframe())
+
+
+class _Handler:
+    """Holds SIGINT back in a block, and hands it on to the handler before it. A new one for each that it is put before:
+    the application's may call the one that it has replaced.
+    """
+
+    __slots__ = ("before",)
+
+    def __init__(self, before: Callable[[int, FrameType | None], Any]) -> None:
+        self.before = before
+
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        main = _MAIN
+        if main.block is None:
+            # Also for one of the block that has just ended.
+            main.pending = None
+            return self.before(number, frame)
+        now = time.monotonic()
+        if main.pending is None:
+            main.pending = now
+        elif now - main.pending >= HANGS:
+            main.lift()
+        return None
 
 
 # An instance: a class that changes with each message would slow down all that looks at it.
@@ -58,6 +124,18 @@ if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=_forked)
 
 
+def opened(connection: object) -> None:
+    """Keep the handler between the blocks, from the next one on."""
+    _MAIN.connections.add(id(connection))
+
+
+def closed(connection: object) -> None:
+    """Put the application's handler back with the last connection: at once in the main thread, else after a block."""
+    _MAIN.connections.discard(id(connection))
+    if not _MAIN.connections and _MAIN.block is None:
+        _MAIN.restore()
+
+
 class Uninterrupted:
     """A block into which SIGINT does not break, in the main thread; its handler runs at the end of the block.
 
@@ -65,67 +143,38 @@ class Uninterrupted:
     those of other threads, change nothing. A wait inside of the block goes through `wait`.
     """
 
-    # On the class: of a block in another thread nothing is kept, and it is entered for each message.
-    _before: Any = None
-    # When the first SIGINT came.
-    _pending: float | None = None
+    __slots__ = ()
 
     def __enter__(self) -> None:
-        if get_ident() != _MAIN.ident or _MAIN.block is not None:
+        main = _MAIN
+        if get_ident() != main.ident or main.block is not None:
             return
-        before = _handler_of(SIGINT)
-        # Else it ends the process, or is ignored, or belongs to another language.
-        if callable(before):
-            self._before = before
-            _MAIN.block = self
-            try:
-                _set_handler(SIGINT, self._hold)
-            except BaseException as error:
-                self._before = _MAIN.block = None
-                # The main thread of a sub-interpreter has no signals.
-                if not isinstance(error, ValueError):
-                    raise
+        if _handler_of(SIGINT) is main.handler or main.install():
+            main.block = self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._before is not None:
-            self._lift()
-
-    def _hold(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of handlers
-        now = time.monotonic()
-        if self._pending is None:
-            self._pending = now
-        elif now - self._pending >= HANGS:
-            self._lift()
-
-    def _lift(self) -> None:
-        """Put the handler back, and call it if there was a signal."""
-        before = self._before
-        try:
-            # Behind this call it may run already.
-            _set_handler(SIGINT, before)
-        finally:
-            pending = self._pending
-            self._before = self._pending = None
-            _MAIN.block = None
-        if pending is not None:
-            before(SIGINT, inspect.currentframe())
+        main = _MAIN
+        if main.block is self:
+            # Behind this line the handler hands on.
+            main.block = None
+            if main.pending is not None or not main.connections:
+                main.lift()
 
     def wait(self, clock: Clock, condition: threading.Condition, timeout: float | None) -> None:
         """Wait as `Clock.wait` does, and let SIGINT in: what it interrupts is the wait."""
         if isinstance(clock, SystemClock):
             clock.wait(condition, LOOK if timeout is None else min(timeout, LOOK))
-            if self._pending is not None:
-                self._lift()
+            if _MAIN.pending is not None:
+                _MAIN.lift()
             return
         # Time that a test moves is not cut into pieces.
-        before = self._before
-        _set_handler(SIGINT, before)
+        _MAIN.block = None
         try:
             clock.wait(condition, timeout)
         finally:
-            _set_handler(SIGINT, self._hold)
+            _MAIN.block = self
 
 
 def held_back() -> Uninterrupted | None:
