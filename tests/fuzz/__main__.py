@@ -1,6 +1,6 @@
 """Fuzzing: `python -m tests.fuzz` feeds mutated inputs to what reads them, and reports which break a promise.
 
-Progress goes to stderr, results to stdout. Inputs are made from the seed and their number: a run can be repeated.
+Progress goes to stderr, if that is a terminal, results to stdout. Inputs are made from the seed and their number: a run can be repeated.
 Exit codes: 0 nothing was found, 1 something was, 2 wrong arguments.
 """
 
@@ -59,7 +59,7 @@ class _Progress:
     def show(self, campaign: Campaign, number: int) -> None:
         """Say how far a campaign is."""
         now = time.monotonic()
-        if now < self._next:
+        if now < self._next or not sys.stderr.isatty():
             return
         self._next = now + 1
         rate = number / max(now - self._start, 0.001)
@@ -74,7 +74,8 @@ def _run(target: Target, options: argparse.Namespace) -> Outcome:
         (outcome,) = run_in_child([campaign], progress.show)
     else:
         outcome = campaign.run(lambda number: progress.show(campaign, number))
-    print("\r", end="", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print("\r", end="", file=sys.stderr, flush=True)
     return outcome
 
 
