@@ -29,7 +29,8 @@ class Slot:
     """One thread that was counted in.
 
     Whoever starts a thread counts it in before, so that there is no moment at which it runs uncounted. Which
-    thread it is shows when it waits for the first time: one that was not alive when it was counted in.
+    thread it is shows when it waits for the first time: one that was not alive when it was counted in. Of several slots
+    of that kind it has the newest: an older one may be of a thread that started before, and has not come to wait yet.
     """
 
     __slots__ = ("alarm", "before", "maker", "owner")
@@ -67,7 +68,7 @@ class Threads:
                 return 1
             return 2 if slot.maker is me else 3
 
-        best = min(self._slots, key=fit, default=None)
+        best = min(reversed(self._slots), key=fit, default=None)
         if best is not None and fit(best) < 4:
             self._slots.remove(best)
 
@@ -78,7 +79,7 @@ class Threads:
         for slot in self._slots:
             if slot.owner is me:
                 return slot
-            if free is None and slot.owner is None and me not in slot.before:
+            if slot.owner is None and me not in slot.before:
                 free = slot
         if free is not None:
             free.owner = me
