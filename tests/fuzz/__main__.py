@@ -1,6 +1,7 @@
 """Fuzzing: `python -m tests.fuzz` feeds mutated inputs to what reads them, and reports which break a promise.
 
-Progress goes to stderr, if that is a terminal, results to stdout. Inputs are made from the seed and their number: a run can be repeated.
+Progress goes to stderr, if that is a terminal, results to stdout. Inputs are made from the seed and their number, so a
+run can be repeated.
 Exit codes: 0 nothing was found, 1 something was, 2 wrong arguments.
 """
 

@@ -166,7 +166,7 @@ def test_notify_wakes_as_many_as_told() -> None:
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_thread_that_is_slow_to_start_is_waited_for(*, ends: bool) -> None:
-    """One that was started before another, and comes to its first wait, or its end, after it, is counted all the same."""
+    """One that was started before another, and comes to its first wait after that one waits or ends, is counted."""
     clock, gate, started = ManualClock(patience=0.2), threading.Event(), threading.Event()
     condition = threading.Condition()
 
