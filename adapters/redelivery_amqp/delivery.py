@@ -10,7 +10,8 @@ from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
 from redelivery_amqp.bare_message import bare
 from redelivery_amqp.bounded_values import decoded
-from redelivery_amqp.partial_reading import fields_in, map_in, short_keys, texts_in
+from redelivery_amqp.other_bodies import other_body
+from redelivery_amqp.partial_reading import fields_in, map_in, properties_in, short_keys, texts_in
 from redelivery_amqp.plain_values import text_of, time_of
 from redelivery_amqp.profiles import plausible
 from redelivery_amqp.section_fields import (
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["AmqpDelivery", "DeliverySource"]
 
 _TEXTS = (0xA1, 0xB1)
-_BINARIES = (0xA0, 0xB0)
 _OUR_IDS = short_keys(COPY, "redeliveryId")
 # Bytes of a message that may stay when its body is let go of.
 _SMALL = 2048
@@ -108,39 +108,30 @@ class AmqpDelivery(Delivery):
         elif kind == 0xB0:
             self.body = self.raw[begin + 5 : end]
         else:
-            self.body = self._other_body()
+            body = other_body(raw, places)
+            if body is None:
+                # No message: the application gets what came.
+                self.places, body = [], raw
+            self.body = body
 
-    def _other_body(self) -> bytes:
-        """Return the body of what is not one data section: text as UTF-8, other values as they are encoded."""
-        if not self.places:
-            # No message at all: the application gets what came.
-            return self.raw
-        data: list[bytes] = []
-        for code, begin, end in self.places:
-            if code == codec.DATA:
-                kind = self.raw[begin]
-                if kind not in _BINARIES:
-                    self.places = []
-                    return self.raw  # not a message either
-                data.append(self.raw[begin + (2 if kind < 0xB0 else 5) : end])
-            elif code == codec.VALUE:
-                kind = self.raw[begin]
-                if kind in _TEXTS or kind in _BINARIES:
-                    return self.raw[begin + (2 if kind < 0xB0 else 5) : end]
-                return b"" if kind == 0x40 else self.raw[begin:end]
-            elif code == codec.SEQUENCE:
-                return self.raw[begin:end]
-        return b"".join(data)
-
-    def let_go(self) -> None:
+    def let_go(self) -> Delivery:
+        self._forget_values()
         self.body = b""
         if len(self.raw) > _SMALL and self.places and self.places[-1][0] == codec.DATA:
             self.places = [each for each in self.places if each[0] not in codec.BODIES]
             self.raw = self.raw[: self.places[-1][2]] if self.places else b""
+        return self
 
     def slim(self) -> int:
+        self._forget_values()
         self.body = b""
         return len(self.raw)
+
+    def _forget_values(self) -> None:
+        """Forget what was read of it, which takes more room than its bytes; it is read again if somebody asks."""
+        if self._fields:
+            self._fields = {}
+        self._properties = None
 
     # Sections.
 
@@ -269,8 +260,11 @@ class AmqpDelivery(Delivery):
     @property
     def headers(self) -> Mapping[str, Any]:
         found = self._properties
-        if found is None:
-            found = self._properties = map_in(self.raw, self.place(codec.APPLICATION_PROPERTIES))
+        if found is not None:
+            return found
+        found, small = properties_in(self.raw, self.place(codec.APPLICATION_PROPERTIES))
+        if small:
+            self._properties = found
         return found
 
     @property

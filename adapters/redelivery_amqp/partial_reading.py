@@ -11,7 +11,10 @@ from redelivery_amqp.plain_values import with_text_keys
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["fields_in", "map_in", "short_keys", "texts_in"]
+__all__ = ["fields_in", "map_in", "properties_in", "short_keys", "texts_in"]
+
+KEPT = 100
+"""Most application properties that are kept once they are read: each takes some hundred bytes besides its own."""
 
 _TEXT = 0xA1
 _TEXTS = frozenset({_TEXT, 0xB1, 0xA3, 0xB3})
@@ -59,6 +62,20 @@ def texts_in(data: bytes, at: int, keys: Mapping[bytes, str]) -> dict[str, str]:
 def short_keys(*names: str) -> dict[bytes, str]:
     """Return the keys with these names as each library writes them: as a string of one byte's length."""
     return {bytes((_TEXT, len(name))) + name.encode(): name for name in names}
+
+
+def properties_in(data: bytes, at: int | None) -> tuple[dict[str, Any], bool]:
+    """Return application properties, and whether they may be kept while their message waits here.
+
+    Nested values may take a hundred thousand times the room of their bytes.
+    """
+    if at is None:
+        return {}, True
+    try:
+        found = codec.read_map(data, at)
+    except codec.Unknown:
+        return map_in(data, at), False
+    return found, len(found) <= KEPT
 
 
 def map_in(data: bytes, at: int | None) -> dict[str, Any]:

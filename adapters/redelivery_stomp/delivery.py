@@ -24,6 +24,10 @@ MOST_URGENT = 255
 FROM_AMQP = b"\nJMS_AMQP_"
 # Header lines that a broker makes anew for each delivery.
 OF_DELIVERY = (b"message-id:", b"ack:", b"subscription:", b"redelivered:", b"x-delivery-count:")
+# Header lines by which a message is known again where the broker made its id; and what says that it did not.
+KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:", FROM_AMQP.lstrip())
+# Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.
+SMALL = 4096
 # Milliseconds: the year 10000, for which Python has no date.
 NEVER = 253402300800000
 
@@ -135,6 +139,15 @@ class StompDelivery(Delivery):
         at += len(name)
         end = head.find(b"\n", at)
         return head[at:end] if end >= 0 else head[at:]
+
+    def let_go(self) -> Delivery:
+        self.body = b""
+        head = self.head
+        if len(head) <= SMALL:
+            return self
+        # The application may still have this one, and ask it for headers.
+        lines = [line for line in head.split(b"\n") if line.startswith(KNOWN_BY)]
+        return self.source.make(self.source, b"\n".join((b"", *lines, b"")), b"")
 
     @property
     def settleable(self) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
+
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 __all__ = ["every_step"]
-
-logger = logging.getLogger("redelivery")
 
 
 def every_step(steps: Iterable[Callable[[], object]]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
+from redelivery.log import logger
 from redelivery_stomp.frames import frame
 from redelivery_stomp.windows import SlotWindow
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from redelivery_stomp.ports import FurtherIo
 
 __all__ = ["begin_further", "end_behind", "without_groups"]
-
-logger = logging.getLogger("redelivery")
 
 
 def begin_further(io: FurtherIo, source: Subscription) -> None:

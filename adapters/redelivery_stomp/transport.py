@@ -6,7 +6,6 @@ it takes other bytes for a frame's end than we do, and so it could find frames t
 
 from __future__ import annotations
 
-import logging
 import selectors
 import socket
 import ssl
@@ -20,6 +19,7 @@ from stomp.utils import Frame
 
 from redelivery.adapter_support.sockets import connected
 from redelivery.clock import capped
+from redelivery.log import logger
 from redelivery_stomp.buffered_writer import BufferedWriter, Postbox
 from redelivery_stomp.frame_log import show_answer, show_messages, show_written, watched
 from redelivery_stomp.frames import read_headers
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ScanningTransport"]
 
-logger = logging.getLogger("redelivery")
 # Bytes for each read. A broker writes in small pieces, and each read costs a turn of the interpreter lock.
 READ = 262144
 HEARTBEAT = b"\n"

@@ -252,8 +252,13 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             await work(dispatcher, waiter, of.handler, pool, of.overdue)
         except HandlerEscape as escape:
             self._worker_ended(dispatcher, escape.error)
-        # Nobody wants the worker any more; GeneratorExit: its loop is gone.
-        except (asyncio.CancelledError, GeneratorExit):
+        except GeneratorExit:
+            # Its loop is gone.
+            raise
+        except asyncio.CancelledError as error:
+            # Unless nobody wants it any more: its own handler may have cancelled it, or anybody who has the task.
+            if not (self._closed or self._drained):
+                self._worker_ended(dispatcher, error)
             raise
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
             self._worker_ended(dispatcher, error)

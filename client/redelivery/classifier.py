@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from redelivery.core.delivery import Cause
@@ -11,6 +10,7 @@ from redelivery.core.option_values import seconds
 from redelivery.core.policy.policy_map import check_policy
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Defer, Discard, Poison
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
 
 __all__ = ["Classifier", "checked_errors"]
-
-logger = logging.getLogger("redelivery")
 
 
 Kind = Literal["discard", "defer", "fail", "poison"]

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Protocol
@@ -128,8 +129,11 @@ class _Timers:
                     return
             try:
                 callback()
-            except Exception:  # noqa: BLE001 - as in a thread of its own: it is reported, and the others are called
-                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+            except BaseException:  # noqa: BLE001 - as in a thread of its own: it is reported, and the others are called
+                with suppress(BaseException):
+                    threading.excepthook(
+                        threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
+                    )
 
     def _next(self) -> Callback | None:
         """Wait for the next callback that is due; None if nothing waits. With the lock held."""

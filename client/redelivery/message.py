@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
@@ -11,6 +10,7 @@ from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Poisoned, Released, Succeeded
 from redelivery.errors import AlreadySettled
 from redelivery.handler_exceptions import Defer, Discard, Poison
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
 
 __all__ = ["Message", "log_failure", "message_for", "pulled"]
-
-logger = logging.getLogger("redelivery")
 
 
 class Settler(Protocol):

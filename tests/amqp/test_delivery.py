@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,9 @@ from redelivery_amqp.message_copies import copied  # noqa: E402
 from redelivery_amqp.message_encoding import encoded  # noqa: E402
 from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ  # noqa: E402
 from redelivery_amqp.receiver import ReceiverLink  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 AT = 1_800_000_000.0
 
@@ -262,3 +265,25 @@ def test_a_message_that_is_let_go_of_keeps_all_but_a_large_body(body: Any) -> No
     seen.let_go()
     assert (seen.body, seen.key, dict(seen.headers)) == (b"", key, {"n": 1})
     assert len(seen.raw) < 300 or not isinstance(body, bytes)
+
+
+@pytest.mark.parametrize("end", [AmqpDelivery.let_go, AmqpDelivery.slim])
+def test_values_that_were_read_are_not_kept_once_it_is_accepted(
+    end: Callable[[AmqpDelivery], object],
+) -> None:
+    """Ten thousand accepted messages are remembered, and values take many times the room of their bytes."""
+    seen = delivery(message(id="m-1", properties={"n": 1}, creation_time=AT))
+    assert (seen.key, dict(seen.headers)) == (seen.key, {"n": 1})
+    end(seen)
+    assert (seen._properties, seen._fields) == (None, {})
+    assert (seen.message_id, dict(seen.headers)) == ("m-1", {"n": 1})
+
+
+@pytest.mark.parametrize(
+    "properties", [{"a": proton.Array(proton.UNDESCRIBED, proton.Data.NULL)}, {str(n): n for n in range(200)}]
+)
+def test_large_properties_are_not_kept_while_a_message_waits(properties: dict[str, Any]) -> None:
+    """An array of 65,000 empty lists is 47 bytes on the wire, and 4.5 MiB here."""
+    seen = delivery(message(properties=properties))
+    assert set(seen.headers) == set(properties)
+    assert seen._properties is None

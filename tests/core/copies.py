@@ -57,7 +57,7 @@ class Proven(Copy):
 def run_into_a_loss(history: MessageHistory, delivery: Delivery) -> Record:
     """Lose the connection while a handler has a delivery."""
     record = delivery.record = Record()
-    history.connection_lost(delivery.consumer, [], [], [delivery], 0.0)
+    history.connection_lost(delivery.consumer, [], [], [delivery], 0.0, 1)
     return record
 
 
@@ -65,13 +65,13 @@ def waiting(history: MessageHistory, *deliveries: Delivery, count: int = 1) -> l
     """Lose the connection while messages wait for a redelivery."""
     for delivery in deliveries:
         delivery.record = Record(count)
-    history.connection_lost(1, [], deliveries, [], 0.0)
+    history.connection_lost(1, [], deliveries, [], 0.0, 1)
     return [delivery.record for delivery in deliveries if delivery.record is not None]
 
 
 def accepted(history: MessageHistory, *deliveries: Delivery) -> None:
     """Lose the connection after messages were accepted."""
-    history.connection_lost(1, deliveries, [], [], 0.0)
+    history.connection_lost(1, deliveries, [], [], 0.0, 1)
 
 
 def unseen(history: MessageHistory, delivery: Delivery, age: float = 1.0, *, marks: bool = True) -> bool:

@@ -31,7 +31,7 @@ def test_a_success_outlives_the_copy_that_it_was_for() -> None:
     record.count = 1
     copy.record = history.known(copy, 0.0)
     history.ended(running, succeeded=True)
-    history.connection_lost(2, [], [copy], [], 1.0)
+    history.connection_lost(2, [], [copy], [], 1.0, 1)
     assert history.known(Copy(), 0.0) is None
     assert [unseen(history, Copy()) for _ in range(2)] == [True, False]
 
@@ -43,7 +43,7 @@ def test_who_closes_is_not_waited_for() -> None:
     record.count = 1
     copy = Copy(consumer=2)
     copy.record = history.known(copy, 0.0)
-    history.connection_lost(1, [], [], [running], inf)
+    history.connection_lost(1, [], [], [running], inf, 1)
     assert history.looked(copy)
     assert copy.record is not record
     assert copy.record is not None
@@ -57,7 +57,7 @@ def test_a_failure_of_a_handler_whose_consumer_has_closed_is_charged() -> None:
     for late in (True, False):
         history, running = MessageHistory(), Copy()
         record = running.record = Record(1)
-        history.connection_lost(1, [], [], [running], inf)
+        history.connection_lost(1, [], [], [running], inf, 1)
         known = None if late else history.known(Copy(), 0.0)
         record.count += 1
         history.ended(running, succeeded=False)
@@ -73,7 +73,7 @@ def test_a_copy_that_is_lost_is_followed_by_the_next() -> None:
     copy = Proven()
     copy.record = history.known(copy, 0.0)
     copy.state = "waiting"
-    history.connection_lost(1, [], [], [running], 1.0)
+    history.connection_lost(1, [], [], [running], 1.0, 1)
     assert (copy.state, record.copy) == ("lost", None)
     other = Proven()
     assert history.known(other, 0.0) is record

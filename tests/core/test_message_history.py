@@ -13,8 +13,23 @@ from tests.core.model import Arrival, Letter
 
 from redelivery.core.commands import Accept, AcceptUnseen
 from redelivery.core.delivery import Cause, Record
-from redelivery.core.events import Committed
+from redelivery.core.events import Arrived, Committed
 from redelivery.core.message_history import RETURN, MessageHistory
+
+
+class Weak(Arrival):
+    """One whose id its producer has set, with a time."""
+
+    __slots__ = ()
+    digested = True
+
+    @property
+    def strong(self) -> bool:
+        return False
+
+    @property
+    def dated(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("kind", [Copy, Proven])
@@ -154,7 +169,7 @@ def test_a_consumer_that_closes_leaves_nothing_in_doubt() -> None:
     history, parked, running = MessageHistory(), Copy("parked"), Copy("running")
     parked.record, running.record = Record(2), Record(1)
     history.poisoned(Copy("bad"), Record(), 5.0)
-    history.connection_lost(1, [Copy("done")], [parked], [running], inf)
+    history.connection_lost(1, [Copy("done")], [parked], [running], inf, 1)
     assert not unseen(history, Copy("done"))
     known = [history.known(Copy(key), 0.0) for key in ("parked", "running", "bad")]
     assert [None if record is None else record.count for record in known] == [2, 1, None]
@@ -247,3 +262,37 @@ def test_a_copy_of_what_was_committed_is_accepted() -> None:
     assert isinstance(accept, Accept)
     assert list(accept.deliveries) == [copy]
     assert isinstance(unseen_copy, AcceptUnseen)
+
+
+def test_an_id_that_a_producer_has_copied_from_the_broker_proves_nothing() -> None:
+    """A bridge may set the id of a genuine message: its bytes are compared, whoever made the other id."""
+    history, running = MessageHistory(), Proven(body=b"genuine")
+    run_into_a_loss(history, running)
+    forged = Copy(body=b"forged")
+    assert history.known(forged, 0.0) is None
+    history.forget(forged)
+    copy = Proven(body=b"genuine")
+    assert history.known(copy, 0.0) is not None
+    assert history.ended(running, succeeded=True) is copy
+
+
+def test_what_was_left_at_another_address_is_known_by_its_bytes() -> None:
+    """Two consumers of a native address may have closed while different brokers were connected."""
+    left, history = MessageHistory(), MessageHistory()
+    left.connected("one")
+    history.connected("two")
+    same, other = waiting(left, Proven("same", b"a"), Proven("other", b"a"))
+    history.absorb(left)
+    assert history.known(Proven("other", b"b"), 0.0) is None
+    assert history.known(Proven("same", b"a"), 0.0) is same
+    assert history.known(Proven("other", b"a"), 0.0) is other
+
+
+def test_what_was_committed_is_not_in_doubt() -> None:
+    """The broker has confirmed it: the same bytes that come later are another message."""
+    bench, same = Bench(), Weak(Letter(0), 1, counts=False)
+    bench.feed(Arrived(1, [same]))
+    assert bench.want() is same
+    bench.feed(Committed(same))
+    bench.lose()
+    assert len(bench.engine._history) == 0

@@ -157,7 +157,7 @@ class Walk:
         history, elsewhere = self.bench.engine._history, Arrival(self.letter, 0, counts=False)
         record = elsewhere.record = Record()
         elsewhere.consumer = 2
-        history.connection_lost(2, [], [], [elsewhere], self.bench.now)
+        history.connection_lost(2, [], [], [elsewhere], self.bench.now, 1)
         delivery = self.arrives()
         record.poisoned, record.due = poisoned, None if succeeds or poisoned else self.bench.now + 600
         history.ended(elsewhere, succeeded=succeeds)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.driver.twins import body_of
+from tests.driver.twins import body_of, eventually
 
 import redelivery
 from redelivery.driver.consumer.message_log import named
@@ -190,3 +191,37 @@ def test_a_deferral_is_no_failure(twin: Twin, caplog: pytest.LogCaptureFixture) 
         f"queue://orders: {name}: deferred (deferred by the handler); redelivery in 5 s",
         f"queue://orders: {name}: deferred before; redelivery in 4 s",
     ]
+
+
+class _Raises(logging.Handler):
+    """A log handler that fails."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise RuntimeError(record.getMessage())
+
+
+def test_a_log_handler_that_raises_stops_nothing(twin: Twin) -> None:
+    """Failures, dead letters, accepts unseen and lost connections are carried out though nobody can be told."""
+    handler = _Raises()
+    logger = logging.getLogger("redelivery")
+    connection = twin.connect("?jms.redeliveryPolicy.maximumRedeliveries=1")
+    consumer = twin.call(connection.consumer("orders"))
+    for text in ("good", "bad"):
+        twin.broker.send("orders", text)
+    good, bad = twin.receive(consumer), twin.receive(consumer)
+    logger.addHandler(handler)
+    try:
+        bad.fail("no")
+        twin.broker.drop_accepts(1)
+        good.accept()
+        twin.broker.drop_accepts(0)
+        with suppress(RuntimeError):  # of this test's own thread, over the loss
+            twin.broker.cut()
+        eventually(twin, lambda: connection.report().deduplicated == 1)
+        twin.advance(2)
+        twin.receive(consumer).fail("no")
+        twin.advance(1)
+    finally:
+        logger.removeHandler(handler)
+    assert [letter.text for letter in twin.broker.dead_letters()] == ["bad"]
+    assert twin.broker.depth("orders") == 0

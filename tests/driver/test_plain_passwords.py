@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 
 import redelivery
-from redelivery.driver.connection import connection_driver
 from redelivery.driver.connection.plain_passwords import is_loopback
 from redelivery.errors import TransportError
 
@@ -35,7 +34,6 @@ def connecting(
         assert "shop" not in caplog.text
         return caplog.messages
 
-    assert connection_driver.logger.name == "redelivery"
     return connect
 
 

@@ -121,3 +121,13 @@ def test_a_consumer_gives_its_share_back(
         assert list(histories._open) == [("queue://orders", None)]
         consumer.close()
         assert histories._open == {}
+
+
+def test_a_verdict_outlives_a_loss_while_its_consumer_closes() -> None:
+    """Its engine has parted with the connection already, and its history is not left to others yet."""
+    histories, queue = SharedHistory(), subscription("queue://a")
+    history = histories.opened(queue)
+    history.poisoned(Arrival(Letter(1), 1, counts=False), Record(), 5.0)
+    histories.connection_lost(1.0)
+    histories.closed(queue, history)
+    assert histories.opened(queue).known(Arrival(Letter(1), 2, counts=False), 0.0) is not None

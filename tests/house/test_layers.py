@@ -32,7 +32,7 @@ LOWER = {"stomp": "redelivery_stomp", "proton": "redelivery_amqp"}
 FRONT_ENDS = {"connection", "consumer", "session", "async_connection", "async_consumer", "async_session"}
 """What the driver is for: its two faces."""
 LAYERS = [
-    {"errors", "clock"},
+    {"errors", "clock", "log"},
     # tenacity_policy belongs to the policies; it is outside of core/ because it loads tenacity.
     {"core", "tenacity_policy"},
     {"adapter", "adapter_support", "ledger", "handler_exceptions", "classifier"},
@@ -46,7 +46,7 @@ LAYERS = [
     {"cli", "testing"},
 ]
 """The folders and modules of `redelivery`, lowest first: each imports its own layer and those below."""
-FOR_ADAPTERS = {"errors", "clock", "settings", "adapter", "core", "adapter_support"}
+FOR_ADAPTERS = {"errors", "clock", "log", "settings", "adapter", "core", "adapter_support"}
 # Spark is built on the library's tools and options; on its driver by the port alone.
 ABOVE_ADAPTERS = {
     "redelivery_spark.api.process imports redelivery.classifier",

@@ -39,9 +39,9 @@ SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
 def any_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the old rule back: a message is what its id says."""
 
-    def of(self: KnownRecords, key: Any, digest: bytes) -> Sequence[Record]:
-        del digest
-        return list(self._records.get(key, ()))
+    def of(self: KnownRecords, key: Any, digest: bytes, *, strong: bool) -> Sequence[Record]:
+        del digest, strong
+        return [record for records in self._records.get(key, {}).values() for record in records]
 
     monkeypatch.setattr(KnownRecords, "of", of)
     monkeypatch.setattr("tests.simulator.broker.SimDelivery.digest", lambda _: b"")

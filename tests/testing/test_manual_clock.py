@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.eventually import eventually
 
 import redelivery
 from redelivery.testing import ManualClock
@@ -162,37 +160,6 @@ def test_notify_wakes_as_many_as_told() -> None:
     for thread in threads:
         thread.join(60)
     assert sorted(order) == [0, 1, 2]
-
-
-@pytest.mark.parametrize("ends", [False, True])
-def test_a_thread_that_is_slow_to_start_is_waited_for(*, ends: bool) -> None:
-    """One that was started before another, and comes to its first wait after that one waits or ends, is counted."""
-    clock, gate, started = ManualClock(patience=0.2), threading.Event(), threading.Event()
-    condition = threading.Condition()
-
-    def slow() -> None:
-        started.set()
-        assert gate.wait(60)
-        with condition:
-            clock.wait(condition, None)
-
-    clock.attach()
-    threading.Thread(target=slow, name="slow", daemon=True).start()
-    assert started.wait(60)
-    other = Sleeper(clock) if ends else Sleeper(clock, 5)
-    if ends:
-        other.end()
-    with pytest.raises(RuntimeError, match="there still runs slow"):
-        clock.advance(10)
-    gate.set()
-
-    def rests() -> bool:
-        with suppress(RuntimeError):
-            clock.advance(0)
-            return True
-        return False
-
-    eventually(rests)
 
 
 def test_a_thread_that_does_not_rest_is_told() -> None:

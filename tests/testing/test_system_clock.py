@@ -90,3 +90,19 @@ def test_a_child_process_calls_its_own() -> None:
         os._exit(0 if done.wait(60) else 1)
     assert os.waitpid(pid, 0)[1] == 0
     cancel()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_the_others_are_called_whatever_one_raises(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """Nor does a hook that fails, too, end the thread of all of them."""
+    clock, done = SystemClock(), threading.Event()
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(threading, "excepthook", fails)
+    clock.call_later(0, fails)
+    clock.call_later(0.01, done.set)
+    assert done.wait(60)

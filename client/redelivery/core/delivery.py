@@ -50,7 +50,8 @@ class Cause:
         """Return the cause for an exception (its type and text) or for a reason given as text."""
         if isinstance(error, BaseException):
             try:
-                detail = str(error)
+                # Of this very type: a subclass may do anything at all when it is formatted.
+                detail = str.__str__(str(error))
             except BaseException:  # noqa: BLE001 - an exception that cannot say what it is must still be charged
                 detail = ""
             text = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
@@ -146,9 +147,10 @@ class Delivery:
         self.outcome: Outcome | None = None
         self.record: Record | None = None
 
-    def let_go(self) -> None:
-        """Forget the body: the message is accepted, and what is remembered of it needs none."""
+    def let_go(self) -> Delivery:
+        """Forget the body: the message is accepted. Return what its key can be read of later, and takes little room."""
         self.body = b""
+        return self
 
     def slim(self) -> int:
         """Forget what its digest does not need; return how many bytes are kept."""

@@ -85,8 +85,8 @@ class Engine:
         rescheduling: BrokerRedelivery | None = None,
     ) -> None:
         self.counts = Counters()
-        self.epoch = -1  # no connection yet
-        self._since = 0.0  # when this connection began
+        # Of the connection, and when it began.
+        self.epoch, self._since = -1, 0.0
         self._consumer = consumer
         self._schedule = schedule_for(ordering)
         self._running: set[Delivery] = set()
@@ -107,8 +107,7 @@ class Engine:
         self._transacted = transacted
         self._in_order = ordering == "blocking"
         self._seq = 0
-        self._credit = credit
-        self._maximum_deferrals = maximum_deferrals
+        self._credit, self._maximum_deferrals = credit, maximum_deferrals
 
     @property
     def parked(self) -> int:
@@ -198,7 +197,7 @@ class Engine:
         """Take one event at the time `now` (seconds of any steady clock) and return what is to be done, in order."""
         match event:
             case Succeeded():
-                commands = self._succeeded(event.delivery)
+                commands = self._succeeded(event.delivery, now)
             case Wanted():
                 commands = self._wanted(now)
             case Known() | Alone() | Resumed():
@@ -210,7 +209,7 @@ class Engine:
             case Poisoned():
                 commands = self._poisoned(event.delivery, event.cause, now)
             case Discarded():
-                commands = self._succeeded(event.delivery, discarded=True)
+                commands = self._succeeded(event.delivery, now, discarded=True)
             case Committed():
                 commands = self._committed(event.delivery)
             case Deferred():
@@ -289,7 +288,7 @@ class Engine:
             if history.accepted_before(
                 delivery, age, marks=self._capabilities is None or self._capabilities.marks
             ):
-                return self._accept_unseen(delivery, ACCEPTED)
+                return self._accept_unseen(delivery, ACCEPTED, now)
             record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
                 self._schedule.add(delivery)
@@ -325,7 +324,7 @@ class Engine:
         record = delivery.record or record
         if record.succeeded:
             self._schedule.settled(delivery)
-            return self._accept_unseen(delivery, HANDLED)
+            return self._accept_unseen(delivery, HANDLED, now)
         if record.due is None and not record.poisoned and record.returns is None:
             return None
         return self._readmit(delivery, record, now)
@@ -363,7 +362,7 @@ class Engine:
             self._policies.with_faults(self._begin(delivery)) if self._transacted else self._begin(delivery)
         )
 
-    def _succeeded(self, delivery: Delivery, *, discarded: bool = False) -> Sequence[Command]:
+    def _succeeded(self, delivery: Delivery, now: float, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":
             return NOTHING
         delivery.outcome = "discarded" if discarded else "accepted"
@@ -372,16 +371,17 @@ class Engine:
             return NOTHING
         self._schedule.settled(live)
         if live is not delivery:
-            return self._accept_unseen(live, HANDLED)
+            return self._accept_unseen(live, HANDLED, now)
         if discarded:
             self.counts.discarded += 1
         else:
             self.counts.accepted += 1
-        return self._accept(live)
+        return self._accept(live, now)
 
     def _committed(self, delivery: Delivery) -> Sequence[Command]:
         """Take a delivery that a commit has accepted: the broker knows, but not of a second one that it has sent."""
-        commands = self._succeeded(delivery)
+        # Not in doubt, as what was accepted long ago.
+        commands = self._succeeded(delivery, -inf)
         return commands if delivery.outcome == "stale" else NOTHING
 
     def _failed(
@@ -426,6 +426,8 @@ class Engine:
         if live is delivery:
             self.counts.released += 1
         self._schedule.settled(live)
+        if live.record is not None:
+            live.record.due = None
         return self._give_back(live)
 
     def _seeded(self, delivery: Delivery, now: float) -> Record | None:
@@ -464,15 +466,15 @@ class Engine:
             self._schedule.settled(delivery)
         return copy
 
-    def _accept(self, delivery: Delivery) -> Sequence[Command]:
+    def _accept(self, delivery: Delivery, now: float) -> Sequence[Command]:
         enter(delivery, "settled")
-        self._recent.add(delivery)
+        self._recent.add(delivery, now)
         self._flow.settled += 1
         return (Accept((delivery,)),)
 
-    def _accept_unseen(self, delivery: Delivery, why: str) -> Sequence[Command]:
+    def _accept_unseen(self, delivery: Delivery, why: str, now: float) -> Sequence[Command]:
         self.counts.deduplicated += 1
-        return (*self._accept(delivery), AcceptUnseen(delivery, why))
+        return (*self._accept(delivery, now), AcceptUnseen(delivery, why))
 
     def _charge(self, delivery: Delivery, cause: Cause, now: float) -> Record:
         record = delivery.record = delivery.record or Record()
@@ -513,7 +515,7 @@ class Engine:
             return self._give_back(live)
         if too_long:
             self._schedule.settled(live)
-            return self._give_back(live, record.due)
+            return self._give_back(live)
         enter(live, "parked")
         self._schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, deferred),)
@@ -571,11 +573,10 @@ class Engine:
             commands += (due,) if isinstance(due, Unanswered) else self._begin_poison_ack(*due, now)
         return commands
 
-    def _give_back(self, delivery: Delivery, due: float | None = None) -> Sequence[Command]:
+    def _give_back(self, delivery: Delivery) -> Sequence[Command]:
         """Release where the broker can; elsewhere hold until the consumer closes, which gives it back.
 
         So too once nothing is dispatched any more, where credit cannot be taken back: it would come again at once.
-        `due`: until when it must wait here if it comes again.
         """
         able, record = self._capabilities, delivery.record
         if record is not None and record.copy is delivery:
@@ -586,8 +587,7 @@ class Engine:
             enter(delivery, "settled")
             self._flow.settled += 1
             if record is not None:
-                record.due = due
-                # A release must not wash off the charge.
+                # A release must not wash off the charge, nor what is left of its delay.
                 self._history.remember(delivery, record)
             return (Release((delivery,)),)
         enter(delivery, "held")
@@ -619,7 +619,7 @@ class Engine:
         # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
         lost_at = inf if event.closed else now
         self._history.connection_lost(
-            self._consumer, self._recent.taken(), unsettled, list(self._running), lost_at
+            self._consumer, self._recent.taken(now), unsettled, list(self._running), lost_at, event.epoch
         )
         self._schedule.clear()
         self._suspects.clear()
@@ -640,7 +640,7 @@ class Engine:
         self.counts.released += len(held)
         commands: list[Command] = [*self._flow.withdrawn()]
         for delivery in held:
-            commands += self._give_back(delivery, delivery.record and delivery.record.due)
+            commands += self._give_back(delivery)
         return commands
 
     # What a ledger decides otherwise (`LedgerEngine`).

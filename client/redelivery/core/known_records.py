@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator
 
     from redelivery.core.delivery import Record
 
 __all__ = ["KnownRecords"]
 
+# In the order in which they came; to drop one costs the same however many there are.
+Records = dict["Record", None]
+
 
 class KnownRecords:
-    """A multiset: messages that nobody can tell apart have a record each. Not for threads."""
+    """A multiset: messages that nobody can tell apart have a record each. Not for threads.
+
+    A producer may give one id to all its messages: nothing here costs more for it.
+    """
 
     def __init__(self) -> None:
-        self._records: OrderedDict[Hashable, list[Record]] = OrderedDict()
+        # By key, and below it by digest.
+        self._records: OrderedDict[Hashable, dict[bytes | None, Records]] = OrderedDict()
         self._many = 0
         # Of dead letters that are safe.
         self._safe: OrderedDict[Record, Hashable] = OrderedDict()
@@ -30,11 +38,21 @@ class KnownRecords:
 
     def __iter__(self) -> Iterator[tuple[Hashable, Record]]:
         """Go through all, the oldest first; they may be dropped on the way."""
-        return iter([(key, record) for key, records in self._records.items() for record in records])
+        return iter(
+            [(key, each) for key, digests in self._records.items() for each in chain(*digests.values())]
+        )
 
-    def of(self, key: Hashable, digest: bytes) -> Sequence[Record]:
-        """Return the records of messages with this key, and this digest where the key is not enough."""
-        return [record for record in self._records.get(key, ()) if record.strong or record.digest == digest]
+    def of(self, key: Hashable, digest: bytes, *, strong: bool) -> Iterable[Record]:
+        """Return the records of a message: by its key alone only if the broker made both, this one and the record's."""
+        digests = self._records.get(key, {})
+        if not strong:
+            return digests.get(digest, ())
+        return (each for each in chain(*digests.values()) if each.strong or each.digest == digest)
+
+    def free(self, key: Hashable, digest: bytes, *, strong: bool) -> Record | None:
+        """Return the first record of a message for which no copy waits yet, or None."""
+        found = self.of(key, digest, strong=strong)
+        return next((record for record in found if record.copy is None), None)
 
     def weaken(self) -> None:
         """Compare digests from now on: the keys are of another broker than the next ones."""
@@ -43,10 +61,10 @@ class KnownRecords:
 
     def add(self, key: Hashable, record: Record, limit: float) -> None:
         """Keep a record, once; past the limit others are forgotten."""
-        records = self._records.setdefault(key, [])
+        records = self._records.setdefault(key, {}).setdefault(record.digest, {})
         self._records.move_to_end(key)
-        if all(each is not record for each in records):
-            records.append(record)
+        if record not in records:
+            records[record] = None
             self._many += 1
             if record.confirmed:
                 self._safe[record] = key
@@ -55,16 +73,19 @@ class KnownRecords:
                 oldest, of = next(iter(self._safe.items()))
             else:
                 of = next(iter(self._records))
-                oldest = self._records[of][0]
+                oldest = next(chain(*self._records[of].values()))
             self.drop(of, oldest)
 
     def drop(self, key: Hashable, record: Record) -> None:
         """Keep a record no longer."""
-        records = self._records.get(key, [])
-        left = [each for each in records if each is not record]
-        self._many -= len(records) - len(left)
         self._safe.pop(record, None)
-        if left:
-            self._records[key] = left
-        else:
-            self._records.pop(key, None)
+        digests = self._records.get(key, {})
+        records = digests.get(record.digest, {})
+        if record not in records:
+            return
+        del records[record]
+        self._many -= 1
+        if not records:
+            del digests[record.digest]
+        if not digests:
+            del self._records[key]

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.accepts_in_doubt import AcceptsInDoubt
+from redelivery.core.accepts_in_doubt import AcceptsInDoubt, Proof
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.transitions import enter
 
@@ -58,6 +58,8 @@ class MessageHistory:
         self._windows = 0
         self._records = KnownRecords()
         self._doubts = AcceptsInDoubt()
+        # The connection with which they were lost.
+        self._doubted = -1
         # Records whose copy waits for a handler, and those of each consumer's handlers.
         self._awaited: dict[Record, Hashable] = {}
         self._runners: dict[int, set[Record]] = {}
@@ -78,7 +80,10 @@ class MessageHistory:
         self._limit = -inf
 
     def widen(self, window: int) -> None:
-        """Make room for a consumer that may have so many messages unsettled; less room, if it is negative."""
+        """Make room for a consumer that may have so many messages unsettled.
+
+        Below zero: one has closed. Its room stays, for what it has left.
+        """
         with self._lock:
             self._windows += window
             self._limit = max(self._limit, RECALL + self._windows)
@@ -95,9 +100,7 @@ class MessageHistory:
             return None
         digest = delivery.digest()
         with self._lock:
-            for record in self._records.of(key, digest):
-                if record.copy is not None:
-                    continue
+            while (record := self._records.free(key, digest, strong=delivery.strong)) is not None:
                 if record.runner not in (None, GONE):
                     record.copy = delivery
                     self._awaited[record] = key
@@ -210,7 +213,7 @@ class MessageHistory:
             return
         digest = delivery.digest()
         with self._lock:
-            for record in self._records.of(key, digest):
+            for record in tuple(self._records.of(key, digest, strong=delivery.strong)):
                 if record.runner in (None, GONE):
                     self._records.drop(key, record)
 
@@ -222,7 +225,7 @@ class MessageHistory:
             known, self._address = self._address, address
             if known in ("", address):
                 return
-            self._doubts.forget_strong()
+            self._doubts.forget(strong=True)
             self._records.weaken()
 
     def connection_lost(
@@ -232,30 +235,48 @@ class MessageHistory:
         unsettled: Iterable[Delivery],
         running: Iterable[Delivery],
         now: float,
+        epoch: int,
     ) -> None:
         """Drop the handles of what a consumer held and of what runs there; keep what is known of the messages.
 
-        `now` is infinite if only this consumer closes. Then the broker lives and has read what was written, so nothing
-        is in doubt; and nobody waits for its handlers.
+        `epoch`: of the connection. `now` is infinite if only this consumer closes. Then the broker lives and has read
+        what was written, so nothing is in doubt; and nobody waits for its handlers.
         """
         closes = now == inf
+        if not closes:
+            self.recall_verdicts(now)
+            self._doubt([self._proof(each) for each in accepted], [*unsettled, *running], epoch)
         with self._lock:
+            # What was to be accepted for one of these is in doubt from now on.
             self._lose_copies(consumer)
             if closes:
                 for record in self._runners.pop(consumer, ()):
                     record.runner = GONE
-        if not closes:
-            self.recall_verdicts(now)
-            for delivery in accepted:
-                proof = self._proof(delivery)
-                with self._lock:
-                    self._doubts.add(proof, self._limit)
         for delivery in unsettled:
             enter(delivery, "lost")
             if delivery.record is not None:
                 self.remember(delivery, delivery.record)
         for delivery in running:
             self._lose_running(delivery, closes=closes)
+
+    def _doubt(self, proofs: Iterable[Proof | None], held: Iterable[Delivery], epoch: int) -> None:
+        """Learn of accepts that the broker may not have read before the connection of this epoch was lost.
+
+        By a producer's bytes they may be known on the next connection only; and not if the broker has sent the same
+        bytes, which are `held`, besides those that were accepted: then they are two messages.
+        """
+        with self._lock:
+            if epoch != self._doubted:
+                self._doubts.forget(strong=False)
+                self._doubted = epoch
+            for proof in proofs:
+                self._doubts.add(proof, self._limit)
+            doubted = bool(self._doubts)
+        for delivery in held if doubted else ():
+            if not delivery.strong and delivery.key in self._doubts:
+                digest = delivery.digest()
+                with self._lock:
+                    self._doubts.discard(delivery.key, digest)
 
     def recall_verdicts(self, now: float) -> None:
         """Remember confirmed verdicts that the loss of the connection at `now` may have undone."""
@@ -273,6 +294,9 @@ class MessageHistory:
             self._address = self._address or address
             self._verdicts.extend(verdicts)
             for key, record in left:
+                if address not in ("", self._address):
+                    # Ids of another broker.
+                    record.strong = False
                 self._records.add(key, record, self._limit)
 
     def _key(self, delivery: Delivery, record: Record) -> Hashable | None:
@@ -282,7 +306,7 @@ class MessageHistory:
             record.digest, record.strong = delivery.digest(), delivery.strong
         return key
 
-    def _proof(self, delivery: Delivery) -> tuple[Hashable, bytes | None] | None:
+    def _proof(self, delivery: Delivery) -> Proof | None:
         """Return by what a copy of an accepted message may be accepted unseen, or None."""
         key = delivery.key
         if key is None or delivery.strong:

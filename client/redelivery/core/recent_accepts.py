@@ -10,10 +10,13 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
 
-__all__ = ["RecentAccepts"]
+__all__ = ["DOUBT", "RecentAccepts"]
 
 # Bytes of bodies kept for digests that nobody may ask for. A broker reads acknowledgements in milliseconds.
 KEPT = 1 << 20
+# Seconds after which what can only be known by its producer's bytes counts as acknowledged: the broker has read it, or
+# the connection has ended for want of heart-beats. Later the same bytes may be sent again on purpose.
+DOUBT = 60.0
 
 
 class RecentAccepts:
@@ -26,24 +29,24 @@ class RecentAccepts:
 
     def __init__(self, limit: int) -> None:
         self._deliveries: deque[Delivery] = deque(maxlen=limit)
-        self._kept: deque[Delivery] = deque()
+        # With the time of each.
+        self._kept: deque[tuple[Delivery, float]] = deque()
         self._bytes = 0
 
-    def add(self, delivery: Delivery) -> None:
+    def add(self, delivery: Delivery, now: float) -> None:
         """Take in a delivery: without its body, or, if that may be needed, in place of the oldest ones with theirs."""
         if not delivery.digested:
-            delivery.let_go()
-            self._deliveries.append(delivery)
+            self._deliveries.append(delivery.let_go())
             return
         kept = self._kept
-        kept.append(delivery)
+        kept.append((delivery, now))
         self._bytes += delivery.slim()
         while self._bytes > KEPT or len(kept) > (self._deliveries.maxlen or 0):
-            self._bytes -= kept.popleft().slim()
+            self._bytes -= kept.popleft()[0].slim()
 
-    def taken(self) -> Sequence[Delivery]:
-        """Return all, and keep none."""
-        deliveries = [*self._deliveries, *self._kept]
+    def taken(self, now: float) -> Sequence[Delivery]:
+        """Return those of which the broker may not have learned, and keep none."""
+        deliveries = [*self._deliveries, *(each for each, at in self._kept if now - at <= DOUBT)]
         self._deliveries.clear()
         self._kept.clear()
         self._bytes = 0

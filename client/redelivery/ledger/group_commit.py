@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Protocol
+
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from redelivery.core.ledger_entry import Buried, Entry
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CommittedFiles", "GroupCommit"]
 
-logger = logging.getLogger("redelivery")
 
 # Seconds that the first entry waits for others.
 COMPANY = 0.002

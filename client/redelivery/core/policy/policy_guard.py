@@ -27,6 +27,8 @@ __all__ = ["LONGEST", "PolicyGuard", "limit_of"]
 LONGEST = 1e11
 """Seconds: 3,168 years, the longest delay. A later date has no four digits for its year, and no adapter could write it
 down. The reference's longest delay, 2^63-1 ms, is meant as "never"."""
+# Redeliveries: more than ever happen, and fewer than Python refuses to write down.
+MOST = 2**63 - 1
 DEFAULT = RedeliveryPolicy()
 
 
@@ -82,7 +84,7 @@ def limit_of(policy: Policy) -> tuple[int, PolicyFault | None]:
         answer: object = policy.maximum_redeliveries
         limit = _whole(answer)
         if limit is not None:
-            return limit, None
+            return min(limit, MOST), None
         wrong = f"is {shown(answer)}, no whole number"
     except BaseException as raised:  # noqa: BLE001 - as above
         error, wrong = raised, f"raised {Cause.of(raised).text}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Unpack
@@ -28,6 +27,7 @@ from redelivery.driver.consumer.plan import planned
 from redelivery.driver.consumer.worker_end import stop_consumer
 from redelivery.driver.listening import Listening
 from redelivery.errors import ConfigurationError
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from redelivery.settings import Settings
 
 __all__ = ["ConnectionBase"]
-
-logger = logging.getLogger("redelivery")
 
 
 class ConnectionBase(Listening, Generic[RunnerT]):

@@ -8,7 +8,6 @@ Locks are taken in this order: introducing, writing, a consumer's, the connectio
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -36,6 +35,7 @@ from redelivery.errors import (
     TransactionRolledBack,
     TransportError,
 )
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
 
-logger = logging.getLogger("redelivery")
 
 MANY = 1000  # more than ever wait
 # Seconds that commands may be in a thread's hand at least: writing waits for nobody.

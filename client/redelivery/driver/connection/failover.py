@@ -7,6 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from redelivery.errors import RedeliveryError, TransportError
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from redelivery.settings import Endpoint, FailoverSettings, Settings
 
 __all__ = ["FailoverAddresses", "delay_after", "retrying", "starting"]
-
-logger = logging.getLogger("redelivery")
 
 
 class FailoverAddresses:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
+
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from redelivery.settings import Endpoint, Settings
 
 __all__ = ["PlainPasswords", "is_loopback"]
 
-logger = logging.getLogger("redelivery")
 
 # What encrypts the same protocol. Of others' adapters nothing is known.
 _ENCRYPTED = {"stomp": "stomp+ssl", "amqp": "amqps"}

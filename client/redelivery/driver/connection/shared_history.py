@@ -82,10 +82,14 @@ class SharedHistory:
             self._shrink()
 
     def connection_lost(self, now: float) -> None:
-        """Learn that the connection is lost at `now`: what closed consumers have left is all that knows of verdicts."""
+        """Learn that the connection is lost at `now`: nothing else tells what closed consumers have left.
+
+        Nor the history of a consumer that is about to close: its engine has parted with the connection already.
+        """
         with self._lock:
-            for history in self._left.values():
-                history.recall_verdicts(now)
+            histories = [*self._left.values(), *(history for history, _ in self._open.values())]
+        for history in histories:
+            history.recall_verdicts(now)
 
     def _kept(self, source: Source) -> MessageHistory:
         """Return what was left of a source, or a new history."""

@@ -72,6 +72,8 @@ async def _attempt(
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
     message = message_for(delivery, dispatcher)
+    # What a handler before has swallowed stays counted.
+    cancelled = _cancellations()
     result: Any = None
     failure: BaseException | None = None
     try:
@@ -83,7 +85,7 @@ async def _attempt(
         if _awaited(result):
             result = await (result if overdue is None else _limited(result, overdue))
     except asyncio.CancelledError as error:
-        if _cancelled():
+        if _cancellations() > cancelled:
             message.give_back()
             raise
         # Something that the handler waited for was cancelled, not this worker.
@@ -105,10 +107,11 @@ async def _attempt(
     return _outcome(message, result, failure)
 
 
-def _cancelled() -> bool:
-    """Whether the worker itself is cancelled."""
+def _cancellations() -> int:
+    """Return how often the worker itself has been cancelled."""
     task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
+    assert task is not None, "a worker is a task"
+    return task.cancelling()
 
 
 def _awaited(result: object) -> bool:

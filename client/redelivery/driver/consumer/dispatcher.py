@@ -6,7 +6,6 @@ no hand-over on the way. Commands are carried out outside of the lock.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from math import inf
@@ -61,7 +60,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher"]
 
-logger = logging.getLogger("redelivery")
 
 TICK = Tick()
 WANTED = Wanted()
@@ -537,7 +535,7 @@ class Dispatcher:
                 case Stop():
                     self.closed = True
                     self._end_with(command.error)
-                    logger.error("%s: the consumer stops: %s", self.subscribe.destination, command.error)
+                    message_log.say_stopped(self.subscribe, command)
                     self._wake(everyone=True)
                     self._notice_end()
                 case PoisonAck() | Forward():

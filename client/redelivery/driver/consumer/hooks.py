@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from redelivery.core.events import Confirmed
 
 __all__ = ["APPLICATION", "ConsumerHooks"]
-
-logger = logging.getLogger("redelivery")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ asked: then the delivery waits in `_unknown`, and the thread that wanted it asks
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerDispatcher"]
 
-logger = logging.getLogger("redelivery")
 
 ALONE = Alone()
 WANTED = Wanted()

@@ -51,6 +51,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.policy.policy_guard import limit_of
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,11 +73,11 @@ __all__ = [
     "said",
     "say",
     "say_aside",
+    "say_stopped",
     "say_unseen",
     "say_waits",
 ]
 
-logger = logging.getLogger("redelivery")
 
 # Seconds, 100 years: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
@@ -122,6 +123,11 @@ def say(line: Line | None) -> None:
         logger.log(line[0], "%s", line[1])
 
 
+def say_stopped(consumer: Subscribe, command: Stop) -> None:
+    """Log why a consumer stops."""
+    logger.log(logging.ERROR, "%s: the consumer stops: %s", consumer.destination, command.error)
+
+
 def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMap) -> Line | None:
     """Return the line on the result of a dispatch; None for a message that was accepted or released.
 
@@ -155,7 +161,9 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
 def say_unseen(command: AcceptUnseen) -> None:
     """Log that a message is accepted without being handled. It is rare: nothing but a lost connection leads to it."""
     if logger.isEnabledFor(logging.INFO):
-        logger.info("%s: accepted without being handled: %s", named(command.delivery), command.why)
+        logger.log(
+            logging.INFO, "%s: accepted without being handled: %s", named(command.delivery), command.why
+        )
 
 
 def say_aside(command: SetAside | StillAside) -> None:
@@ -166,7 +174,7 @@ def say_aside(command: SetAside | StillAside) -> None:
         return
     else:
         what = "set aside, and everything else goes on"
-    logger.warning("%s: %s; %s", named(command.delivery), what, command.error)
+    logger.log(logging.WARNING, "%s: %s; %s", named(command.delivery), what, command.error)
 
 
 def say_waits(commands: Sequence[Command]) -> None:
@@ -274,8 +282,10 @@ class Drops:
             self._dropped += 1
             dropped = self._dropped
         if self._interval and dropped % self._interval == 0:
-            logger.info(
-                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)", dropped
+            logger.log(
+                logging.INFO,
+                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)",
+                dropped,
             )
 
 
@@ -307,8 +317,9 @@ class Once:
         if about not in self._said:
             self._said.add(about)
             error = fault.error
-            logger.error(
-                "%s: the policy %s: %s", self._consumer.destination, type(fault.policy).__name__, fault.text,
+            logger.log(
+                logging.ERROR, "%s: the policy %s: %s",
+                self._consumer.destination, type(fault.policy).__name__, fault.text,
                 exc_info=None if error is None else (type(error), error, error.__traceback__),
             )  # fmt: skip
 
@@ -319,4 +330,4 @@ class Once:
     def _say(self, text: str, *values: object) -> None:
         if text not in self._said:
             self._said.add(text)
-            logger.warning(f"%s: {text}", self._consumer.destination, *values)
+            logger.log(logging.WARNING, f"%s: {text}", self._consumer.destination, *values)

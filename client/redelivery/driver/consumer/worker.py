@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from redelivery.driver.consumer.worker_end import HandlerEscape, judged
@@ -47,9 +48,11 @@ def is_unrun(result: object) -> bool:
 
 def unrun(message: Message, result: object) -> ConfigurationError:
     """Give the message back: nothing has run, so accepting it would lose it, and a redelivery would be no better."""
-    if inspect.iscoroutine(result) or inspect.isgenerator(result):
-        result.close()  # no warning that it never ran
+    # First: what has begun may refuse to be closed.
     message.give_back()
+    if inspect.iscoroutine(result) or inspect.isgenerator(result):
+        with suppress(BaseException):
+            result.close()  # no warning that it never ran
     kind, hint = "a generator", "a handler must not yield"
     if inspect.isawaitable(result):
         kind = "a coroutine" if inspect.iscoroutine(result) else f"an awaitable ({type(result).__name__})"

@@ -6,12 +6,12 @@ CancelledError, GeneratorExit) must not be carried by a future, a generator or a
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Drained
 from redelivery.errors import RedeliveryError
+from redelivery.log import logger
 from redelivery.message import log_failure
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from redelivery.message import Message
 
 __all__ = ["HandlerEscape", "judged", "stop_consumer"]
-
-logger = logging.getLogger("redelivery")
 
 
 class HandlerEscape(BaseException):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from redelivery.driver.connection.send_request import outgoing, time_limit
 from redelivery.driver.listening import Listening
 from redelivery.driver.session.session_state import KEPT, SessionState, checked_mode, in_doubt
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitAttempt", "SessionBase", "SessionPort"]
 
-logger = logging.getLogger("redelivery")
 
 _STILL: dict[Busy, str] = {
     "handler": "a handler still runs after",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Released, Succeeded
 from redelivery.errors import ConfigurationError
+from redelivery.log import logger
 from redelivery.message import Message, log_failure
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from redelivery.driver.session.activity import SessionActivity
 
 __all__ = ["SessionMessage"]
-
-logger = logging.getLogger("redelivery")
 
 
 class MessageSession(Protocol):

@@ -1,0 +1,36 @@
+"""Bodies that are not one data section: several of them, a value, a sequence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery_amqp import codec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["other_body"]
+
+_TEXTS = (0xA1, 0xB1)
+_BINARIES = (0xA0, 0xB0)
+
+
+def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | None:
+    """Return text as UTF-8, other values as they are encoded; None if this is no message at all."""
+    if not places:
+        return None
+    data: list[bytes] = []
+    for code, begin, end in places:
+        if code == codec.DATA:
+            kind = raw[begin]
+            if kind not in _BINARIES:
+                return None
+            data.append(raw[begin + (2 if kind < 0xB0 else 5) : end])
+        elif code == codec.VALUE:
+            kind = raw[begin]
+            if kind in _TEXTS or kind in _BINARIES:
+                return raw[begin + (2 if kind < 0xB0 else 5) : end]
+            return b"" if kind == 0x40 else raw[begin:end]
+        elif code == codec.SEQUENCE:
+            return raw[begin:end]
+    return b"".join(data)

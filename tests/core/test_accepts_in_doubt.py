@@ -1,0 +1,63 @@
+"""For how long an accept is in doubt: an operator who sends the same bytes again later means it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.copies import Copy, Proven, accepted, unseen
+
+from redelivery.core.delivery import Record
+from redelivery.core.message_history import MessageHistory
+from redelivery.core.recent_accepts import DOUBT, RecentAccepts
+
+
+class Digested(Copy):
+    """One whose body is kept for a while, as adapters do where a producer's id is all that there is."""
+
+    __slots__ = ()
+    digested = True
+
+
+def test_what_was_accepted_long_ago_is_in_doubt_no_longer() -> None:
+    """The broker has read it, or the connection would be gone; by its own ids it is known however late."""
+    recent = RecentAccepts(10)
+    early, proven, late = Digested("early"), Proven("proven"), Digested("late")
+    recent.add(early, 100.0)
+    recent.add(proven, 100.0)
+    recent.add(late, 101.0)
+    assert recent.taken(101.0 + DOUBT) == [proven, late]
+    assert recent.taken(0.0) == []
+
+
+@pytest.mark.parametrize(("kind", "known"), [(Copy, False), (Proven, True)])
+def test_a_producers_bytes_are_in_doubt_for_one_connection(kind: type[Copy], *, known: bool) -> None:
+    """What did not come again on the next one had been acknowledged; the broker's own id proves the message still."""
+    history = MessageHistory()
+    accepted(history, kind())
+    history.connection_lost(2, [], [], [], 5.0, 1)
+    assert unseen(history, kind())
+    accepted(history, kind())
+    history.connection_lost(1, [], [], [], 90.0, 2)
+    assert unseen(history, kind()) is known
+
+
+@pytest.mark.parametrize("consumer", [1, 2])
+@pytest.mark.parametrize("state", ["unsettled", "running"])
+def test_equal_messages_that_were_here_together_are_two(state: str, consumer: int) -> None:
+    """One was accepted and the broker has sent the other besides: neither is accepted for the other."""
+    history, other = MessageHistory(), Copy(consumer=consumer)
+    other.record = Record()
+    held = ([other], []) if state == "unsettled" else ([], [other])
+    if consumer == 1:
+        history.connection_lost(1, [Copy()], *held, 0.0, 1)
+    else:
+        accepted(history, Copy())
+        history.connection_lost(2, [], *held, 0.0, 1)
+    assert not unseen(history, Copy())
+
+
+def test_what_is_held_of_other_bytes_or_the_brokers_own_changes_nothing() -> None:
+    """Only an equal message is evidence."""
+    history = MessageHistory()
+    history.connection_lost(1, [Copy(), Proven("p")], [Copy(body=b"other"), Proven("p")], [], 0.0, 1)
+    assert unseen(history, Copy())
+    assert unseen(history, Proven("p"))

@@ -1,0 +1,83 @@
+"""What a handler does to its own worker: it may end it, but never in silence, and never with its message in hand."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from redelivery import Message
+    from redelivery.testing import MemoryBroker
+
+
+async def cancels_itself(message: Message) -> None:
+    """Cancel the worker's own task."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.Event().wait()
+    raise AssertionError(message)
+
+
+async def swallows_a_cancellation(message: Message) -> None:
+    """Swallow a cancellation as old libraries do; one message later something else's is not swallowed."""
+    task = asyncio.current_task()
+    assert task is not None
+    if message.text == "good":
+        raise asyncio.CancelledError
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("handler", "left"), [(cancels_itself, ["bad", "good"]), (swallows_a_cancellation, ["good"])]
+)
+def test_a_handler_that_cancels_its_own_worker_ends_the_consumer(
+    redelivery_broker: MemoryBroker,
+    caplog: pytest.LogCaptureFixture,
+    handler: Callable[[Message], Any],
+    left: list[str],
+) -> None:
+    """`run()` ends and raises it, the log says so, and the message is nobody's: no worker ends in silence."""
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri) as connection:
+            connection.listen("orders", handler)
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.wait_for(connection.run(), 60)
+
+    for text in ("bad", "good"):
+        redelivery_broker.send("orders", text)
+    asyncio.run(main())
+    assert [message.text for message in redelivery_broker.messages("orders")] == left
+    assert "a worker has ended (CancelledError); its consumer stops" in caplog.text
+
+
+def test_a_generator_that_refuses_to_be_closed_keeps_no_message(redelivery_broker: MemoryBroker) -> None:
+    """It had begun before it was returned; its message goes back all the same."""
+
+    def begun() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            raise SystemExit("not now")
+
+    def handler(_: Message) -> Iterator[int]:
+        generator = begun()
+        next(generator)
+        return generator
+
+    redelivery_broker.send("orders", "bad")
+    with redelivery.connect(redelivery_broker.uri) as connection:
+        connection.listen("orders", handler)
+        with pytest.raises(redelivery.ConfigurationError, match="returned a generator"):
+            connection.run()
+        assert connection.report().running == 0
