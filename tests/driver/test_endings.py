@@ -178,3 +178,21 @@ def test_a_connection_whose_thread_is_ended_is_given_up(
     with pytest.raises(redelivery.AdapterError, match="internal error: SystemExit"):
         twin.run(connection)
     assert "the connection is given up" in [record.getMessage() for record in caplog.records]
+
+
+def test_a_fault_over_a_lost_connection_ends_its_consumers(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is taken in on a thread of the adapter's, or a handler's, which can tell nobody: so the consumers are told."""
+    connection = twin.connect()
+    twin.listen(connection, "orders", lambda _: None)
+
+    def fault(_: float) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(connection._driver.shared_history, "connection_lost", fault)
+    with pytest.raises(RuntimeError, match="a fault"):
+        twin.broker.cut()
+    with pytest.raises(redelivery.AdapterError, match="internal error: RuntimeError"):
+        twin.run(connection)
+    assert "the connection is given up" in caplog.text

@@ -329,7 +329,11 @@ class ConnectionDriver:
             case Subscribed():
                 self._subscribed(event)
             case ConnectionLost():
-                self._lost(event)
+                try:
+                    self._lost(event)
+                except BaseException as error:
+                    self._fault(error)
+                    raise
             case _:
                 assert_never(event)
 
@@ -505,10 +509,8 @@ class ConnectionDriver:
     def _keep(self) -> None:
         try:
             self._keep_on()
-        except BaseException as error:
-            # A fault of ours or of an adapter's: the consumers must hear of it, or they would wait for ever.
-            logger.exception("the connection is given up")
-            self._give_up(AdapterError(f"internal error: {error!r}"))
+        except BaseException as error:  # noqa: BLE001 - told to all consumers
+            self._fault(error)
 
     def _keep_on(self) -> None:
         idle = 0
@@ -589,6 +591,11 @@ class ConnectionDriver:
             failure = TransportError(f"gave up reconnecting: {error}")
             logger.error("%s", failure)  # noqa: TRY400 - the traceback says nothing more
             self._give_up(failure)
+
+    def _fault(self, error: BaseException) -> None:
+        """Give the connection up over a fault of ours, or of an adapter's: else the consumers would wait for ever."""
+        logger.error("the connection is given up", exc_info=error)
+        self._give_up(AdapterError(f"internal error: {error!r}"))
 
     def _give_up(self, failure: RedeliveryError) -> None:
         self._failure = failure
