@@ -117,3 +117,44 @@ def test_messages_with_one_id_are_all_handled_over_a_cut_link(
     )
     eventually(lambda: left(broker, queue) == [], message="nothing is left")
     assert report.poisoned == 0
+
+
+@pytest.mark.parametrize("why", ["it was long ago", "it was a connection before"])
+def test_what_is_sent_again_on_purpose_is_handled(
+    pair: tuple[Broker, str],
+    make_proxy: Callable[..., LinkProxy],
+    new_queue: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+) -> None:
+    """The same id, time and bytes after a cut link: an operator who replays a message means it."""
+    broker, protocol = pair
+    queue, seen = new_queue(), Handled()
+    if why == "it was long ago":
+        # Instead of a minute.
+        monkeypatch.setattr("redelivery.core.recent_accepts.DOUBT", 0.5)
+    proxy = make_proxy(broker.ports[protocol], opaque=protocol == "amqp")
+    address, _, options = broker.uri(protocol=protocol, port=proxy.port, maxReconnectDelay=50).partition("?")
+    with redelivery.connect(f"failover:({address})?{options}") as connection:
+        connection.listen(queue, seen)
+        with Running(connection):
+            send_one(broker, protocol, queue)
+            eventually(partial(seen.has, Counter({"order": 1})), message="the first is handled")
+            threading.Event().wait(1.0)
+            for links in range(1 if why == "it was long ago" else 2):
+                proxy.cut()
+                eventually(lambda: connection.connected, message="the next link")
+                eventually(lambda: proxy.links_ever == links + 2, message="it is another one")  # noqa: B023
+            send_one(broker, protocol, queue)
+            eventually(partial(seen.has, Counter({"order": 2})), message="so is the second")
+        assert connection.report().deduplicated == 0
+
+
+def send_one(broker: Broker, protocol: str, queue: str) -> None:
+    """Send the one message, equal in each byte whenever it is sent."""
+    if protocol == "stomp" and broker.name in STOMP_ID:
+        with RawStomp(broker) as raw:
+            raw.send(queue, "order", **{STOMP_ID[broker.name]: "order-1"}, timestamp="1700000000000")
+        return
+    with RawAmqp(broker) as amqp:
+        amqp.send(queue, "order", id="order-1", creation_time=1_700_000_000.0)
