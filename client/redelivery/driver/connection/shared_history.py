@@ -48,6 +48,9 @@ class SharedHistory:
         # With the number of their consumers.
         self._open: dict[Source, tuple[MessageHistory, int]] = {}
         self._left: dict[Source, MessageHistory] = {}
+        # What each of them had when it was left, and all: there may be thousands, and one is left with each consumer.
+        self._sizes: dict[Source, int] = {}
+        self._size = 0
 
     def opened(self, subscribe: Subscribe) -> MessageHistory:
         """Return the history of a consumer that begins."""
@@ -74,12 +77,15 @@ class SharedHistory:
                 del self._open[source]
             elif scope == "none":
                 return
-            if (before := self._left.pop(source, None)) is not None:
+            if (before := self._part_with(source)) is not None:
                 history.absorb(before)
             if not len(history):
                 return
             self._left[source] = history
-            self._shrink()
+            self._sizes[source] = len(history)
+            self._size += len(history)
+            while self._size > RECALL and len(self._left) > 1:
+                self._part_with(next(iter(self._left)))
 
     def connection_lost(self, now: float) -> None:
         """Learn that the connection is lost at `now`: nothing else tells what closed consumers have left.
@@ -93,13 +99,13 @@ class SharedHistory:
 
     def _kept(self, source: Source) -> MessageHistory:
         """Return what was left of a source, or a new history."""
-        return self._left.pop(source) if source in self._left else self._made()
+        left = self._part_with(source)
+        return self._made() if left is None else left
+
+    def _part_with(self, source: Source) -> MessageHistory | None:
+        """Keep what was left of a source no longer; with the lock."""
+        self._size -= self._sizes.pop(source, 0)
+        return self._left.pop(source, None)
 
     def _made(self) -> MessageHistory:
         return MessageHistory(unique_ids=self._unique_ids, lock=threading.Lock())
-
-    def _shrink(self) -> None:
-        """Bound what is left, by the sources that were left first; with the lock."""
-        left = sum(len(history) for history in self._left.values())
-        while left > RECALL and len(self._left) > 1:
-            left -= len(self._left.pop(next(iter(self._left))))
