@@ -27,7 +27,7 @@ LATELY = 4.0
 class SimDelivery(Delivery):
     """One arrival. `number`: the id that the broker has made."""
 
-    __slots__ = ("final", "marked", "message", "number", "profile", "seen")
+    __slots__ = ("final", "heard", "marked", "message", "number", "profile", "seen")
 
     def __init__(self, consumer: int, epoch: int, message: Message, profile: Profile, number: int) -> None:
         super().__init__(consumer, epoch, message.body.encode())
@@ -37,6 +37,8 @@ class SimDelivery(Delivery):
         self.marked, self.seen = message.mark, message.count
         # The settlement that has been written.
         self.final: str | None = None
+        # Whether what its handler says will be charged: it is waited for.
+        self.heard = True
 
     @property
     def strong(self) -> bool:
@@ -89,13 +91,17 @@ class SimDelivery(Delivery):
         return self.message.key
 
 
+def expired(message: Message, now: float) -> bool:
+    """Whether a message has expired."""
+    return message.expires is not None and message.expires <= now
+
+
 class SimBroker:
     """Does what it reads. `shift`: at another address, its own ids belong to other messages."""
 
     def __init__(self, profile: Profile, messages: Sequence[Message], truth: Truth) -> None:
         self.profile = profile
         self.truth = truth
-        self.messages = messages
         self.queue: list[Message] = []
         self.numbers = {message.name: number for number, message in enumerate(messages)}
         self.unsettled: dict[int, list[SimDelivery]] = {}
@@ -157,15 +163,22 @@ class SimBroker:
             delivery.final = None
             self.answers.append((delivery, error))
         else:
-            expired = message.expires is not None and message.expires <= now
-            # The broker's count is believed, and may be that of an equal message.
-            counts = max(each.count for each in self.messages if each.like == message.like)
-            self.truth.died(message, expired=expired, nameless=self.nameless(message), count=counts)
+            self.truth.died(message, expired=expired(message, now))
             if kind == "poison" or self.profile.poison == "atomic":
                 mine.remove(delivery)
                 self.truth.gone[message.name] = "dead"
                 self.done.append((message, now))
             self.answers.append((delivery, None))
+
+    def put_aside(self, delivery: SimDelivery, now: float) -> None:
+        """The library keeps a message that it can neither handle nor copy. Raises Violation if it has no reason."""
+        if not delivery.message.torn or self.profile.poison == "native":
+            raise Violation(f"aside: {delivery.message.name} could be copied")
+        self.aside.add(delivery)
+        kin = delivery.message.kin
+        there = [each for mine in self.unsettled.values() for each in mine if each in self.aside]
+        many = sum(each.message.kin == kin for each in there)
+        self.truth.set_aside(delivery.message, many, expired=expired(delivery.message, now))
 
     def nameless(self, message: Message) -> bool:
         """Whether what comes of it cannot be known again."""
@@ -175,6 +188,7 @@ class SimBroker:
         """The connection ends: what is unsettled goes back."""
         self.wire.clear()
         self.answers.clear()
+        self.truth.lost()
         back = [self._returned(each, mark=mark) for mine in self.unsettled.values() for each in mine]
         back.sort(key=lambda message: message.sent)
         self.queue = back + self.queue if self.profile.front else self.queue + back
@@ -186,11 +200,15 @@ class SimBroker:
         """A consumer ends: what it has goes back."""
         mark = self.profile.marks == "all"
         self.queue = [self._returned(each, mark=mark) for each in self.unsettled.pop(consumer)] + self.queue
+        for each, error in self.answers:
+            if each.consumer == consumer and error is None:
+                self.truth.unanswered(each.message)
         self.answers = [(each, error) for each, error in self.answers if each.consumer != consumer]
         del self.credit[consumer]
 
     def _returned(self, delivery: SimDelivery, *, mark: bool) -> Message:
         message = delivery.message
+        self.truth.returned(message)
         message.mark = message.mark or mark
         message.count += self.profile.counts
         return message

@@ -23,7 +23,7 @@ def choices(world: World) -> list[Action]:
     if not world.up and world.budget["move"]:
         can.append(("up", "elsewhere"))
     if world.ledger is not None and world.budget["crash"] and world.handlers:
-        can.append(("crash",))
+        can += [("crash", read) for read in {0, len(world.broker.wire)}]
     if world.budget["other"] and world.broker.queue:
         can.append(("other", "take", world.broker.queue[0].name))
     for message in world.theirs:
@@ -53,9 +53,8 @@ def _while_up(world: World) -> list[Action]:
             can += [("cut", read, "unmarked") for read in range(len(broker.wire) + 1)]
     if world.budget["kill"] and broker.would_forget(world.now) is not None:
         can.append(("kill", len(broker.wire)))
-    if world.budget["close"] and len(world.process.engines) > 1:
-        busy = {delivery.consumer for delivery in world.handlers}
-        can += [("close", number) for number in world.process.engines if number not in busy]
+    if world.budget["close"]:
+        can += [("close", number) for number in world.process.engines]
     return can
 
 

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.process import Stopped
-from tests.simulator.profiles import MESSAGES, PROFILES
+from tests.simulator.profiles import MESSAGES, PROFILES, UNIQUE
 from tests.simulator.truth import Violation
 from tests.simulator.world import Case, World
 
@@ -53,8 +52,6 @@ def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tup
         world.finish()
     except Violation as broken:
         return str(broken), world
-    except Stopped:
-        pass
     return None, world
 
 
@@ -111,8 +108,6 @@ def wander(case: Case, rnd: random.Random) -> tuple[str | None, list[Action], Wo
         world.finish()
     except Violation as broken:
         return str(broken), done, world
-    except Stopped:
-        pass
     return None, done, world
 
 
@@ -126,14 +121,15 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         other=rnd.choice([0, 0, 2]),
         refuse=rnd.choice([0, 1]),
         kill=rnd.choice([0, 0, 1]),
-        close=rnd.choice([0, 1]) if consumers > 1 else 0,
+        close=rnd.choice([0, 0, 1, 2]),
         crash=rnd.choice([0, 1, 2]) if ledger else 0,
         # In a ledger the ids of two brokers are told apart by their times only.
         move=0 if ledger else rnd.choice([0, 0, 0, 1]),
     )
+    messages = messages or rnd.choice(list(MESSAGES))
     return Case(
         profile or rnd.choice(list(PROFILES)),
-        messages or rnd.choice(list(MESSAGES)),
+        messages,
         ordering=ordering,
         consumers=consumers,
         workers=1 if ordering == "blocking" else rnd.choice([1, 2]),
@@ -144,6 +140,7 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         ledger=ledger,
         torn=rnd.random() < 0.25,
         most_aside=rnd.choice([1, 100, 100]),
+        unique_ids=messages in UNIQUE and rnd.random() < 0.3,
         budget=dict(budget),
     )
 

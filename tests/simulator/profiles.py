@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from redelivery.core.capabilities import Capabilities
 
-__all__ = ["MESSAGES", "PROFILES", "Message", "Profile", "messages"]
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+__all__ = ["MESSAGES", "PROFILES", "UNIQUE", "Message", "Profile", "messages"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Message:
         self.expires: float | None = None
         # Whether its body does not arrive whole, so that no copy can be made of it.
         self.torn = False
+        # What it shares with those that it may change places with: nobody, if the broker's ids tell all apart.
+        self.kin: Hashable = name
         # What the broker knows of it.
         self.sent = -1
         self.count = 0
@@ -93,6 +98,8 @@ MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
     "AtA't": [("At", "x", "created", 1), ("A't", "x", "cancelled", 1)],
     "AtA'tB": [("At", "x", "created", 1), ("A't", "x", "cancelled", 2), ("B", "y", "other", 3)],
     "AtAu": [("At", "x", "tick", 1), ("Au", "x", "tick", 2)],
+    "AtAt*": [("At", "x", "tick", 1), ("At*", "x", "tick", 1)],
+    "NN*": [("N", None, "n", None), ("N*", None, "n", None)],
     "AB": [("A", "x", "one", None), ("B", "y", "two", None)],
     "ABC": [("A", "x", "one", 1), ("B", "y", "two", 2), ("C", None, "three", None)],
     "AA*A'BN": [
@@ -100,12 +107,23 @@ MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
         ("N", None, "n", None),
     ],
 }  # fmt: skip
+# Those in which no two messages have one id.
+UNIQUE = ("AB", "ABC")
 
 
 def messages(
-    name: str, *, ordering: str = "non_blocking", expires: float | None = None, torn: bool = False
+    name: str,
+    *,
+    ordering: str = "non_blocking",
+    expires: float | None = None,
+    torn: bool = False,
+    distinct: bool = False,
+    by_bytes: bool = False,
 ) -> list[Message]:
-    """Return a set of messages; in groups, expiring, and not arriving whole, as asked for."""
+    """Return a set of messages; in groups, expiring, and not arriving whole, as asked for.
+
+    `distinct`: the broker tells all apart. What has no id cannot be taken for another one, but for `by_bytes`.
+    """
     found = [Message(*row) for row in MESSAGES[name]]
     for number, message in enumerate(found):
         if ordering == "per_group":
@@ -113,4 +131,6 @@ def messages(
         message.torn = torn and message.body == found[0].body
         if expires is not None and message.body == found[0].body:
             message.expires = expires
+        alone = distinct or (message.key is None and not by_bytes)
+        message.kin = message.name if alone else message.like
     return found
