@@ -24,6 +24,9 @@ def choices(world: World) -> list[Action]:
         can.append(("up", "elsewhere"))
     if world.ledger is not None and world.budget["crash"] and world.handlers:
         can += [("crash", read) for read in {0, len(world.broker.wire)}]
+    for name, (due, _) in world.broker.delayed.items():
+        if due <= world.now or world.budget["hasty"]:
+            can.append(("ripe", name))
     if world.budget["other"] and world.broker.queue:
         can.append(("other", "take", world.broker.queue[0].name))
     for message in world.theirs:
@@ -67,4 +70,5 @@ def next_time(world: World) -> float | None:
     """When something happens by itself, or None; the reminders of what is set aside, in an hour, are not waited for."""
     engines = world.process.engines.values()
     times = [at for engine in engines for at in (engine.next_due(), engine.next_alarm()) if at is not None]
+    times += [due for due, _ in world.broker.delayed.values() if due > world.now]
     return min((at for at in times if at < world.now + HOUR / 2), default=None)

@@ -30,7 +30,7 @@ __all__ = [
 
 WEIGHTS = {
     "deliver": 6, "begin": 6, "send": 4, "end": 2, "broker": 3, "answer": 3, "up": 4, "wait": 3, "cut": 1, "kill": 1,
-    "other": 1, "refuse": 1, "close": 1, "crash": 1,
+    "ripe": 4, "other": 1, "refuse": 1, "close": 1, "crash": 1,
 }  # fmt: skip
 LENGTH = 60
 
@@ -76,6 +76,7 @@ def story(case: Case, schedule: Sequence[Action]) -> str:
     """Return a failing schedule as text."""
     broken, world = replay(case, schedule, tell=True)
     head = f"{case.profile}, {case.messages}, {case.ordering}, {case.consumers} consumer(s), ledger: {case.ledger}"
+    head += ", the broker holds what waits" * case.scheduled
     return "\n".join([head, *world.log, f"    ==> {broken}"])
 
 
@@ -127,8 +128,13 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         move=0 if ledger else rnd.choice([0, 0, 0, 1]),
     )
     messages = messages or rnd.choice(list(MESSAGES))
+    profile = profile or rnd.choice(list(PROFILES))
+    delays = ordering == "non_blocking" and PROFILES[profile].delays != "none"
+    scheduled = delays and rnd.random() < 0.4
+    if scheduled:
+        budget.update(move=0, hasty=rnd.choice([0, 0, 1]))
     return Case(
-        profile or rnd.choice(list(PROFILES)),
+        profile,
         messages,
         ordering=ordering,
         consumers=consumers,
@@ -140,6 +146,7 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         ledger=ledger,
         torn=rnd.random() < 0.25,
         most_aside=rnd.choice([1, 100, 100]),
+        scheduled=scheduled,
         unique_ids=messages in UNIQUE and rnd.random() < 0.3,
         budget=dict(budget),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulator.broker import SimDelivery
+from tests.simulator.broker import QUEUE, SimDelivery
 from tests.simulator.truth import Violation
 
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
@@ -41,15 +42,21 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.events import Event
 
-__all__ = ["DELAY", "RETRIES", "Process", "SimLedger"]
+__all__ = ["DELAY", "LONG_DELAY", "RETRIES", "Process", "SimLedger"]
 
-RETRIES, DELAY = 1, 1.0
-POLICIES = RedeliveryPolicyMap(
-    {},
-    default=RedeliveryPolicy(
-        maximum_redeliveries=RETRIES, initial_redelivery_delay=DELAY, redelivery_delay=DELAY
-    ),
-)
+RETRIES = 1
+DELAY, LONG_DELAY = 1.0, 4.0
+"""Seconds: of a policy; and where the broker holds copies, so that it is longer than one may come too early."""
+
+
+def _policies(delay: float) -> RedeliveryPolicyMap:
+    policy = RedeliveryPolicy(
+        maximum_redeliveries=RETRIES, initial_redelivery_delay=delay, redelivery_delay=delay
+    )
+    return RedeliveryPolicyMap({}, default=policy)
+
+
+POLICIES, LONG_POLICIES = _policies(DELAY), _policies(LONG_DELAY)
 
 
 class SimLedger:
@@ -94,6 +101,7 @@ class Process:
         ledger: SimLedger | None,
         unique_ids: bool,
         most_aside: int = 100,
+        scheduled: bool = False,
     ) -> None:
         self.broker = broker
         self.ledger = ledger
@@ -106,14 +114,17 @@ class Process:
         self._dispatched = dispatched
         self._ordering = ordering
         self._most_aside = most_aside
+        # Whether the broker holds what waits.
+        self._scheduled = scheduled
 
     def open(self, number: int) -> Engine:
         """Begin a consumer."""
         kind = Engine if self.ledger is None else LedgerEngine
         engine = kind(
             number,
-            policies=POLICIES,
-            dead_letters=DeadLetterRouting(maximum_set_aside=self._most_aside),
+            policies=LONG_POLICIES if self._scheduled else POLICIES,
+            dead_letters=DeadLetterRouting(maximum_set_aside=self._most_aside, scheduled=self._scheduled),
+            rescheduling=BrokerRedelivery(QUEUE, f"run{number}") if self._scheduled else None,
             ordering=self._ordering,
             credit=8,
             max_parked=8,
@@ -165,6 +176,8 @@ class Process:
                 case PoisonAck() | Forward():
                     kind = "poison" if isinstance(command, PoisonAck) else "forward"
                     delivery = self._own(command)
+                    if isinstance(command, Forward) and command.delayed:
+                        kind, delivery.copy = "delay", command.copy
                     self.broker.write(kind, delivery, live=delivery.epoch == epoch)
                 case Credit():
                     self.broker.credit[number] += command.messages

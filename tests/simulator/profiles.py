@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from redelivery.core.capabilities import Capabilities
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
 __all__ = ["MESSAGES", "PROFILES", "UNIQUE", "Message", "Profile", "messages"]
 
@@ -20,7 +20,8 @@ class Profile:
     `strong`: its deliveries have an id that the broker made. `marks`: what comes again after a loss; `any`: the
     adversary chooses. `poison`: `native`, `atomic` (copy and acceptance in one transaction) or `confirmed` (first the
     copy). `forgets`: a killed broker may forget what it did last; `remarks`: it marks what it then sends again.
-    `front`: what comes again goes before what was never sent.
+    `front`: what comes again goes before what was never sent. `delays`: how safe a delayed copy is sent, if at all;
+    `once`: a second copy of the same name is dropped, and confirmed.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Profile:
     forgets: bool = False
     front: bool = True
     remarks: bool = False
+    delays: Literal["none", "atomic", "confirmed"] = "confirmed"
+    once: bool = False
 
     def capabilities(self) -> Capabilities:
         """What the engine is told of it."""
@@ -44,6 +47,8 @@ class Profile:
             counts=self.counts,
             flow=self.flow,
             marks=self.marks == "all",
+            reschedule=self.delays,
+            drops_second_copy=self.once,
         )
 
 
@@ -51,13 +56,24 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("classic-stomp", True, "all", "native", forgets=True, front=False),
-        Profile("artemis-stomp", True, "any", "confirmed", forgets=True),
+        Profile("artemis-stomp", True, "any", "confirmed", forgets=True, once=True),
         Profile("rabbitmq-stomp", False, "all", "confirmed", release=True, forgets=True, remarks=True),
         Profile("classic-amqp", False, "all", "native", True, True, True, forgets=True, front=False),
-        Profile("artemis-amqp", False, "any", "atomic", True, True, True),
-        Profile("brokerj-amqp", False, "all", "atomic", True, True, True),
-        Profile("rabbitmq-amqp", False, "all", "confirmed", False, True, True, forgets=True, remarks=True),
-        Profile("memory", True, "all", "native", True, True),
+        Profile("artemis-amqp", False, "any", "atomic", True, True, True, delays="atomic"),
+        Profile("brokerj-amqp", False, "all", "atomic", True, True, True, delays="atomic"),
+        Profile(
+            "rabbitmq-amqp",
+            False,
+            "all",
+            "confirmed",
+            False,
+            True,
+            True,
+            forgets=True,
+            remarks=True,
+            delays="none",
+        ),
+        Profile("memory", True, "all", "native", True, True, delays="atomic"),
     )
 }
 
@@ -74,6 +90,10 @@ class Message:
         self.expires: float | None = None
         # Whether its body does not arrive whole, so that no copy can be made of it.
         self.torn = False
+        # What a delayed copy tells.
+        self.headers: Mapping[str, Any] = {}
+        # The name of its copy, of one that nobody else can be taken for, until a handler has it again.
+        self.copied_as: str | None = None
         # What it shares with those that it may change places with: nobody, if the broker's ids tell all apart.
         self.kin: Hashable = name
         # What the broker knows of it.
@@ -84,7 +104,7 @@ class Message:
     @property
     def like(self) -> tuple[object, ...]:
         """What messages share that nobody can tell apart by what they bring."""
-        return self.key, self.body, self.created, self.expires
+        return self.key, self.body, self.created, self.expires, *self.headers.items()
 
 
 # By name: (producer's id, body, creation time) of each. What shares a letter shares the id; a prime has another body, a

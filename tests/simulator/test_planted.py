@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from tests.simulator.explore import kind_of, wander
 from tests.simulator.process import SimLedger
 from tests.simulator.world import Case
 
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, AcceptUnseen
 from redelivery.core.dispatch_order import Blocking, PerGroup
 from redelivery.core.engine import Engine
@@ -227,6 +229,35 @@ def leaderless(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PerGroup, "occupy", lambda _, __: None)
 
 
+def uncounted_copies(patch: pytest.MonkeyPatch) -> None:
+    """Do not read what a delayed copy tells of failures."""
+    plain = BrokerRedelivery.record_of
+
+    def record_of(self: BrokerRedelivery, delivery: Any, most: int, offset: float) -> Record | None:
+        record = plain(self, delivery, most, offset)
+        if record is not None:
+            record.count = 0
+        return record
+
+    patch.setattr(BrokerRedelivery, "record_of", record_of)
+
+
+def copying(**wrong: Any) -> Fault:
+    """Send delayed copies with something wrong in the record."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        plain = BrokerRedelivery.command
+
+        def command(self: BrokerRedelivery, delivery: Any, record: Record, *others: Any) -> Any:
+            for name, value in wrong.items():
+                setattr(record, name, value)
+            return plain(self, delivery, record, *others)
+
+        patch.setattr(BrokerRedelivery, "command", command)
+
+    return fault
+
+
 def anywhere(patch: pytest.MonkeyPatch) -> None:
     """Believe the ids of one broker at another."""
     patch.setattr(MessageHistory, "connected", lambda _, __: None)
@@ -234,6 +265,7 @@ def anywhere(patch: pytest.MonkeyPatch) -> None:
 
 BLOCKING = Case("rabbitmq-stomp", "AtA'tB", "blocking", workers=1, outcomes=("ok", "fail", "release"))
 GROUPS = Case("artemis-amqp", "AB", "per_group", outcomes=("ok", "fail"), budget=CUTS)
+COPIES = Case("classic-stomp", "ABC", scheduled=True, budget=CUTS)
 MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
 
 
@@ -267,6 +299,11 @@ MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
             ("a later message passes a parked one", passing(ahead=True), BLOCKING, "order"),
             ("a parked message passes an earlier one", passing(ahead=False), BLOCKING, "order"),
             ("a group does not wait for its head", leaderless, GROUPS, "order"),
+            ("a copy is not counted", uncounted_copies, COPIES, "verdict limit"),
+            ("a copy is not delayed", copying(returns=0.0), COPIES, "early"),
+            ("a copy that is sent again has another name", copying(name=None), COPIES, "copy"),
+            ("a refused delayed copy is taken for confirmed", taken_for_confirmed,
+             replace(COPIES, budget={"refuse": 2}), "loss stuck"),
             ("ids of another broker are believed", anywhere, MOVING, "loss false dead letter"),
         )
     ],

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from redelivery.core.broker_redelivery import EARLY
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
@@ -59,6 +61,10 @@ class Truth:
         self.dead: Counter[str] = Counter()
         # Whether the connection has gone to another address: what was known by a number there may be found back here.
         self.moved = False
+        # Of which a delayed copy was stored.
+        self.copies: set[str] = set()
+        self._copies_of: Counter[Hashable] = Counter()
+        self._copied_lately: list[Hashable] = []
         # By a relaxation that is documented: kin that may be accepted for one success.
         self.relaxed: Counter[Hashable] = Counter()
         # What another process has had: what is known of it here stays, for its kin.
@@ -151,6 +157,8 @@ class Truth:
     def accepted(self, message: Message, step: int) -> None:
         """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
         name, kin = message.name, message.kin
+        if self.gone.get(name) == "copied":
+            return
         self.gone[name] = "dead" if self.dead[name] else "accepted"
         if self.dead[name]:
             return
@@ -169,11 +177,45 @@ class Truth:
             if self.size[message.kin] > 1:
                 self.again[message.kin].add(name)
         self._lately.clear()
+        for kin in self._copied_lately:
+            # Kin may come for what is known of one that was copied: "a count may change places".
+            self._spent[kin] -= (self._tries - 1) * (self.size[kin] > 1)
+        self._copied_lately.clear()
 
     def returned(self, message: Message) -> None:
         """A message goes back to the queue: if it is dead already, its verdict is carried out once more."""
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
+        if self.gone.get(message.name) == "copied":
+            # It is there, and its copy: "both handled; a duplicate".
+            del self.gone[message.name]
+            self.size[message.kin] += 1
+            # Both have the count.
+            self._spent[message.kin] -= self._tries - 1
+
+    def copied_before(self, message: Message) -> None:
+        """The broker has dropped a second copy: there is only the first one after all."""
+        self.gone[message.name] = "copied"
+        self.size[message.kin] -= 1
+        self.not_before.pop(message.name, None)
+
+    def copied(self, message: Message, copy: Message) -> None:
+        """The broker holds a delayed copy; its original is to be accepted, and counts no more."""
+        self._kin[copy.kin].append(copy)
+        self.copies.add(message.name)
+        self._copies_of[copy.kin] += 1
+        self._copied_lately.append(copy.kin)
+        if self.size[copy.kin] > 1:
+            # A copy has a key of its own: a verdict that kin have left under the old one does not reach it.
+            self.judged[copy.kin] = 0
+        self.gone[message.name] = "copied"
+        due = self.not_before.pop(message.name, None)
+        if due is not None:
+            # "A copy may come a second before it is due."
+            self.not_before[copy.name] = due - EARLY
+            if message.name in self.deferred:
+                self.deferred.add(copy.name)
+        self.deferred.discard(message.name)
 
     def unanswered(self, message: Message) -> None:
         """Whoever closes does not learn that a message is dead: kin may come for its verdict."""
@@ -253,6 +295,8 @@ class Truth:
         wait = [
             at for each in live if each not in busy and (at := self.not_before.get(each, 0.0)) > now + 1e-9
         ]
-        if len(wait) + have >= len(live):
+        # "Two equal copies: both handled": the one may come for what is known of the other, which is due before.
+        unsure = self.size[kin] > 1 and self._copies_of[kin]
+        if not unsure and len(wait) + have >= len(live):
             raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")
         self.handled_again += bool(self.successes[kin])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulator.broker import SimBroker, SimDelivery
 from tests.simulator.choices import choices, free, next_time
 from tests.simulator.order import out_of_order
-from tests.simulator.process import DELAY, RETRIES, Process, SimLedger
+from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
 from tests.simulator.truth import Truth, Violation
 
@@ -49,7 +49,7 @@ __all__ = ["Action", "Case", "World"]
 
 Action = tuple[Any, ...]
 CUT = TransportError("cut")
-DEFER = 0.5
+DEFER, LONG_DEFER = 0.5, 2.5
 SAYS = {"ok": "succeeds", "fail": "fails", "poison": "gives up", "defer": "defers", "release": "releases"}
 
 
@@ -70,6 +70,8 @@ class Case:
     most_aside: int = 100
     # Whether the user says that no two messages have one id.
     unique_ids: bool = False
+    # Whether the broker holds what waits, as a delayed copy.
+    scheduled: bool = False
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -90,6 +92,8 @@ class World:
             by_bytes=case.ledger or self.profile.strong,
         )
         self.unsent = list(self.all)
+        self.delay = LONG_DELAY if case.scheduled else DELAY
+        self.defer = LONG_DEFER if case.scheduled else DEFER
         self.truth = Truth(self.all, RETRIES + 1, shared=case.ledger)
         self.broker = SimBroker(self.profile, self.all, self.truth)
         self.ledger = SimLedger() if case.ledger else None
@@ -121,6 +125,7 @@ class World:
             ledger=self.ledger,
             unique_ids=self.case.unique_ids,
             most_aside=self.case.most_aside,
+            scheduled=self.case.scheduled,
         )
         for number in numbers:
             process.open(number)
@@ -181,9 +186,10 @@ class World:
             if each.message.kin == message.kin and (nameless or each.consumer in self.process.closed):
                 each.heard = False
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
-        late = (truth.dead[name] or name in self.forgotten) and self.now > self.since + RETURN
+        gone = truth.dead[name] or name in self.forgotten or name in truth.copies
+        late = gone and self.now > self.since + RETURN
         # A ledger knows a message without an id by its bytes, until its dead letter is safe.
-        afresh = nameless and (self.ledger is None or truth.dead[name] or name in self.forgotten)
+        afresh = nameless and (self.ledger is None or gone)
         if late or afresh or name in self.unknown:
             truth.forget(message)
         elif nameless:
@@ -194,8 +200,11 @@ class World:
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
             # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
             truth.believe(message, message.count)
-        if truth.dead[name] or name in self.forgotten:
-            # Its dead letter was safe, which cleared it.
+        if message.headers and again:
+            # "Its count comes from its headers": after a success too.
+            truth.believe(message, int(message.headers["redeliveryCount"]))
+        if gone:
+            # Its dead letter, or its copy, was safe, which cleared it.
             self.suspects.discard(name)
         self.unknown.discard(name)
 
@@ -228,6 +237,7 @@ class World:
             raise Violation(f"beside: {message.name} was open when a process died, and does not run alone")
         if (first := out_of_order(self, delivery)) is not None:
             raise Violation(f"order: {message.name} is begun before {first.name}")
+        message.copied_as = None
         self.handlers.append(delivery)
         self.note("application", f"begins {message.name}")
 
@@ -248,14 +258,14 @@ class World:
             truth.succeeded(message, self.step, heard=heard and delivery.consumer in self.process.engines)
             event = Succeeded(delivery)
         elif outcome == "fail":
-            truth.failed_once(message, self.now + DELAY, heard=heard)
+            truth.failed_once(message, self.now + self.delay, heard=heard)
             event = Failed(delivery, Cause(f"of {name}"))
         elif outcome == "poison":
             truth.condemned(message, heard=heard)
             event = Poisoned(delivery, Cause(f"of {name}"))
         elif outcome == "defer":
-            truth.postponed(message, self.now + DEFER, heard=heard)
-            event = Deferred(delivery, DEFER, Cause("later"))
+            truth.postponed(message, self.now + self.defer, heard=heard)
+            event = Deferred(delivery, self.defer, Cause("later"))
         self._feed(delivery.consumer, event)
         return True
 
@@ -270,7 +280,7 @@ class World:
         """Read what was written, up to and with the first thing that is answered."""
         while self.up and self.broker.wire:
             kind = self.broker.wire[0][0]
-            self.broker.read(self.now, self.step, error if kind in ("poison", "forward") else None)
+            self.broker.read(self.now, self.step, error if kind != "accept" else None)
             if kind != "accept":
                 return True
         return False
@@ -278,6 +288,16 @@ class World:
     def _do_refuse(self) -> bool:
         self.budget["refuse"] -= 1
         return self._do_broker(TransportError("refused"))
+
+    def _do_ripe(self, name: str) -> bool:
+        """The broker delivers a delayed copy from now on: as it is due, or, if it holds nothing back, before."""
+        if name not in self.broker.delayed:
+            return False
+        if self.broker.delayed[name][0] > self.now:
+            self.budget["hasty"] -= 1
+        self.broker.ripen(name)
+        self.note("broker", f"has held {name}")
+        return True
 
     def _do_answer(self) -> bool:
         if not self.broker.answers:
@@ -322,7 +342,8 @@ class World:
         if not self.profile.strong:
             # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
             for message in self.all:
-                if message.created is not None:
+                # Whoever says that ids are unique says so of a copy's, too.
+                if message.created is not None or self.case.unique_ids:
                     self.truth.relaxed[message.kin] = self.truth.size[message.kin] - 1
         self.broker.lose(mark=mark)
         for number in self.process.engines:
@@ -359,7 +380,7 @@ class World:
         for delivery in self.handlers:
             self.suspects.add(delivery.message.name)
             if alone:
-                self.truth.failed_once(delivery.message, self.now + DELAY, heard=delivery.heard)
+                self.truth.failed_once(delivery.message, self.now + self.delay, heard=delivery.heard)
         self.handlers.clear()
         self.crashed = True
         self.unknown |= self.forgotten
@@ -447,18 +468,26 @@ class World:
         for _ in range(500):
             can = [action for action in self.enabled() if action[0] != "other" or action[1] == "ok"]
             if can:
-                well = ("up", "send", "end", "answer", "broker", "deliver", "other", "begin")
+                well = ("up", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
                 self.do(next((action for action in can if action[0] in well), can[0]))
                 continue
             self._read(len(self.broker.wire))
-            left = [message.name for message in self.all if message.name not in self.truth.gone]
+            left = [name for name in self.broker.numbers if name not in self.truth.gone]
             mine = [each for unsettled in self.broker.unsettled.values() for each in unsettled]
+            # What is copied, or dead, has to be settled too.
+            left += [each.message.name for each in mine if each.message.name not in left]
+            left += [each.name for each in self.broker.queue if each.name not in left]
             aside = {each.message.name for each in mine if each.state == "aside"}
             left = [name for name in left if name not in aside]
             held = any(each.state == "held" for each in mine)
             if not self.process.engines:
                 # All have stopped: what is left is where it was.
-                left = [name for name in left if self._named(self.broker.queue + self.theirs, name) is None]
+                there = [
+                    *self.broker.queue,
+                    *self.theirs,
+                    *(copy for _, copy in self.broker.delayed.values()),
+                ]
+                left = [name for name in left if self._named(there, name) is None]
             if not left:
                 return
             if not held:
