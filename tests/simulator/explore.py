@@ -12,13 +12,15 @@ from tests.simulator.world import Case, World
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.simulator.world import Action
 
 __all__ = [
     "case_of",
+    "cut_down",
     "every_schedule",
+    "features",
     "kind_of",
     "random_case",
     "replay",
@@ -57,19 +59,33 @@ def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tup
 
 def shrunk(case: Case, schedule: list[Action]) -> list[Action]:
     """Cut a failing schedule down until no action can be spared."""
-    kind = kind_of(replay(case, schedule)[0] or "")
+    return cut_down(schedule, lambda shorter: replay(case, shorter)[0])
+
+
+def cut_down(schedule: list[Action], breaks: Callable[[list[Action]], str | None]) -> list[Action]:
+    """Leave actions out, as long as what is left breaks the same invariant."""
+    kind = kind_of(breaks(schedule) or "")
     size = len(schedule)
     while size:
         at = 0
         while at < len(schedule):
             shorter = schedule[:at] + schedule[at + size :]
-            broken = replay(case, shorter)[0]
+            broken = breaks(shorter)
             if broken is not None and kind_of(broken) == kind:
                 schedule = shorter
             else:
                 at += size
         size //= 2
     return schedule
+
+
+def features(case: Case, schedule: Sequence[Action]) -> set[str]:
+    """Return what a schedule has in it, to be counted: of its case, and the kinds of its actions."""
+    has = ("ledger", "torn", "unique_ids", "scheduled", "expires")
+    found = {name for name in has if getattr(case, name)}
+    found |= {case.profile, case.ordering, f"{case.consumers} consumer(s)"}
+    found |= {"elsewhere" if action == ("up", "elsewhere") else str(action[0]) for action in schedule}
+    return found | {f"end {action[3]}" for action in schedule if action[0] == "end"}
 
 
 def story(case: Case, schedule: Sequence[Action]) -> str:

@@ -192,6 +192,7 @@ class World:
         afresh = nameless and (self.ledger is None or gone)
         if late or afresh or name in self.unknown:
             truth.forget(message)
+            message.copied_as = None
         elif nameless:
             truth.ledger_only(message)
         # "First come takes the record, the other is fresh."
@@ -392,6 +393,9 @@ class World:
             self.broker.close(number)
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
         self.truth.process_died()
+        for message in self.all:
+            # The next process has names of its own.
+            message.copied_as = None
         self._connect()
         return True
 
