@@ -190,7 +190,7 @@ class SimBroker:
                 mine.remove(delivery)
             self.answers.append((delivery, None))
         else:
-            self.truth.died(message, expired=expired(message, now))
+            self.truth.died(message, now, expired=expired(message, now))
             if kind == "poison" or self.profile.poison == "atomic":
                 mine.remove(delivery)
                 self.truth.gone[message.name] = "dead"
@@ -216,6 +216,13 @@ class SimBroker:
         self.numbers[copy.name] = number
         self.delayed[copy.name] = now + (told.delay or 0.0), copy
         self.truth.copied(original, copy)
+
+    def redriven(self, message: Message, now: float, step: int) -> None:
+        """Take a dead letter back under the id that it had."""
+        self.truth.redriven(message, now)
+        message.sent, message.count, message.mark = step, 0, False
+        self.done = [(each, at) for each, at in self.done if each is not message]
+        self.queue.append(message)
 
     def ripen(self, name: str) -> None:
         """Put a copy on the queue."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tests.simulator.profiles import Message
     from tests.simulator.world import Action, World
 
 __all__ = ["choices", "free", "next_time"]
@@ -27,6 +28,8 @@ def choices(world: World) -> list[Action]:
     for name, (due, _) in world.broker.delayed.items():
         if due <= world.now or world.budget["hasty"]:
             can.append(("ripe", name))
+    if world.budget["redrive"]:
+        can += [("redrive", message.name) for message in world.all if _may_redrive(world, message)]
     if world.budget["other"] and world.broker.queue:
         can.append(("other", "take", world.broker.queue[0].name))
     for message in world.theirs:
@@ -34,6 +37,14 @@ def choices(world: World) -> list[Action]:
     if next_time(world) is not None:
         can.append(("wait",))
     return can
+
+
+def _may_redrive(world: World, message: Message) -> bool:
+    """Whether a message is dead, and its consumer has learned so; of kin nobody knows which of them was put back."""
+    if world.truth.gone.get(message.name) != "dead" or world.truth.size[message.kin] > 1:
+        return False
+    mine = [each.message for unsettled in world.broker.unsettled.values() for each in unsettled]
+    return message not in mine and all(each.message is not message for each, _ in world.broker.answers)
 
 
 def _while_up(world: World) -> list[Action]:

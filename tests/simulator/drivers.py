@@ -48,8 +48,20 @@ RETRIES = 1
 POLICY = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=1000"
 # By id and body: namesakes, equals, and one of its own.
 SENT = [("x", "created"), ("x", "cancelled"), ("x", "tick"), ("x", "tick"), ("y", "other")]
-# Messages, and seconds of what a broker holds.
+# At the end: so many times, and seconds between them.
 ROUNDS, STEP = 100, 2
+WEIGHTS = {
+    "receive": 4,
+    "session": 6,
+    "end": 4,
+    "handle": 4,
+    "send": 4,
+    "wait": 2,
+    "cut": 1,
+    "lose": 1,
+    "refuse": 1,
+    "reopen": 1,
+}
 LENGTH = 40
 Action = tuple[Any, ...]
 Like = tuple[str, str]
@@ -129,7 +141,7 @@ class DriverWorld:
         """Return what may happen next."""
         can: list[Action] = [("receive", 0), ("receive", 1), ("cut",), ("lose",), ("refuse",), ("wait",)]
         if self.unsent:
-            can += [("send",)] * 3
+            can.append(("send",))
         hows = ("ok", "ok", "fail", "release")
         can += [("end", n, how) for n in range(len(self.hand)) for how in hows]
         can += [("reopen", 0), ("reopen", 1)]
@@ -335,7 +347,11 @@ def run_drivers(case: DriverCase, schedule: Sequence[Action] | random.Random) ->
 def _wandering(world: DriverWorld, rnd: Any) -> Iterator[Action]:
     """Draw what happens next, each time that it has happened."""
     for _ in range(LENGTH):
-        yield rnd.choice(world.choices())
+        kinds: dict[str, list[Action]] = {}
+        for action in world.choices():
+            kinds.setdefault(action[0], []).append(action)
+        kind = rnd.choices(list(kinds), [WEIGHTS[name] for name in kinds])[0]
+        yield rnd.choice(kinds[kind])
 
 
 def wander_drivers(seed: int) -> DriverRun:

@@ -32,7 +32,7 @@ __all__ = [
 
 WEIGHTS = {
     "deliver": 6, "begin": 6, "send": 4, "end": 2, "broker": 3, "answer": 3, "up": 4, "wait": 3, "cut": 1, "kill": 1,
-    "ripe": 4, "other": 1, "refuse": 1, "close": 1, "crash": 1,
+    "ripe": 4, "other": 1, "refuse": 1, "close": 1, "crash": 1, "redrive": 2,
 }  # fmt: skip
 LENGTH = 60
 
@@ -140,6 +140,8 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         kill=rnd.choice([0, 0, 1]),
         close=rnd.choice([0, 0, 1, 2]),
         crash=rnd.choice([0, 1, 2]) if ledger else 0,
+        # A ledger keeps some verdicts for a while.
+        redrive=0 if ledger else rnd.choice([0, 0, 1]),
         # In a ledger the ids of two brokers are told apart by their times only.
         move=0 if ledger else rnd.choice([0, 0, 0, 1]),
     )

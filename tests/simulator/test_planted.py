@@ -258,6 +258,11 @@ def copying(**wrong: Any) -> Fault:
     return fault
 
 
+def for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Take what somebody puts back for what was dead before, however old the connection is."""
+    patch.setattr("redelivery.core.message_history.RETURN", inf)
+
+
 def anywhere(patch: pytest.MonkeyPatch) -> None:
     """Believe the ids of one broker at another."""
     patch.setattr(MessageHistory, "connected", lambda _, __: None)
@@ -265,6 +270,7 @@ def anywhere(patch: pytest.MonkeyPatch) -> None:
 
 BLOCKING = Case("rabbitmq-stomp", "AtA'tB", "blocking", workers=1, outcomes=("ok", "fail", "release"))
 GROUPS = Case("artemis-amqp", "AB", "per_group", outcomes=("ok", "fail"), budget=CUTS)
+BACK = Case("artemis-stomp", "AB", outcomes=("poison",), budget={"cut": 1, "redrive": 2})
 COPIES = Case("classic-stomp", "ABC", scheduled=True, budget=CUTS)
 MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
 
@@ -299,6 +305,7 @@ MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
             ("a later message passes a parked one", passing(ahead=True), BLOCKING, "order"),
             ("a parked message passes an earlier one", passing(ahead=False), BLOCKING, "order"),
             ("a group does not wait for its head", leaderless, GROUPS, "order"),
+            ("a verdict is remembered for ever", for_ever, BACK, "false dead letter"),
             ("a copy is not counted", uncounted_copies, COPIES, "verdict limit"),
             ("a copy is not delayed", copying(returns=0.0), COPIES, "early"),
             ("a copy that is sent again has another name", copying(name=None), COPIES, "copy"),

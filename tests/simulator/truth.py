@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from redelivery.core.broker_redelivery import EARLY
+from redelivery.core.pending_confirms import ACKNOWLEDGED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -63,6 +64,10 @@ class Truth:
         self.moved = False
         # Of which a delayed copy was stored.
         self.copies: set[str] = set()
+        self._died_at: dict[str, float] = {}
+        self._recalled: set[str] = set()
+        self._redriven: dict[str, Message] = {}
+        self._confirmed: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
         self._copied_lately: list[Hashable] = []
         # By a relaxation that is documented: kin that may be accepted for one success.
@@ -122,6 +127,9 @@ class Truth:
         """A ledger's entry is as the last handler leaves it, of kin and of what ran twice: a verdict may be gone."""
         if self._shared and (self.size[kin] > 1 or not heard):
             self.judged[kin] = self.aside[kin] = 0
+        if self._shared and not heard:
+            self.maybe[kin] += self.failed[kin]
+            self.failed[kin] = 0
 
     def condemned(self, message: Message, *, heard: bool) -> None:
         """The application has given a message up."""
@@ -144,8 +152,9 @@ class Truth:
     def ledger_only(self, message: Message) -> None:
         """What is known of a message is what the ledger holds."""
         kin = message.kin
-        if self.size[kin] > 1 and self.successes[kin]:
-            # The one entry of all kin may have been forgotten with it.
+        if self.size[kin] > 1:
+            # The one entry of all kin is as the last of them has left it.
+            self.judged[kin] = self.aside[kin] = 0
             for each in self._kin[kin]:
                 self.not_before.pop(each.name, None)
         if message.name in self.deferred:
@@ -231,9 +240,44 @@ class Truth:
         elif self.dead[name]:
             self.dead[name] -= 1
 
-    def died(self, message: Message, *, expired: bool) -> None:
+    def confirmed(self, message: Message, now: float) -> None:
+        """The library learns that a dead letter is safe: from then on its verdict is kept for a while."""
+        self._died_at[message.name] = now
+        self._confirmed.add(message.name)
+
+    def late(self, message: Message) -> None:
+        """A message comes late in a connection: a verdict of which the library knows that it was confirmed is dropped.
+
+        "Poisoned, not confirmed: poison at once", however late.
+        """
+        if message.name in self._confirmed:
+            self.again[message.kin].discard(message.name)
+
+    def recalled(self, now: float) -> None:
+        """The connection is lost: verdicts that are young are remembered, until their message comes."""
+        for name, at in self._died_at.items():
+            if now <= at + ACKNOWLEDGED:
+                self._recalled.add(name)
+                if name in self._redriven:
+                    self.again[self._redriven[name].kin].add(name)
+
+    def redriven(self, message: Message, now: float) -> None:
+        """Somebody has put a dead letter back: it starts afresh, but for a verdict that a loss has recalled, or may."""
+        name = message.name
+        del self.gone[name]
+        self.dead[name] = 0
+        self._redriven[name] = message
+        self._lately.pop(name, None)
+        self.forget(message)
+        young = now <= self._died_at[name] + ACKNOWLEDGED
+        if young or name in self._recalled or name not in self._confirmed:
+            self.again[message.kin].add(name)
+
+    def died(self, message: Message, now: float, *, expired: bool) -> None:
         """A dead letter is stored. Raises Violation if nobody has condemned the message."""
         kin = message.kin
+        self._died_at[message.name] = now
+        self._confirmed.discard(message.name)
         self.dead[message.name] += 1
         if not expired:
             self._spend(message)

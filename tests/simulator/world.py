@@ -100,7 +100,9 @@ class World:
         # What a consumer of another process has.
         self.theirs: list[Message] = []
         self.handlers: list[SimDelivery] = []
-        self.epoch, self.up, self.now, self.since, self.step = 0, False, 0.0, 0.0, 0
+        self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
+        # When the connection began, for each consumer.
+        self.since: dict[int, float] = {}
         self.budget = Counter(case.budget)
         self.outcomes = case.outcomes
         # Who was open when a process died, and whether what is begun now begins alone.
@@ -172,14 +174,17 @@ class World:
         found = self._named(self.broker.queue, name)
         if not self.up or found is None or not self.broker.may_deliver(consumer):
             return False
-        self._unrecognized(found)
+        self._unrecognized(found, self.since[consumer])
         delivery = self.broker.delivery(consumer, self.epoch, found)
         self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
         self._feed(consumer, Arrived(consumer, [delivery]))
         return True
 
-    def _unrecognized(self, message: Message) -> None:
-        """Find out what cannot be known of a message that is delivered now. Quoted: rows of the decision table."""
+    def _unrecognized(self, message: Message, since: float) -> None:
+        """Find out what cannot be known of a message that is delivered now. Quoted: rows of the decision table.
+
+        `since`: when the connection began, for the consumer that gets it.
+        """
         name, truth, nameless = message.name, self.truth, self.broker.nameless(message)
         for each in self.handlers:
             # "no id: fresh"; and who closes is not waited for.
@@ -187,9 +192,11 @@ class World:
                 each.heard = False
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
         gone = truth.dead[name] or name in self.forgotten or name in truth.copies
-        late = gone and self.now > self.since + RETURN
+        late = gone and self.now - since > RETURN
         # A ledger knows a message without an id by its bytes, until its dead letter is safe.
         afresh = nameless and (self.ledger is None or gone)
+        if self.now - since > RETURN:
+            truth.late(message)
         if late or afresh or name in self.unknown:
             truth.forget(message)
             message.copied_as = None
@@ -300,10 +307,23 @@ class World:
         self.note("broker", f"has held {name}")
         return True
 
+    def _do_redrive(self, name: str) -> bool:
+        """Somebody puts a dead letter back by hand, on a broker that keeps its id."""
+        found = self._named(self.all, name)
+        if found is None or self.truth.gone.get(name) != "dead":
+            return False
+        self.budget["redrive"] -= 1
+        self.broker.redriven(found, self.now, self.step)
+        self.forgotten.discard(name)
+        self.note("somebody", f"puts {name} back, which was dead")
+        return True
+
     def _do_answer(self) -> bool:
         if not self.broker.answers:
             return False
         delivery, error = self.broker.answers.pop(0)
+        if error is None:
+            self.truth.confirmed(delivery.message, self.now)
         if delivery.consumer in self.process.engines:
             self._feed(delivery.consumer, Confirmed(delivery, error))
         return True
@@ -340,6 +360,7 @@ class World:
     def _lose(self, *, mark: bool) -> None:
         self.up = False
         self.open = {each.message.kin for each in self.handlers}
+        self.truth.recalled(self.now)
         if not self.profile.strong:
             # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
             for message in self.all:
@@ -358,6 +379,7 @@ class World:
         self._close(number, "closes consumer")
         new = max([*self.process.engines, *self.process.closed]) + 1
         self.process.open(new)
+        self.since[new] = self.now
         self._feed(new, Connected(self.epoch, self.able, self._address()))
         return True
 
@@ -381,7 +403,10 @@ class World:
         for delivery in self.handlers:
             self.suspects.add(delivery.message.name)
             if alone:
-                self.truth.failed_once(delivery.message, self.now + self.delay, heard=delivery.heard)
+                # Kin have one entry, as two handlers of one message have: it may have been charged already.
+                kin = delivery.message.kin
+                sure = delivery.heard and self.truth.size[kin] == 1 and not self.truth.maybe[kin]
+                self.truth.failed_once(delivery.message, self.now + self.delay, heard=sure)
         self.handlers.clear()
         self.crashed = True
         self.unknown |= self.forgotten
@@ -423,8 +448,8 @@ class World:
         if self.epoch > 1:
             self.now += 0.1
             self.note("library", f"is connected again, to {self._address()}")
-        self.since = self.now
         for number in self.process.engines:
+            self.since[number] = self.now
             self._feed(number, Connected(self.epoch, self.able, self._address()))
 
     def _do_wait(self) -> bool:
