@@ -98,3 +98,18 @@ def test_credit_is_withdrawn_once() -> None:
     assert isinstance(second, Credit)
     assert first.messages < 0
     assert second.messages == 0
+
+
+def test_a_lost_release_is_not_charged() -> None:
+    """Should a release be lost with the connection, the broker counts the delivery; nobody has failed with it."""
+    bench = Bench(able=replace(NATIVE, counts=True))
+    letter = Letter(0)
+    bench.feed(Released(bench.run(letter)))
+    bench.lose()
+    bench.connect()
+    assert bench.again(letter).record is not None
+    delivery = bench.want()
+    assert delivery is not None
+    bench.fail(delivery)
+    assert delivery.record is not None
+    assert delivery.record.count == 1

@@ -95,12 +95,13 @@ def test_an_accept_pays_for_one_copy(kind: type[Copy]) -> None:
     assert len(history) == 0
 
 
-def test_an_unmarked_copy_ends_the_doubt() -> None:
-    """It is the message itself, and is handled again: nothing of it is accepted unseen afterwards."""
+@pytest.mark.parametrize("kind", [Copy, Proven])
+def test_an_unmarked_copy_ends_the_doubt(kind: type[Copy]) -> None:
+    """It is the message, or one that cannot be told from it, and is handled: nothing is accepted unseen afterwards."""
     history = MessageHistory()
-    accepted(history, Proven())
-    assert not unseen(history, Proven(mark=False))
-    assert not unseen(history, Proven())
+    accepted(history, kind())
+    assert not unseen(history, kind(mark=False))
+    assert not unseen(history, kind())
 
 
 def test_the_users_word_makes_up_for_a_time() -> None:

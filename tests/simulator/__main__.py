@@ -16,10 +16,19 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulator.drivers import wander_drivers
+from tests.simulator.drivers import (
+    DriverRun,
+    driver_case_of,
+    driver_story,
+    run_drivers,
+    saved_drivers,
+    shrunk_drivers,
+    wander_drivers,
+)
 from tests.simulator.explore import (
     case_of,
     every_schedule,
+    features,
     kind_of,
     random_case,
     saved,
@@ -32,6 +41,7 @@ from tests.simulator.world import Case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from tests.simulator.world import Action
 
@@ -68,50 +78,85 @@ class Findings:
 
     def add(self, case: Case, schedule: list[Action], broken: str) -> None:
         """Take one in; tell it if it is the first of its kind."""
-        kind = kind_of(broken)
+        if self._first(kind_of(broken)):
+            small = shrunk(case, schedule)
+            self._tell(kind_of(broken), len(schedule), len(small), story(case, small), saved(case, small))
+
+    def add_run(self, run: DriverRun) -> None:
+        """Take one of whole connections in."""
+        kind = kind_of(run.broken or "")
+        if self._first(kind):
+            small = shrunk_drivers(run)
+            self._tell(
+                kind, len(run.schedule), len(small.schedule), driver_story(small), saved_drivers(small)
+            )
+
+    def _first(self, kind: str) -> bool:
         self.kinds[kind] += 1
-        if self.kinds[kind] > 1:
-            return
-        small = shrunk(case, schedule)
-        print(
-            f"FOUND {kind}: {len(schedule)} actions, cut down to {len(small)}\n{story(case, small)}",
-            flush=True,
-        )
+        return self.kinds[kind] == 1
+
+    def _tell(self, kind: str, actions: int, left: int, told: str, data: dict[str, Any]) -> None:
+        print(f"FOUND {kind}: {actions} actions, cut down to {left}\n{told}", flush=True)
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             path = self._folder / f"{kind.replace(' ', '-')}.json"
-            path.write_text(json.dumps(saved(case, small)), encoding="utf-8")
+            path.write_text(json.dumps(data), encoding="utf-8")
 
 
 def connections(options: argparse.Namespace) -> int:
-    """Go through random schedules of whole connections, until one breaks."""
+    """Go through random schedules of whole connections."""
     logging.disable(logging.CRITICAL)
-    started, schedules, found = time.monotonic(), 0, None
-    while found is None and time.monotonic() - started < options.minutes * 60:
+    found, seen = Findings(options.save), Counter[str]()
+    started, schedules = time.monotonic(), 0
+    while time.monotonic() - started < options.minutes * 60 and len(found.kinds) < options.kinds:
         if options.schedules is not None and schedules >= options.schedules:
             break
-        seed = options.seed + schedules
+        run = wander_drivers(options.seed + schedules)
         schedules += 1
-        found = wander_drivers(seed)
-        if found is not None:
-            actions: list[Action] = []
-            wander_drivers(seed, tell=actions.append)
-            print(f"FOUND with seed {seed}: {found}\n{actions}")
+        seen.update(run.seen)
+        case = run.case
+        has = {"weak": case.weak, "listener": case.listener, "ledger": case.ledger, "delayed": case.scheduled}
+        seen.update(f"with {name}" for name, there in has.items() if there)
+        seen.update([f"session {case.session}"] if case.session else ())
+        if run.broken is not None:
+            found.add_run(run)
     took = time.monotonic() - started
     print(
-        f"{schedules:,} schedules of whole connections, {took:.1f} s, {schedules / took:,.0f}/s, seed {options.seed}"
+        f"{schedules:,} schedules of whole connections, {took:.1f} s, {schedules / took:,.0f}/s, "
+        f"seed {options.seed}; failures: {dict(found.kinds) or 'none'}"
     )
-    return 1 if found else 0
+    histogram("seen", seen)
+    return 1 if found.kinds else 0
+
+
+def histogram(what: str, seen: Counter[str]) -> None:
+    """Say how often each feature was seen: what is not there has not been looked at."""
+    print(f"{what}: " + ", ".join(f"{name} {many:,}" for name, many in sorted(seen.items())))
+
+
+def told(path: Path) -> str:
+    """Return the story of a saved schedule."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    if "drivers" not in data:
+        return story(*case_of(data))
+    logging.disable(logging.CRITICAL)
+    return driver_story(run_drivers(*driver_case_of(data)))
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Explore, and say what was found."""
     options = arguments(given)
+    if options.replay is not None:
+        print(told(options.replay))
+        return 1
     if options.drivers:
         return connections(options)
-    if options.replay is not None:
-        print(story(*case_of(json.loads(options.replay.read_text(encoding="utf-8")))))
-        return 1
+    return engines(options)
+
+
+def engines(options: argparse.Namespace) -> int:
+    """Go through schedules of engines, at random or all of one case."""
+    seen = Counter[str]()
     found = Findings(options.save)
     started = shown = time.monotonic()
     until = started + options.minutes * 60
@@ -132,6 +177,7 @@ def main(given: Sequence[str] | None = None) -> int:
             broken, done, world = wander(case, rnd)
             steps += world.step
             again += world.truth.handled_again
+            seen.update(features(case, done))
         schedules += 1
         if broken is not None:
             found.add(case, done, broken)
@@ -143,6 +189,8 @@ def main(given: Sequence[str] | None = None) -> int:
         f"{schedules:,} schedules, {steps:,} steps, {took:.1f} s, {schedules / took:,.0f}/s, seed {options.seed}; "
         f"handled again {again:,}; failures: {dict(found.kinds) or 'none'}"
     )
+    if seen:
+        histogram("schedules with", seen)
     return 1 if found.kinds else 0
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulator.profiles import Message
 from tests.simulator.truth import Violation
 
+from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
+    from typing import Any
 
-    from tests.simulator.profiles import Message, Profile
+    from tests.simulator.profiles import Profile
     from tests.simulator.truth import Truth
 
     from redelivery.core.delivery import BodyKind
+    from redelivery.core.outgoing import Outgoing
     from redelivery.errors import TransportError
 
 __all__ = ["QUEUE", "SimBroker", "SimDelivery"]
@@ -27,7 +31,7 @@ LATELY = 4.0
 class SimDelivery(Delivery):
     """One arrival. `number`: the id that the broker has made."""
 
-    __slots__ = ("final", "marked", "message", "number", "profile", "seen")
+    __slots__ = ("copy", "final", "heard", "marked", "message", "number", "profile", "seen")
 
     def __init__(self, consumer: int, epoch: int, message: Message, profile: Profile, number: int) -> None:
         super().__init__(consumer, epoch, message.body.encode())
@@ -37,6 +41,10 @@ class SimDelivery(Delivery):
         self.marked, self.seen = message.mark, message.count
         # The settlement that has been written.
         self.final: str | None = None
+        # Whether what its handler says will be charged: it is waited for.
+        self.heard = True
+        # The delayed copy that is to take its place.
+        self.copy: Outgoing | None = None
 
     @property
     def strong(self) -> bool:
@@ -85,8 +93,17 @@ class SimDelivery(Delivery):
         return "partial" if self.message.torn else "bytes"
 
     @property
+    def headers(self) -> Mapping[str, Any]:
+        return self.message.headers
+
+    @property
     def message_id(self) -> str | None:
         return self.message.key
+
+
+def expired(message: Message, now: float) -> bool:
+    """Whether a message has expired."""
+    return message.expires is not None and message.expires <= now
 
 
 class SimBroker:
@@ -95,7 +112,6 @@ class SimBroker:
     def __init__(self, profile: Profile, messages: Sequence[Message], truth: Truth) -> None:
         self.profile = profile
         self.truth = truth
-        self.messages = messages
         self.queue: list[Message] = []
         self.numbers = {message.name: number for number, message in enumerate(messages)}
         self.unsettled: dict[int, list[SimDelivery]] = {}
@@ -108,6 +124,10 @@ class SimBroker:
         # What was carried out, and a killed broker may forget.
         self.done: list[tuple[Message, float]] = []
         self.shift = 0
+        self._many = len(messages)
+        # Delayed copies, and when they are due.
+        self.delayed: dict[str, tuple[float, Message]] = {}
+        self._copies: set[object] = set()
 
     def joined(self, consumer: int) -> None:
         """A consumer begins."""
@@ -121,7 +141,9 @@ class SimBroker:
     def delivery(self, consumer: int, epoch: int, message: Message) -> SimDelivery:
         """Take a message from the queue for a consumer."""
         self.queue.remove(message)
-        number = (self.numbers[message.name] + self.shift) % len(self.numbers)
+        number = self.numbers[message.name]
+        if number < self._many:  # else it is a copy
+            number = (number + self.shift) % self._many
         delivery = SimDelivery(consumer, epoch, message, self.profile, number)
         self.unsettled[consumer].append(delivery)
         self.credit[consumer] -= 1
@@ -136,9 +158,15 @@ class SimBroker:
             raise Violation(f"epoch: {kind} of {name} for a connection that is gone")
         if delivery.final is not None:
             raise Violation(f"settled twice: {kind} of {name} after {delivery.final}")
-        if kind != "forward" or self.profile.poison == "atomic":
+        if self._settles(kind):
             delivery.final = kind
         self.wire.append((kind, delivery))
+
+    def _settles(self, kind: str) -> bool:
+        """Whether what is written settles the delivery; else an accept follows, once it is confirmed."""
+        if kind == "delay":
+            return self.profile.delays == "atomic"
+        return kind != "forward" or self.profile.poison == "atomic"
 
     def read(self, now: float, step: int, error: TransportError | None = None) -> None:
         """Carry out what was written first. Raises Violation."""
@@ -156,16 +184,60 @@ class SimBroker:
         elif error is not None:
             delivery.final = None
             self.answers.append((delivery, error))
+        elif kind == "delay":
+            self._hold(delivery, now, step)
+            if self._settles(kind):
+                mine.remove(delivery)
+            self.answers.append((delivery, None))
         else:
-            expired = message.expires is not None and message.expires <= now
-            # The broker's count is believed, and may be that of an equal message.
-            counts = max(each.count for each in self.messages if each.like == message.like)
-            self.truth.died(message, expired=expired, nameless=self.nameless(message), count=counts)
+            self.truth.died(message, now, expired=expired(message, now))
             if kind == "poison" or self.profile.poison == "atomic":
                 mine.remove(delivery)
                 self.truth.gone[message.name] = "dead"
                 self.done.append((message, now))
             self.answers.append((delivery, None))
+
+    def _hold(self, delivery: SimDelivery, now: float, step: int) -> None:
+        """Store a copy that is to come later."""
+        told, original = delivery.copy, delivery.message
+        assert told is not None
+        name = told.headers[COPY]
+        if original.copied_as not in (None, name):
+            raise Violation(f"copy: {original.name} is copied again as {name}, not as {original.copied_as}")
+        if not original.headers and self.truth.size[original.kin] == 1:
+            original.copied_as = name
+        if self.profile.once and name in self._copies:
+            self.truth.copied_before(original)
+            return
+        self._copies.add(name)
+        number = len(self.numbers)
+        copy = Message(f"{original.name.partition('~')[0]}~{number}", str(name), original.body)
+        copy.headers, copy.expires, copy.kin, copy.sent = told.headers, told.expires_at, original.kin, step
+        self.numbers[copy.name] = number
+        self.delayed[copy.name] = now + (told.delay or 0.0), copy
+        self.truth.copied(original, copy)
+
+    def redriven(self, message: Message, now: float, step: int) -> None:
+        """Take a dead letter back under the id that it had."""
+        self.truth.redriven(message, now)
+        message.sent, message.count, message.mark = step, 0, False
+        self.done = [(each, at) for each, at in self.done if each is not message]
+        self.queue.append(message)
+
+    def ripen(self, name: str) -> None:
+        """Put a copy on the queue."""
+        _, copy = self.delayed.pop(name)
+        self.queue.append(copy)
+
+    def put_aside(self, delivery: SimDelivery, now: float) -> None:
+        """The library keeps a message that it can neither handle nor copy. Raises Violation if it has no reason."""
+        if not delivery.message.torn or self.profile.poison == "native":
+            raise Violation(f"aside: {delivery.message.name} could be copied")
+        self.aside.add(delivery)
+        kin = delivery.message.kin
+        there = [each for mine in self.unsettled.values() for each in mine if each in self.aside]
+        many = sum(each.message.kin == kin for each in there)
+        self.truth.set_aside(delivery.message, many, expired=expired(delivery.message, now))
 
     def nameless(self, message: Message) -> bool:
         """Whether what comes of it cannot be known again."""
@@ -175,6 +247,7 @@ class SimBroker:
         """The connection ends: what is unsettled goes back."""
         self.wire.clear()
         self.answers.clear()
+        self.truth.lost()
         back = [self._returned(each, mark=mark) for mine in self.unsettled.values() for each in mine]
         back.sort(key=lambda message: message.sent)
         self.queue = back + self.queue if self.profile.front else self.queue + back
@@ -186,11 +259,15 @@ class SimBroker:
         """A consumer ends: what it has goes back."""
         mark = self.profile.marks == "all"
         self.queue = [self._returned(each, mark=mark) for each in self.unsettled.pop(consumer)] + self.queue
+        for each, error in self.answers:
+            if each.consumer == consumer and error is None:
+                self.truth.unanswered(each.message)
         self.answers = [(each, error) for each, error in self.answers if each.consumer != consumer]
         del self.credit[consumer]
 
     def _returned(self, delivery: SimDelivery, *, mark: bool) -> Message:
         message = delivery.message
+        self.truth.returned(message)
         message.mark = message.mark or mark
         message.count += self.profile.counts
         return message

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tests.simulator.profiles import Message
     from tests.simulator.world import Action, World
 
 __all__ = ["choices", "free", "next_time"]
@@ -23,7 +24,12 @@ def choices(world: World) -> list[Action]:
     if not world.up and world.budget["move"]:
         can.append(("up", "elsewhere"))
     if world.ledger is not None and world.budget["crash"] and world.handlers:
-        can.append(("crash",))
+        can += [("crash", read) for read in {0, len(world.broker.wire)}]
+    for name, (due, _) in world.broker.delayed.items():
+        if due <= world.now or world.budget["hasty"]:
+            can.append(("ripe", name))
+    if world.budget["redrive"]:
+        can += [("redrive", message.name) for message in world.all if _may_redrive(world, message)]
     if world.budget["other"] and world.broker.queue:
         can.append(("other", "take", world.broker.queue[0].name))
     for message in world.theirs:
@@ -31,6 +37,14 @@ def choices(world: World) -> list[Action]:
     if next_time(world) is not None:
         can.append(("wait",))
     return can
+
+
+def _may_redrive(world: World, message: Message) -> bool:
+    """Whether a message is dead, and its consumer has learned so; of kin nobody knows which of them was put back."""
+    if world.truth.gone.get(message.name) != "dead" or world.truth.size[message.kin] > 1:
+        return False
+    mine = [each.message for unsettled in world.broker.unsettled.values() for each in unsettled]
+    return message not in mine and all(each.message is not message for each, _ in world.broker.answers)
 
 
 def _while_up(world: World) -> list[Action]:
@@ -53,9 +67,8 @@ def _while_up(world: World) -> list[Action]:
             can += [("cut", read, "unmarked") for read in range(len(broker.wire) + 1)]
     if world.budget["kill"] and broker.would_forget(world.now) is not None:
         can.append(("kill", len(broker.wire)))
-    if world.budget["close"] and len(world.process.engines) > 1:
-        busy = {delivery.consumer for delivery in world.handlers}
-        can += [("close", number) for number in world.process.engines if number not in busy]
+    if world.budget["close"]:
+        can += [("close", number) for number in world.process.engines]
     return can
 
 
@@ -68,4 +81,5 @@ def next_time(world: World) -> float | None:
     """When something happens by itself, or None; the reminders of what is set aside, in an hour, are not waited for."""
     engines = world.process.engines.values()
     times = [at for engine in engines for at in (engine.next_due(), engine.next_alarm()) if at is not None]
+    times += [due for due, _ in world.broker.delayed.values() if due > world.now]
     return min((at for at in times if at < world.now + HOUR / 2), default=None)

@@ -1,16 +1,24 @@
 """The second level: whole connections, with their threads and locks, over the embedded broker in virtual time.
 
 What the engine's simulator cannot see is here: settlements in hand, the lock order, histories that consumers share on
-several threads, the driver's reconnect. Threads are taken one turn at a time: an action is done, and all come to rest.
+several threads, the driver's reconnect, sessions, listeners with workers, a ledger on a disk. Threads are taken one
+turn at a time: an action is done, and all come to rest.
 """
 
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.simulator.explore import cut_down
+from tests.simulator.listening import GatedListener
+from tests.simulator.sessions import SessionPart
 from tests.simulator.truth import Violation
 
 import redelivery
@@ -18,17 +26,69 @@ from redelivery.testing import ManualClock, MemoryBroker
 from redelivery_memory.messages import MemoryDelivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator, Sequence
 
     from redelivery import Consumer, Message
 
-__all__ = ["DriverWorld", "namesakes", "wander_drivers"]
+__all__ = [
+    "DriverCase",
+    "DriverRun",
+    "DriverWorld",
+    "driver_case",
+    "driver_case_of",
+    "driver_story",
+    "namesakes",
+    "run_drivers",
+    "saved_drivers",
+    "shrunk_drivers",
+    "wander_drivers",
+]
 
 RETRIES = 1
-URI = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=1000"
+POLICY = "?jms.redeliveryPolicy.maximumRedeliveries=1&jms.redeliveryPolicy.initialRedeliveryDelay=1000"
 # By id and body: namesakes, equals, and one of its own.
 SENT = [("x", "created"), ("x", "cancelled"), ("x", "tick"), ("x", "tick"), ("y", "other")]
+# At the end: so many times, and seconds between them.
+ROUNDS, STEP = 100, 2
+WEIGHTS = {
+    "receive": 4,
+    "session": 6,
+    "end": 4,
+    "handle": 4,
+    "send": 4,
+    "wait": 2,
+    "cut": 1,
+    "lose": 1,
+    "refuse": 1,
+    "reopen": 1,
+}
+LENGTH = 40
 Action = tuple[Any, ...]
+Like = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class DriverCase:
+    """What a world of whole connections is made of. `session`: its mode, or none."""
+
+    weak: bool = False
+    session: str = ""
+    listener: bool = False
+    ledger: bool = False
+    scheduled: bool = False
+
+
+def driver_case(seed: int) -> DriverCase:
+    """Draw a configuration."""
+    rnd = random.Random(f"case {seed}")
+    session = rnd.choice(["", "", "client", "transacted", "transacted"])
+    return DriverCase(
+        weak=rnd.random() < 0.5,
+        session=session,
+        listener=rnd.random() < 0.3,
+        ledger=rnd.random() < 0.15,
+        scheduled=session != "transacted" and rnd.random() < 0.3,
+    )
 
 
 def namesakes(patch: pytest.MonkeyPatch, *, dated: bool = False) -> None:
@@ -40,23 +100,40 @@ def namesakes(patch: pytest.MonkeyPatch, *, dated: bool = False) -> None:
 
 
 class DriverWorld:
-    """A connection with two consumers that an application pulls from, and a broker that does what it likes."""
+    """A connection with consumers that an application pulls from, and a broker that does what it likes."""
 
-    def __init__(self) -> None:
+    def __init__(self, case: DriverCase, folder: str = "") -> None:
+        self.case = case
         self.clock = ManualClock()
         self.broker = MemoryBroker(clock=self.clock)
-        self.connection = redelivery.connect(self.broker.uri + URI, clock=self.clock)
+        uri = self.broker.uri + POLICY
+        if case.ledger:
+            uri += f"&redelivery.ledger=sqlite:///{folder}/ledger.db"
+        if case.scheduled:
+            uri += "&redelivery.scheduler=broker"
+        self.connection = redelivery.connect(uri, clock=self.clock)
         self.connection.__enter__()
+        self.listener = GatedListener(self.connection, self.clock) if case.listener else None
+        if self.listener is not None:
+            self.connection.start()
         self.consumers: list[Consumer] = [self.connection.consumer("q") for _ in range(2)]
+        self.session = SessionPart(self) if case.session else None
         self.unsent = list(SENT)
         # What the application has, and of which consumer; closed ones are not waited for.
         self.hand: list[tuple[Message, Consumer | None]] = []
-        self.successes: Counter[tuple[str, str]] = Counter()
-        self.failures: Counter[tuple[str, str]] = Counter()
+        self.successes: Counter[Like] = Counter()
+        self.failures: Counter[Like] = Counter()
+        self.ever: Counter[Like] = Counter()
         self.size = Counter(SENT)
+        self.seen: Counter[str] = Counter()
 
     def close(self) -> None:
         """End all."""
+        self.broker.resume_confirmations()
+        if self.session is not None:
+            self.session.close()
+        if self.listener is not None:
+            self.listener.let_go()
         self.connection.close()
         self.broker.close()
 
@@ -64,14 +141,58 @@ class DriverWorld:
         """Return what may happen next."""
         can: list[Action] = [("receive", 0), ("receive", 1), ("cut",), ("lose",), ("refuse",), ("wait",)]
         if self.unsent:
-            can += [("send",)] * 3
-        can += [("end", n, how) for n in range(len(self.hand)) for how in ("ok", "ok", "fail", "release")]
-        return [*can, ("reopen", 0), ("reopen", 1)]
+            can.append(("send",))
+        hows = ("ok", "ok", "fail", "release")
+        can += [("end", n, how) for n in range(len(self.hand)) for how in hows]
+        can += [("reopen", 0), ("reopen", 1)]
+        if self.listener is not None:
+            told = ("ok", "ok", "fail", "poison", "defer")
+            can += [("handle", n, how) for n in range(len(self.listener.calls)) for how in told]
+        return can if self.session is None else can + self.session.choices()
 
     def do(self, action: Action) -> None:
         """Do one action, and let all threads come to rest. Raises Violation."""
+        self.seen[action[0]] += 1
         getattr(self, f"_do_{action[0]}")(*action[1:])
         self.clock.advance(0)
+        if self.session is not None:
+            self.session.look()
+        self._overlap()
+
+    def like(self, message: Message) -> Like:
+        """Return what tells a message from all but its equals."""
+        return str(message.headers["redeliveryId"]), message.text
+
+    def succeeded(self, message: Message) -> None:
+        """Take note that a handler has ended well."""
+        like = self.like(message)
+        self.successes[like] += 1
+        self.failures[like] = 0
+
+    def failed(self, message: Message) -> None:
+        """Take note that a handler has failed. Raises Violation."""
+        like = self.like(message)
+        self.failures[like] += 1
+        self.ever[like] += 1
+        # A delayed copy that was sent twice is two messages.
+        most = self.size[like] * (RETRIES + 1) + self.case.scheduled * self.seen["cut"]
+        if self.failures[like] > most:
+            raise Violation(f"limit: {like} has failed {self.failures[like]} times")
+
+    def _overlap(self) -> None:
+        """See that nothing is with more handlers than there are such messages. Raises Violation."""
+        if self.case.ledger and self.case.listener and self.seen["reopen"]:
+            return
+        have = Counter(self.like(each) for each, owner in self.hand if owner in self.consumers)
+        if self.listener is not None:
+            have += Counter(self.like(call.message) for call in self.listener.calls)
+        if self.session is not None:
+            have += Counter(self.like(each) for each in self.session.have())
+        for like, many in have.items():
+            if many > self.size[like]:
+                raise Violation(f"overlap: {like} is given out while a handler has it")
+
+    # What happens.
 
     def _do_send(self) -> None:
         if self.unsent:
@@ -81,34 +202,34 @@ class DriverWorld:
     def _do_receive(self, number: int) -> None:
         consumer = self.consumers[number]
         message = consumer.receive(timeout=0)
-        if message is None:
-            return
-        like = self._like(message)
-        held = sum(self._like(each) == like for each, owner in self.hand if owner in self.consumers)
-        if held >= self.size[like]:
-            raise Violation(f"overlap: {like} is given out while a handler has it")
-        self.hand.append((message, consumer))
-
-    @staticmethod
-    def _like(message: Message) -> tuple[str, str]:
-        return str(message.headers["redeliveryId"]), message.text
+        if message is not None:
+            self.hand.append((message, consumer))
 
     def _do_end(self, number: int, how: str) -> None:
         if number >= len(self.hand):
             return
         message, _ = self.hand.pop(number)
-        like = self._like(message)
         if how == "ok":
-            self.successes[like] += 1
-            self.failures[like] = 0
+            self.succeeded(message)
             message.accept()
         elif how == "fail":
-            self.failures[like] += 1
-            if self.failures[like] > self.size[like] * (RETRIES + 1):
-                raise Violation(f"limit: {like} has failed {self.failures[like]} times")
+            self.failed(message)
             message.fail("no")
         else:
             message.release()
+
+    def _do_handle(self, number: int, how: str) -> None:
+        """Let a listener's handler end."""
+        if self.listener is None or number >= len(self.listener.calls):
+            return
+        call = self.listener.calls[number]
+        if how == "ok":
+            self.succeeded(call.message)
+        elif how == "fail":
+            self.failed(call.message)
+        elif how == "poison":
+            self.ever[self.like(call.message)] += 1
+        self.listener.end(call, how)
 
     def _do_cut(self) -> None:
         self.broker.cut()
@@ -135,48 +256,126 @@ class DriverWorld:
         closed, self.consumers[number] = self.consumers[number], self.connection.consumer("q")
         closed.close()
 
+    def _do_session(self, what: str) -> None:
+        if self.session is not None:
+            self.session.do(what)
+
+    # The end.
+
     def finish(self) -> None:
         """Let all end well. Raises Violation if something is lost, or left."""
         self.broker.refuse_settlements(0)
+        self.broker.refuse_sends(0)
+        self.broker.resume_confirmations()
         while self.unsent:
             self.do(("send",))
-        for _ in range(100):
+        for _ in range(ROUNDS):
             while self.hand:
                 self.do(("end", 0, "ok"))
-            self.clock.advance(2)
+            while self.listener is not None and self.listener.calls:
+                self.do(("handle", 0, "ok"))
+            if self.session is not None:
+                self.do(("session", "finish"))
+            self.clock.advance(STEP)
             for number in (0, 1):
                 self.do(("receive", number))
-            if not self.hand and self.broker.depth("q") == 0:
+            if self._idle():
                 break
         else:
             raise Violation(f"stuck: {self.broker.messages('q')} are left")
+        self._settled()
+
+    def _idle(self) -> bool:
+        session = self.session is not None and self.session.busy
+        handler = self.listener is not None and self.listener.calls
+        held = self.broker.depth("q") or self.broker._server._delayed
+        return not (self.hand or session or handler or held)
+
+    def _settled(self) -> None:
+        """See that each message was handled, or is dead for a reason. Raises Violation."""
+        if self.session is not None:
+            self.session.settled()
         dead = Counter(letter.body.decode() for letter in self.broker.dead_letters())
+        self.seen["dead letter"] += sum(dead.values())
+        report = self.connection.report()
+        self.seen["accepted unseen"] += report.deduplicated
+        self.seen["stale"] += report.stale
         for like, many in self.size.items():
             # A dead letter of equal bytes may be any of them.
             if self.successes[like] + dead[like[1]] < many:
                 raise Violation(
                     f"loss: {like}: {self.successes[like]} successes, {dead[like[1]]} dead, of {many}"
                 )
+            # In a transaction the broker's count of what nobody has seen is enough (`preDispatchCheck`).
+            if dead[like[1]] and not self.ever[like] and self.case.session != "transacted":
+                raise Violation(f"false dead letter: {like}, with which nothing has failed")
 
 
-def wander_drivers(
-    seed: int, *, length: int = 40, tell: Callable[[Action], None] | None = None
-) -> str | None:
-    """Go through one random schedule; return what broke, or None."""
-    rnd = random.Random(seed)
-    with pytest.MonkeyPatch.context() as patch:
-        if seed % 2:
+@dataclass(frozen=True)
+class DriverRun:
+    """One schedule: what broke, what was done, and what was seen on the way."""
+
+    case: DriverCase
+    broken: str | None
+    schedule: list[Action]
+    seen: Counter[str]
+
+
+def run_drivers(case: DriverCase, schedule: Sequence[Action] | random.Random) -> DriverRun:
+    """Go through a schedule, or through a random one; then let all end well."""
+    done: list[Action] = []
+    given = None if isinstance(schedule, random.Random) else iter(schedule)
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        if case.weak:
             namesakes(patch)
-        world = DriverWorld()
+        folder = stack.enter_context(tempfile.TemporaryDirectory()) if case.ledger else ""
+        world = DriverWorld(case, Path(folder).as_posix())
+        broken = None
         try:
-            for _ in range(length):
-                action = rnd.choice(world.choices())
-                if tell is not None:
-                    tell(action)
+            for action in given if given is not None else _wandering(world, schedule):
+                done.append(action)
                 world.do(action)
             world.finish()
-        except Violation as broken:
-            return str(broken)
+        except Violation as violated:
+            broken = str(violated)
         finally:
             world.close()
-    return None
+    return DriverRun(case, broken, done, world.seen)
+
+
+def _wandering(world: DriverWorld, rnd: Any) -> Iterator[Action]:
+    """Draw what happens next, each time that it has happened."""
+    for _ in range(LENGTH):
+        kinds: dict[str, list[Action]] = {}
+        for action in world.choices():
+            kinds.setdefault(action[0], []).append(action)
+        kind = rnd.choices(list(kinds), [WEIGHTS[name] for name in kinds])[0]
+        yield rnd.choice(kinds[kind])
+
+
+def wander_drivers(seed: int) -> DriverRun:
+    """Go through one random schedule of one random configuration."""
+    return run_drivers(driver_case(seed), random.Random(seed))
+
+
+def shrunk_drivers(run: DriverRun) -> DriverRun:
+    """Cut a failing schedule down; what cannot be done any more does nothing."""
+    schedule = cut_down(run.schedule, lambda shorter: run_drivers(run.case, shorter).broken)
+    return run_drivers(run.case, schedule)
+
+
+def driver_story(run: DriverRun) -> str:
+    """Return a schedule as text."""
+    lines = [" ".join(str(part) for part in action) for action in run.schedule]
+    return "\n".join([str(run.case), *lines, f"    ==> {run.broken}"])
+
+
+def saved_drivers(run: DriverRun) -> dict[str, Any]:
+    """Return what can be written down, and replayed."""
+    return {"drivers": asdict(run.case), "schedule": [list(action) for action in run.schedule]}
+
+
+def driver_case_of(data: dict[str, Any]) -> tuple[DriverCase, list[Action]]:
+    """Return the case and the schedule that `saved_drivers` has written."""
+    return DriverCase(**data["drivers"]), [tuple(action) for action in data["schedule"]]

@@ -6,20 +6,21 @@ from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.process import Stopped
-from tests.simulator.profiles import MESSAGES, PROFILES
+from tests.simulator.profiles import MESSAGES, PROFILES, UNIQUE
 from tests.simulator.truth import Violation
 from tests.simulator.world import Case, World
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tests.simulator.world import Action
 
 __all__ = [
     "case_of",
+    "cut_down",
     "every_schedule",
+    "features",
     "kind_of",
     "random_case",
     "replay",
@@ -31,7 +32,7 @@ __all__ = [
 
 WEIGHTS = {
     "deliver": 6, "begin": 6, "send": 4, "end": 2, "broker": 3, "answer": 3, "up": 4, "wait": 3, "cut": 1, "kill": 1,
-    "other": 1, "refuse": 1, "close": 1, "crash": 1,
+    "ripe": 4, "other": 1, "refuse": 1, "close": 1, "crash": 1, "redrive": 2,
 }  # fmt: skip
 LENGTH = 60
 
@@ -53,20 +54,23 @@ def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tup
         world.finish()
     except Violation as broken:
         return str(broken), world
-    except Stopped:
-        pass
     return None, world
 
 
 def shrunk(case: Case, schedule: list[Action]) -> list[Action]:
     """Cut a failing schedule down until no action can be spared."""
-    kind = kind_of(replay(case, schedule)[0] or "")
+    return cut_down(schedule, lambda shorter: replay(case, shorter)[0])
+
+
+def cut_down(schedule: list[Action], breaks: Callable[[list[Action]], str | None]) -> list[Action]:
+    """Leave actions out, as long as what is left breaks the same invariant."""
+    kind = kind_of(breaks(schedule) or "")
     size = len(schedule)
     while size:
         at = 0
         while at < len(schedule):
             shorter = schedule[:at] + schedule[at + size :]
-            broken = replay(case, shorter)[0]
+            broken = breaks(shorter)
             if broken is not None and kind_of(broken) == kind:
                 schedule = shorter
             else:
@@ -75,10 +79,20 @@ def shrunk(case: Case, schedule: list[Action]) -> list[Action]:
     return schedule
 
 
+def features(case: Case, schedule: Sequence[Action]) -> set[str]:
+    """Return what a schedule has in it, to be counted: of its case, and the kinds of its actions."""
+    has = ("ledger", "torn", "unique_ids", "scheduled", "expires")
+    found = {name for name in has if getattr(case, name)}
+    found |= {case.profile, case.ordering, f"{case.consumers} consumer(s)"}
+    found |= {"elsewhere" if action == ("up", "elsewhere") else str(action[0]) for action in schedule}
+    return found | {f"end {action[3]}" for action in schedule if action[0] == "end"}
+
+
 def story(case: Case, schedule: Sequence[Action]) -> str:
     """Return a failing schedule as text."""
     broken, world = replay(case, schedule, tell=True)
     head = f"{case.profile}, {case.messages}, {case.ordering}, {case.consumers} consumer(s), ledger: {case.ledger}"
+    head += ", the broker holds what waits" * case.scheduled
     return "\n".join([head, *world.log, f"    ==> {broken}"])
 
 
@@ -111,8 +125,6 @@ def wander(case: Case, rnd: random.Random) -> tuple[str | None, list[Action], Wo
         world.finish()
     except Violation as broken:
         return str(broken), done, world
-    except Stopped:
-        pass
     return None, done, world
 
 
@@ -126,14 +138,22 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         other=rnd.choice([0, 0, 2]),
         refuse=rnd.choice([0, 1]),
         kill=rnd.choice([0, 0, 1]),
-        close=rnd.choice([0, 1]) if consumers > 1 else 0,
+        close=rnd.choice([0, 0, 1, 2]),
         crash=rnd.choice([0, 1, 2]) if ledger else 0,
+        # A ledger keeps some verdicts for a while.
+        redrive=0 if ledger else rnd.choice([0, 0, 1]),
         # In a ledger the ids of two brokers are told apart by their times only.
         move=0 if ledger else rnd.choice([0, 0, 0, 1]),
     )
+    messages = messages or rnd.choice(list(MESSAGES))
+    profile = profile or rnd.choice(list(PROFILES))
+    delays = ordering == "non_blocking" and PROFILES[profile].delays != "none"
+    scheduled = delays and rnd.random() < 0.4
+    if scheduled:
+        budget.update(move=0, hasty=rnd.choice([0, 0, 1]))
     return Case(
-        profile or rnd.choice(list(PROFILES)),
-        messages or rnd.choice(list(MESSAGES)),
+        profile,
+        messages,
         ordering=ordering,
         consumers=consumers,
         workers=1 if ordering == "blocking" else rnd.choice([1, 2]),
@@ -144,6 +164,8 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         ledger=ledger,
         torn=rnd.random() < 0.25,
         most_aside=rnd.choice([1, 100, 100]),
+        scheduled=scheduled,
+        unique_ids=messages in UNIQUE and rnd.random() < 0.3,
         budget=dict(budget),
     )
 

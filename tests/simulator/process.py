@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulator.broker import SimDelivery
+from tests.simulator.broker import QUEUE, SimDelivery
 from tests.simulator.truth import Violation
 
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import (
     Accept,
+    AcceptUnseen,
     Bury,
     Clear,
     Command,
@@ -24,15 +26,15 @@ from redelivery.core.commands import (
 )
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.engine import Engine
-from redelivery.core.events import Known
+from redelivery.core.events import Confirmed, Known, Succeeded
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import AttemptMark, Entry, after_death, fingerprint
-from redelivery.core.message_history import MessageHistory
+from redelivery.core.message_history import ACCEPTED, MessageHistory
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from tests.simulator.broker import SimBroker
 
@@ -40,19 +42,21 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.events import Event
 
-__all__ = ["DELAY", "RETRIES", "Process", "SimLedger", "Stopped"]
+__all__ = ["DELAY", "LONG_DELAY", "RETRIES", "Process", "SimLedger"]
 
-RETRIES, DELAY = 1, 1.0
-POLICIES = RedeliveryPolicyMap(
-    {},
-    default=RedeliveryPolicy(
-        maximum_redeliveries=RETRIES, initial_redelivery_delay=DELAY, redelivery_delay=DELAY
-    ),
-)
+RETRIES = 1
+DELAY, LONG_DELAY = 1.0, 4.0
+"""Seconds: of a policy; and where the broker holds copies, so that it is longer than one may come too early."""
 
 
-class Stopped(Exception):
-    """A consumer has stopped at the bound of what it may set aside, as it should."""
+def _policies(delay: float) -> RedeliveryPolicyMap:
+    policy = RedeliveryPolicy(
+        maximum_redeliveries=RETRIES, initial_redelivery_delay=delay, redelivery_delay=delay
+    )
+    return RedeliveryPolicyMap({}, default=policy)
+
+
+POLICIES, LONG_POLICIES = _policies(DELAY), _policies(LONG_DELAY)
 
 
 class SimLedger:
@@ -97,6 +101,7 @@ class Process:
         ledger: SimLedger | None,
         unique_ids: bool,
         most_aside: int = 100,
+        scheduled: bool = False,
     ) -> None:
         self.broker = broker
         self.ledger = ledger
@@ -104,17 +109,22 @@ class Process:
         self.engines: dict[int, Engine] = {}
         # Their handlers may still run.
         self.closed: dict[int, Engine] = {}
+        # Those that have come to the bound of what they may set aside.
+        self.stopped: list[int] = []
         self._dispatched = dispatched
         self._ordering = ordering
         self._most_aside = most_aside
+        # Whether the broker holds what waits.
+        self._scheduled = scheduled
 
     def open(self, number: int) -> Engine:
         """Begin a consumer."""
         kind = Engine if self.ledger is None else LedgerEngine
         engine = kind(
             number,
-            policies=POLICIES,
-            dead_letters=DeadLetterRouting(maximum_set_aside=self._most_aside),
+            policies=LONG_POLICIES if self._scheduled else POLICIES,
+            dead_letters=DeadLetterRouting(maximum_set_aside=self._most_aside, scheduled=self._scheduled),
+            rescheduling=BrokerRedelivery(QUEUE, f"run{number}") if self._scheduled else None,
             ordering=self._ordering,
             credit=8,
             max_parked=8,
@@ -127,12 +137,19 @@ class Process:
     def feed(self, number: int, event: Event, now: float, *, epoch: int | None) -> bool:
         """Feed an event; return whether anything followed. `epoch`: of the connection that stands. Raises Violation."""
         engine = self.engines.get(number) or self.closed[number]
+        counted = engine.counts.deduplicated
         commands = engine.feed(event, now)
+        for command in commands:
+            if isinstance(command, Accept):
+                self._seen(command, event, commands)
+        unseen = sum(isinstance(command, AcceptUnseen) for command in commands)
+        if engine.counts.deduplicated - counted != unseen and not isinstance(event, Confirmed):
+            raise Violation(f"uncounted: {unseen} messages are accepted unseen")
         self._carry_out(number, commands, now, epoch)
         return bool(commands)
 
     def _carry_out(  # noqa: C901 - the table of commands
-        self, number: int, commands: Iterable[Command], now: float, epoch: int | None
+        self, number: int, commands: Sequence[Command], now: float, epoch: int | None
     ) -> None:
         for command in commands:
             match command:
@@ -159,24 +176,47 @@ class Process:
                 case PoisonAck() | Forward():
                     kind = "poison" if isinstance(command, PoisonAck) else "forward"
                     delivery = self._own(command)
+                    if isinstance(command, Forward) and command.delayed:
+                        kind, delivery.copy = "delay", command.copy
                     self.broker.write(kind, delivery, live=delivery.epoch == epoch)
                 case Credit():
                     self.broker.credit[number] += command.messages
                 case SetAside():
-                    self._set_aside(number, self._own(command))
+                    self._set_aside(number, self._own(command), now)
                 case Stop():
                     if self._aside(number) == self._most_aside:
-                        raise Stopped
+                        self.stopped.append(number)
+                        continue
                     raise Violation(f"stop: {command.error}")
                 case _:
                     pass
+
+    def _seen(self, accept: Accept, event: Event, commands: Sequence[Command]) -> None:
+        """See that an accept has its reason: a result, a copy that is confirmed, or a line in the log."""
+        told = {command.delivery: command for command in commands if isinstance(command, AcceptUnseen)}
+        for delivery in accept.deliveries:
+            if delivery in told:
+                self._proven(told[delivery])
+            elif not isinstance(event, Succeeded | Confirmed) or event.delivery is not delivery:
+                raise Violation(f"unseen: {delivery.message_id} is accepted without a word")
+
+    def _proven(self, unseen: AcceptUnseen) -> None:
+        """See that what was accepted before is proven: by the broker's id and mark, or by the producer's time."""
+        delivery = unseen.delivery
+        if unseen.why != ACCEPTED:
+            return
+        named = delivery.strong or delivery.dated or self.history.unique_ids
+        if not named or (self.broker.profile.marks == "all" and not delivery.redelivered):
+            raise Violation(f"unproven: {delivery.message_id} is taken for one that was accepted")
+        if delivery.strong and not delivery.redelivered:
+            raise Violation(f"unproven: {delivery.message_id} is accepted without the broker's mark")
 
     def _aside(self, number: int) -> int:
         """How many messages a consumer has set aside on this connection."""
         return sum(each.state == "aside" for each in self.broker.unsettled.get(number, ()))
 
-    def _set_aside(self, number: int, delivery: SimDelivery) -> None:
-        self.broker.aside.add(delivery)
+    def _set_aside(self, number: int, delivery: SimDelivery, now: float) -> None:
+        self.broker.put_aside(delivery, now)
         if self._aside(number) > self._most_aside:
             raise Violation(f"bound: {delivery.message.name} is set aside beyond {self._most_aside}")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from redelivery.core.capabilities import Capabilities
 
-__all__ = ["MESSAGES", "PROFILES", "Message", "Profile", "messages"]
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+__all__ = ["MESSAGES", "PROFILES", "UNIQUE", "Message", "Profile", "messages"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,8 @@ class Profile:
     `strong`: its deliveries have an id that the broker made. `marks`: what comes again after a loss; `any`: the
     adversary chooses. `poison`: `native`, `atomic` (copy and acceptance in one transaction) or `confirmed` (first the
     copy). `forgets`: a killed broker may forget what it did last; `remarks`: it marks what it then sends again.
-    `front`: what comes again goes before what was never sent.
+    `front`: what comes again goes before what was never sent. `delays`: how safe a delayed copy is sent, if at all;
+    `once`: a second copy of the same name is dropped, and confirmed.
     """
 
     name: str
@@ -30,6 +34,8 @@ class Profile:
     forgets: bool = False
     front: bool = True
     remarks: bool = False
+    delays: Literal["none", "atomic", "confirmed"] = "confirmed"
+    once: bool = False
 
     def capabilities(self) -> Capabilities:
         """What the engine is told of it."""
@@ -41,6 +47,8 @@ class Profile:
             counts=self.counts,
             flow=self.flow,
             marks=self.marks == "all",
+            reschedule=self.delays,
+            drops_second_copy=self.once,
         )
 
 
@@ -48,13 +56,24 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("classic-stomp", True, "all", "native", forgets=True, front=False),
-        Profile("artemis-stomp", True, "any", "confirmed", forgets=True),
+        Profile("artemis-stomp", True, "any", "confirmed", forgets=True, once=True),
         Profile("rabbitmq-stomp", False, "all", "confirmed", release=True, forgets=True, remarks=True),
         Profile("classic-amqp", False, "all", "native", True, True, True, forgets=True, front=False),
-        Profile("artemis-amqp", False, "any", "atomic", True, True, True),
-        Profile("brokerj-amqp", False, "all", "atomic", True, True, True),
-        Profile("rabbitmq-amqp", False, "all", "confirmed", False, True, True, forgets=True, remarks=True),
-        Profile("memory", True, "all", "native", True, True),
+        Profile("artemis-amqp", False, "any", "atomic", True, True, True, delays="atomic"),
+        Profile("brokerj-amqp", False, "all", "atomic", True, True, True, delays="atomic"),
+        Profile(
+            "rabbitmq-amqp",
+            False,
+            "all",
+            "confirmed",
+            False,
+            True,
+            True,
+            forgets=True,
+            remarks=True,
+            delays="none",
+        ),
+        Profile("memory", True, "all", "native", True, True, delays="atomic"),
     )
 }
 
@@ -71,6 +90,12 @@ class Message:
         self.expires: float | None = None
         # Whether its body does not arrive whole, so that no copy can be made of it.
         self.torn = False
+        # What a delayed copy tells.
+        self.headers: Mapping[str, Any] = {}
+        # The name of its copy, of one that nobody else can be taken for, until a handler has it again.
+        self.copied_as: str | None = None
+        # What it shares with those that it may change places with: nobody, if the broker's ids tell all apart.
+        self.kin: Hashable = name
         # What the broker knows of it.
         self.sent = -1
         self.count = 0
@@ -79,7 +104,7 @@ class Message:
     @property
     def like(self) -> tuple[object, ...]:
         """What messages share that nobody can tell apart by what they bring."""
-        return self.key, self.body, self.created, self.expires
+        return self.key, self.body, self.created, self.expires, *self.headers.items()
 
 
 # By name: (producer's id, body, creation time) of each. What shares a letter shares the id; a prime has another body, a
@@ -93,6 +118,8 @@ MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
     "AtA't": [("At", "x", "created", 1), ("A't", "x", "cancelled", 1)],
     "AtA'tB": [("At", "x", "created", 1), ("A't", "x", "cancelled", 2), ("B", "y", "other", 3)],
     "AtAu": [("At", "x", "tick", 1), ("Au", "x", "tick", 2)],
+    "AtAt*": [("At", "x", "tick", 1), ("At*", "x", "tick", 1)],
+    "NN*": [("N", None, "n", None), ("N*", None, "n", None)],
     "AB": [("A", "x", "one", None), ("B", "y", "two", None)],
     "ABC": [("A", "x", "one", 1), ("B", "y", "two", 2), ("C", None, "three", None)],
     "AA*A'BN": [
@@ -100,12 +127,23 @@ MESSAGES: dict[str, list[tuple[str, str | None, str, int | None]]] = {
         ("N", None, "n", None),
     ],
 }  # fmt: skip
+# Those in which no two messages have one id.
+UNIQUE = ("AB", "ABC")
 
 
 def messages(
-    name: str, *, ordering: str = "non_blocking", expires: float | None = None, torn: bool = False
+    name: str,
+    *,
+    ordering: str = "non_blocking",
+    expires: float | None = None,
+    torn: bool = False,
+    distinct: bool = False,
+    by_bytes: bool = False,
 ) -> list[Message]:
-    """Return a set of messages; in groups, expiring, and not arriving whole, as asked for."""
+    """Return a set of messages; in groups, expiring, and not arriving whole, as asked for.
+
+    `distinct`: the broker tells all apart. What has no id cannot be taken for another one, but for `by_bytes`.
+    """
     found = [Message(*row) for row in MESSAGES[name]]
     for number, message in enumerate(found):
         if ordering == "per_group":
@@ -113,4 +151,6 @@ def messages(
         message.torn = torn and message.body == found[0].body
         if expires is not None and message.body == found[0].body:
             message.expires = expires
+        alone = distinct or (message.key is None and not by_bytes)
+        message.kin = message.name if alone else message.like
     return found

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import random
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.simulator.__main__ import main
-from tests.simulator.drivers import wander_drivers
+from tests.simulator.drivers import (
+    DriverCase,
+    driver_case,
+    driver_case_of,
+    run_drivers,
+    saved_drivers,
+    wander_drivers,
+)
 from tests.simulator.test_simulator import any_digest
 
+from redelivery.errors import TransportError
+from redelivery.session import Session
 from redelivery_memory.messages import MemoryDelivery
+from redelivery_memory.server import MemoryServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    Fault = Callable[[pytest.MonkeyPatch], None]
 
 SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "60"))
 
@@ -29,7 +45,7 @@ def quiet() -> Iterator[None]:
 
 def test_nothing_is_found_in_whole_connections() -> None:
     """Cuts, lost accepts, refusals, closes, waits, two consumers: nothing is lost, run twice at once, or left."""
-    found = {seed: broken for seed in range(SCHEDULES) if (broken := wander_drivers(seed)) is not None}
+    found = {seed: broken for seed in range(SCHEDULES) if (broken := wander_drivers(seed).broken) is not None}
     assert found == {}
 
 
@@ -37,10 +53,102 @@ def test_the_old_rule_is_found_out_in_whole_connections(monkeypatch: pytest.Monk
     """Were an id proof, a message would be lost for its namesake."""
     any_digest(monkeypatch)
     monkeypatch.setattr(MemoryDelivery, "digest", lambda _: b"")
-    assert any((wander_drivers(seed) or "").startswith("loss") for seed in range(1, 401, 2))
+    case = DriverCase(weak=True)
+    assert any(
+        (run_drivers(case, random.Random(seed)).broken or "").startswith("loss") for seed in range(200)
+    )
 
 
 def test_the_command_goes_through_whole_connections(capsys: pytest.CaptureFixture[str]) -> None:
     """It says how many it has seen."""
     assert main(["--drivers", "--schedules", "5"]) == 0
     assert "5 schedules" in capsys.readouterr().out
+
+
+def test_a_finding_is_cut_down_saved_and_replayed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was found in whole connections can be told again, on the library as it is too, where it ends well."""
+    with monkeypatch.context() as patch:
+        any_digest(patch)
+        patch.setattr(MemoryDelivery, "digest", lambda _: b"")
+        assert main(["--drivers", "--seed", "1", "--save", str(tmp_path)]) == 1
+    assert "FOUND " in capsys.readouterr().out
+    (path,) = tmp_path.iterdir()
+    assert len(json.loads(path.read_text(encoding="utf-8"))["schedule"]) < 40
+    assert main(["--replay", str(path)]) == 1
+    assert "==> None" in capsys.readouterr().out
+
+
+def test_a_schedule_is_the_same_when_it_is_replayed() -> None:
+    """The case and the schedule that are read are those that were written, and the same is seen."""
+    run = wander_drivers(3)
+    again = run_drivers(*driver_case_of(json.loads(json.dumps(saved_drivers(run)))))
+    assert (again.case, again.schedule, again.seen) == (driver_case(3), run.schedule, run.seen)
+
+
+def test_each_feature_is_there() -> None:
+    """Sessions of both modes, listeners, ledgers and delayed copies have their share."""
+    cases = [driver_case(seed) for seed in range(SCHEDULES)]
+    for has in ("weak", "listener", "ledger", "scheduled"):
+        assert sum(getattr(case, has) for case in cases) > SCHEDULES / 20
+    for mode in ("client", "transacted"):
+        assert sum(case.session == mode for case in cases) > SCHEDULES / 10
+
+
+def halved(patch: pytest.MonkeyPatch) -> None:
+    """Let the broker carry out the sends of a transaction that it refuses."""
+    plain = MemoryServer._commit
+
+    def commit(self: MemoryServer, link: Any, command: Any) -> Any:
+        if self.faults.sends:
+            for message in command.messages:
+                self._take(message)
+        return plain(self, link, command)
+
+    patch.setattr(MemoryServer, "_commit", commit)
+
+
+def unanswered(patch: pytest.MonkeyPatch) -> None:
+    """Take a commit without an answer for done."""
+    plain = Session._conclude
+
+    def conclude(self: Session, attempt: Any, error: Any) -> None:
+        plain(self, attempt, None if isinstance(error, TransportError) else error)
+
+    patch.setattr(Session, "_conclude", conclude)
+
+
+def kept_sends(patch: pytest.MonkeyPatch) -> None:
+    """Keep what was sent over a rollback: it goes with the next commit."""
+    plain = Session._roll_back
+
+    def roll_back(self: Session, charge: Any) -> None:
+        sends = list(self._state._sends)
+        plain(self, charge)
+        self._state._sends.extend(sends)
+
+    patch.setattr(Session, "_roll_back", roll_back)
+
+
+def acknowledging(patch: pytest.MonkeyPatch) -> None:
+    """Accept what is to be recovered."""
+    patch.setattr(Session, "_recover", Session._acknowledge)
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode", "kind"),
+    [
+        (halved, "transacted", "transaction"),
+        (unanswered, "transacted", "transaction"),
+        (kept_sends, "transacted", "transaction"),
+        (acknowledging, "client", "loss"),
+    ],
+)
+def test_faults_of_sessions_are_found_out(
+    monkeypatch: pytest.MonkeyPatch, fault: Fault, mode: str, kind: str
+) -> None:
+    """A transaction is done as a whole or not at all; what is recovered is not accepted."""
+    fault(monkeypatch)
+    case = DriverCase(session=mode)
+    assert any((run_drivers(case, random.Random(n)).broken or "").startswith(kind) for n in range(300))

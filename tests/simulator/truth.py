@@ -1,12 +1,17 @@
 """What is true of each message, whatever anybody believes; and what must never happen to one.
 
-Messages that nobody can tell apart may change places: what must hold, holds for all of them together.
+Messages that nobody can tell apart are kin and may change places: what must hold, holds for all of them together. Of
+any other message it holds by itself. Where its history has been lost in a way that is documented, it starts afresh
+(`forget`) from that moment on; nothing is exempt for good.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
+
+from redelivery.core.broker_redelivery import EARLY
+from redelivery.core.pending_confirms import ACKNOWLEDGED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -21,84 +26,321 @@ class Violation(Exception):
 
 
 class Truth:
-    """Keeps what happened, and checks. `tries`: handlers that may fail with a message before it is poison."""
+    """Keeps what happened, and checks.
 
-    def __init__(self, messages: Sequence[Message], tries: int) -> None:
-        self.size = Counter(message.like for message in messages)
+    `tries`: handlers that may fail with a message before it is poison. `shared`: a ledger has one entry for all kin.
+    """
+
+    def __init__(self, messages: Sequence[Message], tries: int, *, shared: bool = False) -> None:
+        self.size = Counter(message.kin for message in messages)
+        self._kin: dict[Hashable, list[Message]] = defaultdict(list)
+        for message in messages:
+            self._kin[message.kin].append(message)
         # When handlers of such messages ended well, and when such messages were sent that are accepted: steps.
         self.successes: dict[Hashable, list[int]] = defaultdict(list)
         self.removed: dict[Hashable, list[int]] = defaultdict(list)
         self.failed: Counter[Hashable] = Counter()  # since the last success
         self.ever: Counter[Hashable] = Counter()
-        self.condemned: Counter[Hashable] = Counter()  # by the application
+        # Failures of handlers that are not waited for: they may have been charged, or not.
+        self.maybe: Counter[Hashable] = Counter()
+        # Of the broker's counts, as much as may be believed.
+        self.believed: Counter[Hashable] = Counter()
+        # Verdicts of the application that have not been carried out; those that may be carried out once more, because
+        # the dead message is back; and how many messages have a verdict that is remembered.
+        self.owed: Counter[Hashable] = Counter()
+        self.again: dict[Hashable, set[str]] = defaultdict(set)
+        self.judged: Counter[Hashable] = Counter()
+        # How many are set aside, as far as that is remembered.
+        self.aside: Counter[Hashable] = Counter()
+        self._condemned: set[Hashable] = set()
+        self._lately: dict[str, Message] = {}
+        self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
+        # Of them, those that wait uncharged.
+        self.deferred: set[str] = set()
         self.gone: dict[str, str] = {}
         self.dead: Counter[str] = Counter()
-        # Whose history has been lost in a way that is documented: it starts afresh.
-        self.afresh: set[Hashable] = set()
-        # Whether the connection has gone to another address: there the broker's own ids prove nothing.
+        # Whether the connection has gone to another address: what was known by a number there may be found back here.
         self.moved = False
+        # Of which a delayed copy was stored.
+        self.copies: set[str] = set()
+        self._died_at: dict[str, float] = {}
+        self._recalled: set[str] = set()
+        self._redriven: dict[str, Message] = {}
+        self._confirmed: set[str] = set()
+        self._copies_of: Counter[Hashable] = Counter()
+        self._copied_lately: list[Hashable] = []
+        # By a relaxation that is documented: kin that may be accepted for one success.
+        self.relaxed: Counter[Hashable] = Counter()
+        # What another process has had: what is known of it here stays, for its kin.
+        self.elsewhere: set[str] = set()
         self.handled_again = 0
         self._tries = tries
+        self._shared = shared
 
-    def known(self, message: Message) -> bool:
-        """Whether the message can be known again at all."""
-        return not self.moved and message.like not in self.afresh
+    def forget(self, message: Message) -> None:
+        """Start afresh: nobody knows any more what happened to the message."""
+        kin = message.kin
+        self.failed[kin] = self.judged[kin] = 0
+        self.aside[kin] = 0
+        for each in self._kin[kin]:
+            self.not_before.pop(each.name, None)
+            self.deferred.discard(each.name)
 
-    def succeeded(self, message: Message, step: int) -> None:
+    def believe(self, message: Message, count: int) -> None:
+        """Take note of the broker's count of a message of which nobody knows anything: it is believed, but the last."""
+        kin = message.kin
+        self.believed[kin] = max(self.believed[kin], min(count, self._tries - 1))
+
+    # What handlers say.
+
+    def succeeded(self, message: Message, step: int, *, heard: bool) -> None:
         """A handler has ended well: if the message comes again it starts afresh."""
-        self.successes[message.like].append(step)
-        self.failed[message.like] = 0
+        kin = message.kin
+        self.successes[kin].append(step)
+        if not heard and not self._shared:
+            return
+        self._written_over(kin, heard=heard)
+        self.failed[kin] = 0
+        self.not_before.pop(message.name, None)
+        if self.size[kin] == 1:
+            self.maybe[kin] = self.believed[kin] = 0
 
-    def failed_once(self, message: Message, *, nameless: bool) -> None:
+    def failed_once(self, message: Message, due: float, *, heard: bool) -> None:
         """A handler has failed. Raises Violation."""
-        like = message.like
-        self.failed[like] += 1
-        self.ever[like] += 1
-        most = self.size[like] * self._tries
-        if self.known(message) and not nameless and self.failed[like] > most:
-            raise Violation(f"limit: {message.name} has failed {self.failed[like]} times; {most} are allowed")
+        kin = message.kin
+        self.ever[kin] += 1
+        self._written_over(kin, heard=heard)
+        if not heard:
+            self.maybe[kin] += 1
+            return
+        self.failed[kin] += 1
+        self.not_before[message.name] = due
+        self.deferred.discard(message.name)
+        most = self.size[kin] * self._tries
+        if self.failed[kin] > most:
+            raise Violation(f"limit: {message.name} has failed {self.failed[kin]} times; {most} are allowed")
+        if self.size[kin] == 1 and self.failed[kin] == most:
+            self.judged[kin] = 1
+
+    def _written_over(self, kin: Hashable, *, heard: bool) -> None:
+        """A ledger's entry is as the last handler leaves it, of kin and of what ran twice: a verdict may be gone."""
+        if self._shared and (self.size[kin] > 1 or not heard):
+            self.judged[kin] = self.aside[kin] = 0
+        if self._shared and not heard:
+            self.maybe[kin] += self.failed[kin]
+            self.failed[kin] = 0
+
+    def condemned(self, message: Message, *, heard: bool) -> None:
+        """The application has given a message up."""
+        self.owed[message.kin] += 1
+        self._condemned.add(message.kin)
+        self.judged[message.kin] += heard
+
+    def postponed(self, message: Message, due: float, *, heard: bool) -> None:
+        """The application wants a message later, uncharged."""
+        if heard:
+            self.not_before[message.name] = due
+            self.deferred.add(message.name)
+
+    def process_died(self) -> None:
+        """Only what the ledger holds is known to the next process: a delay after a failure, but no deferral."""
+        for messages in self._kin.values():
+            for message in messages:
+                self.ledger_only(message)
+
+    def ledger_only(self, message: Message) -> None:
+        """What is known of a message is what the ledger holds."""
+        kin = message.kin
+        if self.size[kin] > 1:
+            # The one entry of all kin is as the last of them has left it.
+            self.judged[kin] = self.aside[kin] = 0
+            for each in self._kin[kin]:
+                self.not_before.pop(each.name, None)
+        if message.name in self.deferred:
+            self.not_before.pop(message.name, None)
+            self.deferred.discard(message.name)
+
+    # What the broker does.
 
     def accepted(self, message: Message, step: int) -> None:
         """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
-        name, like = message.name, message.like
+        name, kin = message.name, message.kin
+        if self.gone.get(name) == "copied":
+            return
         self.gone[name] = "dead" if self.dead[name] else "accepted"
         if self.dead[name]:
             return
-        removed, successes = self.removed[like], self.successes[like]
+        removed, successes = self.removed[kin], self.successes[kin]
         removed.append(message.sent)
         for sent in removed:
-            if sum(at >= sent for at in removed) > sum(at > sent for at in successes):
+            many = sum(at > sent for at in successes) + self.relaxed[kin]
+            if sum(at >= sent for at in removed) > many:
                 raise Violation(
                     f"loss: {name} is accepted at step {step}, and no handler has succeeded with it"
                 )
 
+    def lost(self) -> None:
+        """The connection is lost: it may have taken back what was confirmed lately, of kin for any of them."""
+        for name, message in self._lately.items():
+            if self.size[message.kin] > 1:
+                self.again[message.kin].add(name)
+        self._lately.clear()
+        for kin in self._copied_lately:
+            # Kin may come for what is known of one that was copied: "a count may change places".
+            self._spent[kin] -= (self._tries - 1) * (self.size[kin] > 1)
+        self._copied_lately.clear()
+
+    def returned(self, message: Message) -> None:
+        """A message goes back to the queue: if it is dead already, its verdict is carried out once more."""
+        if self.dead[message.name]:
+            self.again[message.kin].add(message.name)
+        if self.gone.get(message.name) == "copied":
+            # It is there, and its copy: "both handled; a duplicate".
+            del self.gone[message.name]
+            self.size[message.kin] += 1
+            # Both have the count.
+            self._spent[message.kin] -= self._tries - 1
+
+    def copied_before(self, message: Message) -> None:
+        """The broker has dropped a second copy: there is only the first one after all."""
+        self.gone[message.name] = "copied"
+        self.size[message.kin] -= 1
+        self.not_before.pop(message.name, None)
+
+    def copied(self, message: Message, copy: Message) -> None:
+        """The broker holds a delayed copy; its original is to be accepted, and counts no more."""
+        self._kin[copy.kin].append(copy)
+        self.copies.add(message.name)
+        self._copies_of[copy.kin] += 1
+        self._copied_lately.append(copy.kin)
+        if self.size[copy.kin] > 1:
+            # A copy has a key of its own: a verdict that kin have left under the old one does not reach it.
+            self.judged[copy.kin] = 0
+        self.gone[message.name] = "copied"
+        due = self.not_before.pop(message.name, None)
+        if due is not None:
+            # "A copy may come a second before it is due."
+            self.not_before[copy.name] = due - EARLY
+            if message.name in self.deferred:
+                self.deferred.add(copy.name)
+        self.deferred.discard(message.name)
+
+    def unanswered(self, message: Message) -> None:
+        """Whoever closes does not learn that a message is dead: kin may come for its verdict."""
+        if self.size[message.kin] > 1:
+            self.again[message.kin].add(message.name)
+
     def restored(self, message: Message) -> None:
         """The broker has forgotten what it did last."""
         name = message.name
+        self.returned(message)
         if self.gone.pop(name, None) == "accepted" and not self.dead[name]:
-            self.removed[message.like].remove(message.sent)
+            self.removed[message.kin].remove(message.sent)
         elif self.dead[name]:
             self.dead[name] -= 1
 
-    def died(self, message: Message, *, expired: bool, nameless: bool, count: int) -> None:
+    def confirmed(self, message: Message, now: float) -> None:
+        """The library learns that a dead letter is safe: from then on its verdict is kept for a while."""
+        self._died_at[message.name] = now
+        self._confirmed.add(message.name)
+
+    def late(self, message: Message) -> None:
+        """A message comes late in a connection: a verdict of which the library knows that it was confirmed is dropped.
+
+        "Poisoned, not confirmed: poison at once", however late.
+        """
+        if message.name in self._confirmed:
+            self.again[message.kin].discard(message.name)
+
+    def recalled(self, now: float) -> None:
+        """The connection is lost: verdicts that are young are remembered, until their message comes."""
+        for name, at in self._died_at.items():
+            if now <= at + ACKNOWLEDGED:
+                self._recalled.add(name)
+                if name in self._redriven:
+                    self.again[self._redriven[name].kin].add(name)
+
+    def redriven(self, message: Message, now: float) -> None:
+        """Somebody has put a dead letter back: it starts afresh, but for a verdict that a loss has recalled, or may."""
+        name = message.name
+        del self.gone[name]
+        self.dead[name] = 0
+        self._redriven[name] = message
+        self._lately.pop(name, None)
+        self.forget(message)
+        young = now <= self._died_at[name] + ACKNOWLEDGED
+        if young or name in self._recalled or name not in self._confirmed:
+            self.again[message.kin].add(name)
+
+    def died(self, message: Message, now: float, *, expired: bool) -> None:
         """A dead letter is stored. Raises Violation if nobody has condemned the message."""
-        like = message.like
+        kin = message.kin
+        self._died_at[message.name] = now
+        self._confirmed.discard(message.name)
         self.dead[message.name] += 1
-        exact = self.known(message) and not nameless and self.size[like] == 1
-        failed = self.failed[like] if exact else self.ever[like]
-        exhausted = failed and failed + count >= self._tries
-        if not expired and not self.condemned[like] and not exhausted:
-            raise Violation(f"false dead letter: {message.name} after {failed} failures of its own")
+        if not expired:
+            self._spend(message)
+        self._lately[message.name] = message
+        if self.size[kin] > 1:
+            # It has the verdict of one that will take its place, and that does not wait. A ledger then forgets all.
+            kept = [each.name for each in self._kin[kin] if each.name in self.not_before]
+            kept.sort(key=self.not_before.__getitem__)
+            for each in kept if self._shared else kept[-1:]:
+                del self.not_before[each]
         if self.gone.get(message.name) == "accepted":
             raise Violation(f"dead and accepted: {message.name}")
 
-    def begins(self, message: Message, now: float, running: Sequence[Message], *, nameless: bool) -> None:
-        """A handler gets a message. Raises Violation if it is too early, or another one has it."""
-        like, known = message.like, self.known(message) and not nameless
-        if known and sum(other.like == like for other in running) >= self.size[like]:
-            raise Violation(f"overlap: {message.name} is begun while a handler has it")
-        due = self.not_before.get(message.name, 0.0)
-        if known and self.size[like] == 1 and now < due - 1e-9:
-            raise Violation(f"early: {message.name} is begun at {now}, due at {due}")
-        self.handled_again += bool(self.successes[like])
+    def set_aside(self, message: Message, many: int, *, expired: bool) -> None:
+        """A message is poison, and cannot be copied: `many` of its kin now. Raises Violation if it is not poison."""
+        kin = message.kin
+        if not expired and kin not in self._condemned and not self._exhausted(kin):
+            raise Violation(f"aside: {message.name} is set aside, and nobody has condemned it")
+        self.aside[kin] = max(self.aside[kin], many)
+
+    def _spend(self, message: Message) -> None:
+        kin = message.kin
+        again = self.again[kin]
+        if message.name not in again and self.owed[kin]:
+            self.owed[kin] -= 1
+            return
+        if again:
+            again.remove(message.name if message.name in again else min(again))
+            return
+        # A verdict that a ledger holds is that of all kin, until its dead letter is safe.
+        held = self._shared and self.size[kin] > 1 and kin in self._condemned
+        if not held and not self._exhausted(kin):
+            raise Violation(f"false dead letter: {message.name} after {self.failed[kin]} failures of its own")
+        self._spent[kin] += max(1, self._tries - self.believed[kin])
+
+    def _exhausted(self, kin: Hashable) -> bool:
+        """Whether a message has failed too often: one by itself since the last success, kin together."""
+        failed = self.failed[kin] + self.maybe[kin]
+        if self.moved or self._shared:
+            failed = self.ever[kin]
+        elif self.size[kin] > 1:
+            # A count may pass from one to the other; it is not there twice.
+            failed = self.ever[kin] - self._spent[kin]
+        return failed > 0 and failed + self.believed[kin] >= self._tries
+
+    def begins(self, message: Message, now: float, running: Sequence[Message]) -> None:
+        """A handler gets a message; `running`: those that handlers have who are waited for. Raises Violation."""
+        name, kin = message.name, message.kin
+        busy = {other.name for other in running if other.kin == kin}
+        have = sum(other.kin == kin for other in running)
+        if have >= self.size[kin]:
+            raise Violation(f"overlap: {name} is begun while a handler has it")
+        names = [each.name for each in self._kin[kin] if each.sent >= 0]
+        if have + self.aside[kin] >= self.size[kin]:
+            raise Violation(f"aside: {name} is begun, and was set aside before")
+        if have + self.judged[kin] >= self.size[kin]:
+            raise Violation(f"verdict: {name} is begun, and is poison")
+        live = [each for each in names if each not in self.gone or each in self.elsewhere]
+        wait = [
+            at for each in live if each not in busy and (at := self.not_before.get(each, 0.0)) > now + 1e-9
+        ]
+        # "Two equal copies: both handled": the one may come for what is known of the other, which is due before.
+        unsure = self.size[kin] > 1 and self._copies_of[kin]
+        if not unsure and len(wait) + have >= len(live):
+            raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")
+        self.handled_again += bool(self.successes[kin])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulator.broker import SimBroker, SimDelivery
 from tests.simulator.choices import choices, free, next_time
 from tests.simulator.order import out_of_order
-from tests.simulator.process import DELAY, RETRIES, Process, SimLedger
+from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
 from tests.simulator.truth import Truth, Violation
 
@@ -49,7 +49,7 @@ __all__ = ["Action", "Case", "World"]
 
 Action = tuple[Any, ...]
 CUT = TransportError("cut")
-DEFER = 0.5
+DEFER, LONG_DEFER = 0.5, 2.5
 SAYS = {"ok": "succeeds", "fail": "fails", "poison": "gives up", "defer": "defers", "release": "releases"}
 
 
@@ -68,6 +68,10 @@ class Case:
     # Whether the body of the first message does not arrive whole, and how many a consumer may set aside.
     torn: bool = False
     most_aside: int = 100
+    # Whether the user says that no two messages have one id.
+    unique_ids: bool = False
+    # Whether the broker holds what waits, as a delayed copy.
+    scheduled: bool = False
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -78,24 +82,38 @@ class World:
         self.case = case
         self.profile = PROFILES[case.profile]
         self.able = self.profile.capabilities()
-        self.all = messages(case.messages, ordering=case.ordering, expires=case.expires, torn=case.torn)
+        self.all = messages(
+            case.messages,
+            ordering=case.ordering,
+            expires=case.expires,
+            torn=case.torn,
+            # At another broker, its ids are those of others.
+            distinct=self.profile.strong and not case.budget.get("move"),
+            by_bytes=case.ledger or self.profile.strong,
+        )
         self.unsent = list(self.all)
-        self.truth = Truth(self.all, RETRIES + 1)
+        self.delay = LONG_DELAY if case.scheduled else DELAY
+        self.defer = LONG_DEFER if case.scheduled else DEFER
+        self.truth = Truth(self.all, RETRIES + 1, shared=case.ledger)
         self.broker = SimBroker(self.profile, self.all, self.truth)
         self.ledger = SimLedger() if case.ledger else None
         # What a consumer of another process has.
         self.theirs: list[Message] = []
         self.handlers: list[SimDelivery] = []
-        self.epoch, self.up, self.now, self.since, self.step = 0, False, 0.0, 0.0, 0
+        self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
+        # When the connection began, for each consumer.
+        self.since: dict[int, float] = {}
         self.budget = Counter(case.budget)
         self.outcomes = case.outcomes
-        # Whose place the application, or another process, has given up.
-        self.released: set[str] = set()
-        self.deferred: set[str] = set()
-        self.begun: set[str] = set()
+        # Who was open when a process died, and whether what is begun now begins alone.
+        self.suspects: set[str] = set()
+        self.alone = False
         self.crashed = False
-        # What a killed broker has forgotten.
-        self.forgotten: set[Hashable] = set()
+        # What handlers had when the connection was lost.
+        self.open: set[Hashable] = set()
+        # Dead letters that a killed broker has forgotten; of them, those whose verdict died with a process.
+        self.forgotten: set[str] = set()
+        self.unknown: set[str] = set()
         self.log: list[str] = []
         self.tell = False
         self.process = self._process(range(1, case.consumers + 1))
@@ -107,8 +125,9 @@ class World:
             self._dispatched,
             ordering=self.case.ordering,
             ledger=self.ledger,
-            unique_ids=False,
+            unique_ids=self.case.unique_ids,
             most_aside=self.case.most_aside,
+            scheduled=self.case.scheduled,
         )
         for number in numbers:
             process.open(number)
@@ -123,7 +142,11 @@ class World:
     def do(self, action: Action) -> bool:
         """Do one action; return whether it could be done. Raises Violation."""
         self.step += 1
-        return getattr(self, f"_do_{action[0]}")(*action[1:]) is not False
+        done = getattr(self, f"_do_{action[0]}")(*action[1:]) is not False
+        while self.process.stopped:
+            # At the bound of what may be set aside, as it should; the others go on.
+            self._close(self.process.stopped.pop(), "stops consumer")
+        return done
 
     def note(self, who: str, text: str) -> None:
         """Take down one line of the story."""
@@ -151,14 +174,47 @@ class World:
         found = self._named(self.broker.queue, name)
         if not self.up or found is None or not self.broker.may_deliver(consumer):
             return False
-        forgotten = self.truth.dead[name] or found.like in self.forgotten
-        if forgotten and self.now > self.since + RETURN:
-            # Its verdict is remembered for so long, and no longer.
-            self.truth.afresh.add(found.like)
+        self._unrecognized(found, self.since[consumer])
         delivery = self.broker.delivery(consumer, self.epoch, found)
         self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
         self._feed(consumer, Arrived(consumer, [delivery]))
         return True
+
+    def _unrecognized(self, message: Message, since: float) -> None:
+        """Find out what cannot be known of a message that is delivered now. Quoted: rows of the decision table.
+
+        `since`: when the connection began, for the consumer that gets it.
+        """
+        name, truth, nameless = message.name, self.truth, self.broker.nameless(message)
+        for each in self.handlers:
+            # "no id: fresh"; and who closes is not waited for.
+            if each.message.kin == message.kin and (nameless or each.consumer in self.process.closed):
+                each.heard = False
+        # "poisoned and confirmed: poison again, in the first 60 s of the connection".
+        gone = truth.dead[name] or name in self.forgotten or name in truth.copies
+        late = gone and self.now - since > RETURN
+        # A ledger knows a message without an id by its bytes, until its dead letter is safe.
+        afresh = nameless and (self.ledger is None or gone)
+        if self.now - since > RETURN:
+            truth.late(message)
+        if late or afresh or name in self.unknown:
+            truth.forget(message)
+            message.copied_as = None
+        elif nameless:
+            truth.ledger_only(message)
+        # "First come takes the record, the other is fresh."
+        kin = self.epoch > 1 and truth.size[message.kin] > 1
+        again = kin or bool(truth.successes[message.kin])
+        if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
+            # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
+            truth.believe(message, message.count)
+        if message.headers and again:
+            # "Its count comes from its headers": after a success too.
+            truth.believe(message, int(message.headers["redeliveryCount"]))
+        if gone:
+            # Its dead letter, or its copy, was safe, which cleared it.
+            self.suspects.discard(name)
+        self.unknown.discard(name)
 
     def _do_begin(self, consumer: int) -> bool:
         engine = self.process.engines.get(consumer)
@@ -166,7 +222,9 @@ class World:
             return False
         before = len(self.handlers)
         if engine.suspects and not self.handlers:
+            self.alone = True
             self._feed(consumer, Alone())
+            self.alone = False
         while len(self.handlers) == before and self._feed(consumer, Wanted()):
             pass
         return True
@@ -175,22 +233,21 @@ class World:
         message = delivery.message
         if not self.up or delivery.epoch != self.epoch:
             raise Violation(f"epoch: {message.name} is begun for a connection that is gone")
+        if delivery in self.broker.aside:
+            raise Violation(f"aside: {message.name} is begun, and was set aside")
         # Who has closed is not waited for.
-        running = [each.message for each in self.handlers if each.consumer in self.process.engines]
-        nameless = self.broker.nameless(message)
-        if self._known_aside(message, nameless=nameless):
-            raise Violation(f"aside: {message.name} is begun, and was set aside before")
-        self.truth.begins(message, self.now, running, nameless=nameless)
+        closed = [each for each in self.handlers if each.consumer in self.process.closed]
+        for each in closed:
+            each.heard = each.heard and each.message.kin != message.kin
+        running = [each.message for each in self.handlers if each.heard and each not in closed]
+        self.truth.begins(message, self.now, running)
+        if message.name in self.suspects and self.truth.size[message.kin] == 1 and not self.alone:
+            raise Violation(f"beside: {message.name} was open when a process died, and does not run alone")
         if (first := out_of_order(self, delivery)) is not None:
             raise Violation(f"order: {message.name} is begun before {first.name}")
+        message.copied_as = None
         self.handlers.append(delivery)
-        self.begun.add(message.name)
         self.note("application", f"begins {message.name}")
-
-    def _known_aside(self, message: Message, *, nameless: bool) -> bool:
-        """Whether a message was set aside, and can be told from all others."""
-        seen = any(each.message is message for each in self.broker.aside)
-        return seen and self.truth.known(message) and not nameless and self.truth.size[message.like] == 1
 
     def _do_end(self, name: str, epoch: int, outcome: str) -> bool:
         found = [each for each in self.handlers if each.message.name == name and each.epoch == epoch]
@@ -201,31 +258,37 @@ class World:
         message = delivery.message
         old = "" if self.up and epoch == self.epoch else " (its connection is gone)"
         self.note("application", f"{SAYS[outcome]} with {name}{old}")
+        truth, heard = self.truth, self._heard(delivery)
+        if outcome != "release":
+            self.suspects.discard(name)
         event: Event = Released(delivery)
         if outcome == "ok":
-            self.truth.succeeded(message, self.step)
+            truth.succeeded(message, self.step, heard=heard and delivery.consumer in self.process.engines)
             event = Succeeded(delivery)
         elif outcome == "fail":
-            self.truth.failed_once(message, nameless=self.broker.nameless(message))
-            self.truth.not_before[name] = self.now + DELAY
+            truth.failed_once(message, self.now + self.delay, heard=heard)
             event = Failed(delivery, Cause(f"of {name}"))
         elif outcome == "poison":
-            self.truth.condemned[message.like] += 1
+            truth.condemned(message, heard=heard)
             event = Poisoned(delivery, Cause(f"of {name}"))
         elif outcome == "defer":
-            self.truth.not_before[name] = self.now + DEFER
-            self.deferred.add(name)
-            event = Deferred(delivery, DEFER, Cause("later"))
-        else:
-            self.released.add(name)
+            truth.postponed(message, self.now + self.defer, heard=heard)
+            event = Deferred(delivery, self.defer, Cause("later"))
         self._feed(delivery.consumer, event)
         return True
+
+    def _heard(self, delivery: SimDelivery) -> bool:
+        """Whether what a handler says is charged: not if its consumer has closed, and another has the message."""
+        if not delivery.heard or delivery.consumer in self.process.engines:
+            return delivery.heard
+        kin = delivery.message.kin
+        return all(each.message.kin != kin for mine in self.broker.unsettled.values() for each in mine)
 
     def _do_broker(self, error: TransportError | None = None) -> bool:
         """Read what was written, up to and with the first thing that is answered."""
         while self.up and self.broker.wire:
             kind = self.broker.wire[0][0]
-            self.broker.read(self.now, self.step, error if kind in ("poison", "forward") else None)
+            self.broker.read(self.now, self.step, error if kind != "accept" else None)
             if kind != "accept":
                 return True
         return False
@@ -234,10 +297,33 @@ class World:
         self.budget["refuse"] -= 1
         return self._do_broker(TransportError("refused"))
 
+    def _do_ripe(self, name: str) -> bool:
+        """The broker delivers a delayed copy from now on: as it is due, or, if it holds nothing back, before."""
+        if name not in self.broker.delayed:
+            return False
+        if self.broker.delayed[name][0] > self.now:
+            self.budget["hasty"] -= 1
+        self.broker.ripen(name)
+        self.note("broker", f"has held {name}")
+        return True
+
+    def _do_redrive(self, name: str) -> bool:
+        """Somebody puts a dead letter back by hand, on a broker that keeps its id."""
+        found = self._named(self.all, name)
+        if found is None or self.truth.gone.get(name) != "dead":
+            return False
+        self.budget["redrive"] -= 1
+        self.broker.redriven(found, self.now, self.step)
+        self.forgotten.discard(name)
+        self.note("somebody", f"puts {name} back, which was dead")
+        return True
+
     def _do_answer(self) -> bool:
         if not self.broker.answers:
             return False
         delivery, error = self.broker.answers.pop(0)
+        if error is None:
+            self.truth.confirmed(delivery.message, self.now)
         if delivery.consumer in self.process.engines:
             self._feed(delivery.consumer, Confirmed(delivery, error))
         return True
@@ -262,16 +348,25 @@ class World:
         self.budget["kill"] -= 1
         self._read(read)
         message = self.broker.killed()
-        self.forgotten.add(message.like)
-        if self.crashed:
-            # Nobody is left who knows its verdict, and the ledger took it for done.
-            self.truth.afresh.add(message.like)
+        if self.truth.again[message.kin]:
+            self.forgotten.add(message.name)
+            if self.crashed:
+                # Nobody is left who knows its verdict, and the ledger took it for done.
+                self.unknown.add(message.name)
         self.note("broker", f"is killed and started; it has forgotten what became of {message.name}")
         self._lose(mark=message.mark)
         return True
 
     def _lose(self, *, mark: bool) -> None:
         self.up = False
+        self.open = {each.message.kin for each in self.handlers}
+        self.truth.recalled(self.now)
+        if not self.profile.strong:
+            # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
+            for message in self.all:
+                # Whoever says that ids are unique says so of a copy's, too.
+                if message.created is not None or self.case.unique_ids:
+                    self.truth.relaxed[message.kin] = self.truth.size[message.kin] - 1
         self.broker.lose(mark=mark)
         for number in self.process.engines:
             self._feed(number, ConnectionLost(self.epoch, CUT))
@@ -281,7 +376,15 @@ class World:
         if not self.up or number not in self.process.engines:
             return False
         self.budget["close"] -= 1
-        self.note("application", f"closes consumer {number}")
+        self._close(number, "closes consumer")
+        new = max([*self.process.engines, *self.process.closed]) + 1
+        self.process.open(new)
+        self.since[new] = self.now
+        self._feed(new, Connected(self.epoch, self.able, self._address()))
+        return True
+
+    def _close(self, number: int, what: str) -> None:
+        self.note("application", f"{what} {number}")
         self._feed(number, Drained())
         while any(delivery.consumer == number for _, delivery in self.broker.wire):
             self._read(1)
@@ -289,12 +392,8 @@ class World:
         process = self.process
         process.closed[number] = process.engines.pop(number)
         self.broker.close(number)
-        new = max([*process.engines, *process.closed]) + 1
-        process.open(new)
-        self._feed(new, Connected(self.epoch, self.able, self._address()))
-        return True
 
-    def _do_crash(self) -> bool:
+    def _do_crash(self, read: int) -> bool:
         """The process dies and is started again; its ledger knows what it had begun."""
         if self.ledger is None or not self.handlers:
             return False
@@ -302,23 +401,26 @@ class World:
         self.note("application", "dies with " + ", ".join(each.message.name for each in self.handlers))
         alone = len(self.handlers) == 1
         for delivery in self.handlers:
+            self.suspects.add(delivery.message.name)
             if alone:
-                # Charged, and due after its delay.
-                self.truth.failed_once(delivery.message, nameless=True)
-            self.released.add(delivery.message.name)
+                # Kin have one entry, as two handlers of one message have: it may have been charged already.
+                kin = delivery.message.kin
+                sure = delivery.heard and self.truth.size[kin] == 1 and not self.truth.maybe[kin]
+                self.truth.failed_once(delivery.message, self.now + self.delay, heard=sure)
         self.handlers.clear()
         self.crashed = True
-        self.truth.afresh |= self.forgotten
+        self.unknown |= self.forgotten
         self.ledger.died(self.now)
-        self._read(len(self.broker.wire))
+        self._read(read)
         self.broker.lose(mark=self.profile.marks == "all")
         last = max([*self.process.engines, *self.process.closed])
         for number in list(self.broker.unsettled):
             self.broker.close(number)
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
-        # Only what the ledger holds is known to the new process: a delay after a failure, but no deferral.
-        for name in self.deferred:
-            self.truth.not_before.pop(name, None)
+        self.truth.process_died()
+        for message in self.all:
+            # The next process has names of its own.
+            message.copied_as = None
         self._connect()
         return True
 
@@ -328,7 +430,12 @@ class World:
         if where:
             self.budget["move"] -= 1
             self.broker.shift = 1 - self.broker.shift
-            self.truth.moved = True
+            self.truth.moved = self.profile.strong
+            for message in self.all if self.profile.strong else ():
+                # "at another address the broker's ids are others": nothing is known of any by its number.
+                self.truth.forget(message)
+            for delivery in self.handlers if self.profile.strong else ():
+                delivery.heard = False
         self._connect()
         return True
 
@@ -341,8 +448,8 @@ class World:
         if self.epoch > 1:
             self.now += 0.1
             self.note("library", f"is connected again, to {self._address()}")
-        self.since = self.now
         for number in self.process.engines:
+            self.since[number] = self.now
             self._feed(number, Connected(self.epoch, self.able, self._address()))
 
     def _do_wait(self) -> bool:
@@ -370,12 +477,12 @@ class World:
             self.budget["other"] -= 1
             self.broker.queue.remove(found)
             self.theirs.append(found)
-            self.released.add(name)
+            self.truth.elsewhere.add(name)
             return True
         self.theirs.remove(found)
         if what == "ok":
             # What we know of it we do not know from there: our failures stay charged.
-            self.truth.successes[found.like].append(self.step)
+            self.truth.successes[found.kin].append(self.step)
             self.truth.accepted(found, self.step)
         else:
             found.mark = True
@@ -390,15 +497,26 @@ class World:
         for _ in range(500):
             can = [action for action in self.enabled() if action[0] != "other" or action[1] == "ok"]
             if can:
-                well = ("up", "send", "end", "answer", "broker", "deliver", "other", "begin")
+                well = ("up", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
                 self.do(next((action for action in can if action[0] in well), can[0]))
                 continue
             self._read(len(self.broker.wire))
-            left = [message.name for message in self.all if message.name not in self.truth.gone]
+            left = [name for name in self.broker.numbers if name not in self.truth.gone]
             mine = [each for unsettled in self.broker.unsettled.values() for each in unsettled]
+            # What is copied, or dead, has to be settled too.
+            left += [each.message.name for each in mine if each.message.name not in left]
+            left += [each.name for each in self.broker.queue if each.name not in left]
             aside = {each.message.name for each in mine if each.state == "aside"}
             left = [name for name in left if name not in aside]
             held = any(each.state == "held" for each in mine)
+            if not self.process.engines:
+                # All have stopped: what is left is where it was.
+                there = [
+                    *self.broker.queue,
+                    *self.theirs,
+                    *(copy for _, copy in self.broker.delayed.values()),
+                ]
+                left = [name for name in left if self._named(there, name) is None]
             if not left:
                 return
             if not held:

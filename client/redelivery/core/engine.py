@@ -586,6 +586,9 @@ class Engine:
         if able is not None and able.release and (able.flow or not self._closed):
             enter(delivery, "settled")
             self._flow.settled += 1
+            if delivery.record is None and able.counts:
+                # Should the release be lost with the connection, the broker counts what was not charged.
+                record = Record()
             if record is not None:
                 # A release must not wash off the charge, nor what is left of its delay.
                 self._history.remember(delivery, record)

@@ -122,13 +122,14 @@ class MessageHistory:
         key = delivery.key
         if key is None or key not in self._doubts:
             return False
-        # The broker's own id: this is the message, marked or not, and nothing is in doubt any longer.
-        digest, proven = None, True
-        if not delivery.strong:
-            proven = age <= RETURN and (delivery.redelivered or not marks)
-            digest = delivery.digest() if proven else None
+        strong = delivery.strong
+        if not strong and age > RETURN:
+            return False
+        digest = None if strong else delivery.digest()
+        # Marked or not, it is the message, or one that cannot be told from it: nothing is in doubt any longer.
         with self._lock:
-            return proven and self._doubts.take(key, digest) and (delivery.redelivered or digest is not None)
+            taken = self._doubts.take(key, digest)
+        return taken and (delivery.redelivered or not (strong or marks))
 
     # A handler of a lost delivery.
 

@@ -1,0 +1,210 @@
+"""A session in a world of whole connections: what is acknowledged, committed, rolled back, or in doubt.
+
+Each transaction sends a message that says what it has received. So whether it was carried out shows: all of it, or
+nothing, and each at most once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tests.simulator.truth import Violation
+
+from redelivery.errors import AdapterError, RedeliveryError, TransactionRolledBack, TransportError
+
+if TYPE_CHECKING:
+    from tests.simulator.drivers import DriverWorld
+
+    from redelivery import Message
+
+__all__ = ["SessionPart"]
+
+Action = tuple[Any, ...]
+
+
+class Transaction:
+    """One commit: what it had, what it sent, and how it ended."""
+
+    def __init__(self, number: int, messages: list[Message]) -> None:
+        self.name = f"t{number}"
+        self.messages = messages
+        self.ended = False
+        self.error: RedeliveryError | None = None
+
+
+class SessionPart:
+    """One session at a time of the mode `client` or `transacted`, for one thread; commits wait on another."""
+
+    def __init__(self, world: DriverWorld) -> None:
+        self._world = world
+        self._mode = world.case.session
+        self._transactions: list[Transaction] = []
+        self._pending: Transaction | None = None
+        self._thread: threading.Thread | None = None
+        self._hand: list[Message] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._session = self._world.connection.session(self._mode)
+        self._consumer = self._session.consumer("q")
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has something to do."""
+        return bool(self._hand) or self._pending is not None
+
+    def have(self) -> list[Message]:
+        """Return what it has in hand."""
+        return [*self._hand, *(self._pending.messages if self._pending is not None else ())]
+
+    def choices(self) -> list[Action]:
+        """Return what may happen next; nothing but the broker's answer, while a commit waits for that."""
+        stall = [("session", "stall"), ("session", "resume")]
+        if self._pending is not None:
+            return [*stall, ("session", "resume")]
+        ways = ["receive", "receive", "receive"]
+        if self._mode == "client":
+            ways += ["acknowledge", "acknowledge", "recover"]
+        else:
+            ways += ["commit", "commit", "commit", "doubt", "rollback", "refuse"]
+        return [*stall, *(("session", way) for way in (*ways, "reopen"))]
+
+    def do(self, what: str) -> None:
+        """Do one thing."""
+        if what in ("stall", "resume"):
+            broker = self._world.broker
+            (broker.stall_confirmations if what == "stall" else broker.resume_confirmations)()
+        elif self._pending is None:
+            getattr(self, f"_{what}")()
+
+    def _receive(self) -> None:
+        message = self._consumer.receive(timeout=0)
+        if message is not None:
+            self._hand.append(message)
+
+    def _taken(self) -> list[Message]:
+        taken, self._hand = self._hand, []
+        return taken
+
+    def _acknowledge(self) -> None:
+        if self._mode != "client":
+            return
+        for message in self._taken():
+            self._world.succeeded(message)
+        self._session.acknowledge()
+
+    def _recover(self) -> None:
+        if self._mode != "client":
+            return
+        for message in self._taken():
+            self._world.failed(message)
+        self._session.recover()
+
+    def _rollback(self) -> None:
+        if self._mode != "transacted":
+            return
+        transaction = Transaction(len(self._transactions), [])
+        transaction.error = TransactionRolledBack("by the application")
+        self._transactions.append(transaction)
+        self._session.send("out", transaction.name)
+        for message in self._taken():
+            self._world.failed(message)
+        self._session.rollback()
+
+    def _refuse(self) -> None:
+        self._world.broker.refuse_sends(1)
+
+    def _reopen(self) -> None:
+        """Close it, which rolls back, or gives back; and make another one."""
+        if not self._world.connection.connected:
+            return
+        # Closing waits for the answers of late commits, in real time.
+        self._world.broker.resume_confirmations()
+        self._world.clock.advance(0)
+        for message in self._taken():
+            # Of a transaction each is charged.
+            self._world.ever[self._world.like(message)] += 1
+        self._session.close()
+        self._begin()
+
+    def _finish(self) -> None:
+        self._receive()
+        (self._commit if self._mode == "transacted" else self._acknowledge)()
+
+    def _commit(self) -> None:
+        """Commit on another thread, which waits for the connection and the answer, in time that this one moves."""
+        if self._mode != "transacted" or not self._hand:
+            return
+        transaction = self._pending = Transaction(len(self._transactions), self._taken())
+        self._transactions.append(transaction)
+        self._session.send("out", transaction.name)
+
+        def commit() -> None:
+            try:
+                self._session.commit()
+            except RedeliveryError as error:
+                transaction.error = error
+            transaction.ended = True
+            self._world.clock.detach()
+
+        self._world.clock.attach()
+        self._thread = threading.Thread(target=commit, name="commit", daemon=True)
+        self._thread.start()
+
+    def _doubt(self) -> None:
+        """Commit, and lose the connection before the answer."""
+        self._world.broker.stall_confirmations()
+        self._commit()
+        self._world.clock.advance(0)
+        self._world.broker.cut()
+        self._world.clock.advance(0)
+        self._world.broker.resume_confirmations()
+
+    def look(self) -> None:
+        """Take note of a commit that has ended."""
+        transaction = self._pending
+        if transaction is None or not transaction.ended:
+            return
+        assert self._thread is not None
+        self._thread.join()
+        self._pending = None
+        error, world = transaction.error, self._world
+        how = "committed" if error is None else type(error).__name__
+        world.seen[f"commit: {how}"] += 1
+        if error is None:
+            for message in transaction.messages:
+                world.succeeded(message)
+        elif isinstance(error, AdapterError):
+            for message in transaction.messages:
+                world.failed(message)
+
+    def close(self) -> None:
+        """End it, whatever is on its way."""
+        with suppress(RuntimeError):
+            while self._pending is not None and not self._pending.ended:
+                self._world.clock.advance(10)
+
+    def settled(self) -> None:
+        """See that each transaction was carried out as a whole, once, or not at all. Raises Violation."""
+        world = self._world
+        there = Counter(held.body.decode() for held in world.broker.messages("out"))
+        committed: Counter[tuple[str, str]] = Counter()
+        for transaction in self._transactions:
+            many, error = there[transaction.name], transaction.error
+            if many > 1:
+                raise Violation(f"twice: what {transaction.name} has sent is there {many} times")
+            sure = error is None or isinstance(error, TransactionRolledBack | AdapterError)
+            if sure and many != (error is None):
+                raise Violation(f"transaction: {transaction.name} has ended with {error!r}, and sent {many}")
+            if many:
+                committed.update(world.like(message) for message in transaction.messages)
+            if many and isinstance(error, TransportError):
+                world.seen["in doubt, committed"] += 1
+                for message in transaction.messages:
+                    world.successes[world.like(message)] += 1
+        for like, many in committed.items():
+            if many > world.size[like]:
+                raise Violation(f"twice: {like} was committed {many} times")

@@ -1,0 +1,325 @@
+"""Faults that are planted in the engine, one at a time: the simulator finds each of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.simulator.explore import kind_of, wander
+from tests.simulator.process import SimLedger
+from tests.simulator.world import Case
+
+from redelivery.core.broker_redelivery import BrokerRedelivery
+from redelivery.core.commands import Accept, AcceptUnseen
+from redelivery.core.dispatch_order import Blocking, PerGroup
+from redelivery.core.engine import Engine
+from redelivery.core.ledger_engine import LedgerEngine
+from redelivery.core.ledger_entry import fingerprint
+from redelivery.core.message_history import MessageHistory
+from redelivery.core.pending_confirms import PendingConfirms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.core.delivery import Record
+
+    Fault = Callable[[pytest.MonkeyPatch], None]
+
+MOST = 4000
+ALL: Any = ("ok", "fail", "poison")
+CUTS = {"cut": 3}
+STRONG = Case("artemis-stomp", "AB", outcomes=ALL, budget=CUTS)
+WEAK = Case("rabbitmq-amqp", "AA'B", outcomes=ALL, budget=CUTS)
+NATIVE = Case("classic-stomp", "AB", outcomes=ALL, budget={"cut": 1, "close": 1, "kill": 1})
+TWO = Case("brokerj-amqp", "AtA'tB", consumers=2, budget=CUTS)
+LEDGER = Case("artemis-amqp", "AtA'tB", ledger=True, outcomes=ALL, budget={"cut": 1, "crash": 2})
+
+
+def accepted_poison(patch: pytest.MonkeyPatch) -> None:
+    """Accept what is poison."""
+    plain = PendingConfirms.begin
+
+    def begin(self: PendingConfirms, delivery: Any, record: Record, now: float) -> Any:
+        if record.count < 2:
+            return plain(self, delivery, record, now)
+        self._settle(delivery)
+        return (Accept((delivery,)),)
+
+    patch.setattr(PendingConfirms, "begin", begin)
+
+
+def taken_for_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """Accept the original though its copy was refused."""
+    plain = PendingConfirms.confirmed
+    patch.setattr(
+        PendingConfirms, "confirmed", lambda self, delivery, _, now: plain(self, delivery, None, now)
+    )
+
+
+def remembering(**lost: Any) -> Fault:
+    """Forget a part of each record that is kept."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        plain = MessageHistory.remember
+
+        def remember(self: MessageHistory, delivery: Any, record: Record) -> None:
+            for name, value in lost.items():
+                setattr(record, name, value)
+            plain(self, delivery, record)
+
+        patch.setattr(MessageHistory, "remember", remember)
+
+    return fault
+
+
+def closing(*, verdicts: bool) -> Fault:
+    """Forget verdicts, or all that is unsettled, when a consumer closes."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        plain = MessageHistory.connection_lost
+
+        def lost(self: MessageHistory, consumer: int, done: Any, open_: Any, run: Any, now: float) -> None:
+            plain(self, consumer, done, () if now == inf and not verdicts else open_, run, now)
+            if now == inf and verdicts:
+                self._verdicts.clear()
+
+        patch.setattr(MessageHistory, "connection_lost", lost)
+
+    return fault
+
+
+def charged_for_losses(patch: pytest.MonkeyPatch) -> None:
+    """Believe the broker's count of what nobody has seen."""
+    plain = MessageHistory.remember
+
+    def remember(self: MessageHistory, delivery: Any, record: Record) -> None:
+        if record.count or record.due is not None or record.poisoned:
+            plain(self, delivery, record)
+
+    patch.setattr(MessageHistory, "remember", remember)
+
+
+def never_consumed(patch: pytest.MonkeyPatch) -> None:
+    """Keep a record that an arrival has taken."""
+    plain = MessageHistory.known
+
+    def known(self: MessageHistory, delivery: Any, age: float) -> Record | None:
+        record = plain(self, delivery, age)
+        if record is not None and record.copy is not delivery:
+            self._records.add(delivery.key, record, self._limit)
+        return record
+
+    patch.setattr(MessageHistory, "known", known)
+
+
+def not_awaited(patch: pytest.MonkeyPatch) -> None:
+    """Begin another consumer's message while that one's handler has it."""
+
+    def looked(self: MessageHistory, delivery: Any) -> bool:
+        record = delivery.record
+        if record is not None and record.copy is delivery:
+            self._part(record)
+            delivery.record = record.apart()
+        return True
+
+    patch.setattr(MessageHistory, "looked", looked)
+
+
+def without_its_record(patch: pytest.MonkeyPatch) -> None:
+    """Release a message, and what is known of it."""
+    plain = Engine._give_back
+
+    def give_back(self: Engine, delivery: Any, due: float | None = None) -> Any:
+        delivery.record = None
+        return plain(self, delivery, due)
+
+    patch.setattr(Engine, "_give_back", give_back)
+
+
+def without_proof(patch: pytest.MonkeyPatch) -> None:
+    """Take an id without a time for a proof."""
+
+    def proof(_: MessageHistory, delivery: Any) -> Any:
+        digest = None if delivery.strong else delivery.digest()
+        return None if delivery.key is None else (delivery.key, digest)
+
+    patch.setattr(MessageHistory, "_proof", proof)
+
+
+def without_a_mark(patch: pytest.MonkeyPatch) -> None:
+    """Take the broker's id for a proof without its mark."""
+    plain = MessageHistory.accepted_before
+
+    def before(self: MessageHistory, delivery: Any, age: float, *, marks: bool) -> bool:
+        if delivery.strong:
+            return self._doubts.take(delivery.key, None)
+        return plain(self, delivery, age, marks=marks)
+
+    patch.setattr(MessageHistory, "accepted_before", before)
+
+
+def uncounted(patch: pytest.MonkeyPatch) -> None:
+    """Accept unseen without counting it."""
+    patch.setattr(
+        Engine,
+        "_accept_unseen",
+        lambda self, delivery, why: (*self._accept(delivery), AcceptUnseen(delivery, why)),
+    )
+
+
+def unlogged(patch: pytest.MonkeyPatch) -> None:
+    """Accept unseen, and do not say so."""
+
+    def accept(self: Engine, delivery: Any, why: str) -> Any:
+        del why
+        self.counts.deduplicated += 1
+        return self._accept(delivery)
+
+    patch.setattr(Engine, "_accept_unseen", accept)
+
+
+def forgetful_ledger(patch: pytest.MonkeyPatch) -> None:
+    """Write nothing down of a failure."""
+
+    def clear(self: SimLedger, command: Any) -> None:
+        self.marks.pop(command.delivery, None)
+        self.entries.pop(fingerprint(command.delivery), None)
+
+    patch.setattr(SimLedger, "clear", clear)
+
+
+def charging_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Do not read what a process had open that died."""
+    patch.setattr(SimLedger, "died", lambda self, _: self.marks.clear())
+
+
+def beside_others(patch: pytest.MonkeyPatch) -> None:
+    """Let whoever was open in a process that died run beside others."""
+
+    def begun(self: LedgerEngine, delivery: Any) -> Any:
+        found = self._suspects.pop() if self._suspects else delivery
+        return plain(self, found)
+
+    plain = LedgerEngine._begun
+    known = LedgerEngine._known
+
+    def unsuspected(self: LedgerEngine, delivery: Any, entry: Any, now: float) -> Any:
+        if entry is not None:
+            object.__setattr__(entry, "suspect", False)
+        return known(self, delivery, entry, now)
+
+    patch.setattr(LedgerEngine, "_begun", begun)
+    patch.setattr(LedgerEngine, "_known", unsuspected)
+
+
+def passing(*, ahead: bool) -> Fault:
+    """Let a later message pass one that is parked, or let one that came again pass those before it."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(Blocking, "_ahead", lambda self: ahead and bool(self._ready))
+
+    return fault
+
+
+def leaderless(patch: pytest.MonkeyPatch) -> None:
+    """Let a group go on while a handler has its head, over a connection that is gone."""
+    patch.setattr(PerGroup, "occupy", lambda _, __: None)
+
+
+def uncounted_copies(patch: pytest.MonkeyPatch) -> None:
+    """Do not read what a delayed copy tells of failures."""
+    plain = BrokerRedelivery.record_of
+
+    def record_of(self: BrokerRedelivery, delivery: Any, most: int, offset: float) -> Record | None:
+        record = plain(self, delivery, most, offset)
+        if record is not None:
+            record.count = 0
+        return record
+
+    patch.setattr(BrokerRedelivery, "record_of", record_of)
+
+
+def copying(**wrong: Any) -> Fault:
+    """Send delayed copies with something wrong in the record."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        plain = BrokerRedelivery.command
+
+        def command(self: BrokerRedelivery, delivery: Any, record: Record, *others: Any) -> Any:
+            for name, value in wrong.items():
+                setattr(record, name, value)
+            return plain(self, delivery, record, *others)
+
+        patch.setattr(BrokerRedelivery, "command", command)
+
+    return fault
+
+
+def for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Take what somebody puts back for what was dead before, however old the connection is."""
+    patch.setattr("redelivery.core.message_history.RETURN", inf)
+
+
+def anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Believe the ids of one broker at another."""
+    patch.setattr(MessageHistory, "connected", lambda _, __: None)
+
+
+BLOCKING = Case("rabbitmq-stomp", "AtA'tB", "blocking", workers=1, outcomes=("ok", "fail", "release"))
+GROUPS = Case("artemis-amqp", "AB", "per_group", outcomes=("ok", "fail"), budget=CUTS)
+BACK = Case("artemis-stomp", "AB", outcomes=("poison",), budget={"cut": 1, "redrive": 2})
+COPIES = Case("classic-stomp", "ABC", scheduled=True, budget=CUTS)
+MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
+
+
+@pytest.mark.parametrize(
+    ("fault", "case", "kinds"),
+    [
+        pytest.param(fault, case, kinds, id=name)
+        for name, fault, case, kinds in (
+            ("poison is accepted", accepted_poison, WEAK, "unseen"),
+            ("a refused copy is taken for confirmed", taken_for_confirmed,
+             Case("rabbitmq-stomp", "AB", outcomes=ALL, budget={"refuse": 1}), "loss"),
+            ("a due time is dropped by a cut", remembering(due=None), STRONG, "early"),
+            ("a count is dropped by a cut", remembering(count=0), STRONG, "verdict limit"),
+            ("a verdict is dropped by a cut", remembering(poisoned=False), NATIVE, "verdict"),
+            ("verdicts are dropped when a consumer closes", closing(verdicts=True), NATIVE, "verdict"),
+            ("all is dropped when a consumer closes", closing(verdicts=False), NATIVE, "verdict early"),
+            ("the broker's count is believed", charged_for_losses,
+             Case("classic-amqp", "AtA'tB", budget=CUTS), "false dead letter"),
+            ("a record is used twice", never_consumed,
+             Case("rabbitmq-stomp", "AA'", budget=CUTS), "false dead letter early"),
+            ("another consumer's handler is not waited for", not_awaited, TWO, "overlap"),
+            ("a release washes off the charge", without_its_record,
+             Case("artemis-amqp", "AtA'tB", outcomes=("ok", "fail", "release")), "verdict early"),
+            ("an id without a time is proof", without_proof, WEAK, "unproven loss"),
+            ("no mark is asked for", without_a_mark, STRONG, "unproven"),
+            ("what is accepted unseen is not counted", uncounted, STRONG, "uncounted"),
+            ("what is accepted unseen is not logged", unlogged, STRONG, "unseen"),
+            ("a ledger forgets failures", forgetful_ledger, LEDGER, "verdict early limit beside"),
+            ("a ledger forgets who was open", charging_nobody, LEDGER, "verdict early beside"),
+            ("a suspect runs beside others", beside_others, LEDGER, "beside"),
+            ("a later message passes a parked one", passing(ahead=True), BLOCKING, "order"),
+            ("a parked message passes an earlier one", passing(ahead=False), BLOCKING, "order"),
+            ("a group does not wait for its head", leaderless, GROUPS, "order"),
+            ("a verdict is remembered for ever", for_ever, BACK, "false dead letter"),
+            ("a copy is not counted", uncounted_copies, COPIES, "verdict limit"),
+            ("a copy is not delayed", copying(returns=0.0), COPIES, "early"),
+            ("a copy that is sent again has another name", copying(name=None), COPIES, "copy"),
+            ("a refused delayed copy is taken for confirmed", taken_for_confirmed,
+             replace(COPIES, budget={"refuse": 2}), "loss stuck"),
+            ("ids of another broker are believed", anywhere, MOVING, "loss false dead letter"),
+        )
+    ],
+)  # fmt: skip
+def test_it_is_found(monkeypatch: pytest.MonkeyPatch, fault: Fault, case: Case, kinds: str) -> None:
+    """Each fault breaks an invariant that names it."""
+    fault(monkeypatch)
+    for seed in range(MOST):
+        broken = wander(case, random.Random(seed))[0]
+        if broken is not None and kind_of(broken) in kinds:
+            return
+    raise AssertionError(f"not found in {MOST} schedules")
