@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Fault = Callable[[pytest.MonkeyPatch], None]
 
-SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "60"))
+SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "40"))
 
 
 @pytest.fixture(autouse=True)
