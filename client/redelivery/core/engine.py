@@ -422,9 +422,7 @@ class Engine:
         live = self._finish(delivery)
         if live is None:
             return NOTHING
-        # Else it has been counted as stale.
-        if live is delivery:
-            self.counts.released += 1
+        self.counts.released += live is delivery  # else it has been counted as stale
         self._schedule.settled(live)
         return self._give_back(live)
 
@@ -585,12 +583,10 @@ class Engine:
         if able is not None and able.release and (able.flow or not self._closed):
             enter(delivery, "settled")
             self._flow.settled += 1
-            if delivery.record is None and able.counts:
-                # Should the release be lost with the connection, the broker counts what was not charged.
-                record = Record()
+            record = Record() if delivery.record is None and able.counts else record
             if record is not None:
                 record.due = due
-                # A release must not wash off the charge.
+                # A release must not wash off the charge; nor does one that is lost charge, where the broker counts.
                 self._history.remember(delivery, record)
             return (Release((delivery,)),)
         enter(delivery, "held")
