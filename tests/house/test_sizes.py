@@ -18,6 +18,7 @@ HARD = 600
 LONGEST_FUNCTION = 50
 LONG = {
     "tests/simulator/world.py": "all that may happen; what may happen next, and what is true, have files of their own",
+    "tests/simulator/truth.py": "what is true of a message, and what must never happen to it, is one state",
     "adapters/redelivery_memory/server.py": "one lock over queues, subscriptions, connections and delayed messages",
     "client/redelivery/ledger/sqlite_ledger.py": "entries, marks and files of one process, under the same locks",
     "client/redelivery/core/commands.py": "one closed union: what each command says, and to whom",

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.simulator.drivers import (
+from tests.simulator.driver_runs import (
     DriverRun,
     driver_case_of,
     driver_story,

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.simulator.__main__ import main
-from tests.simulator.drivers import (
-    DriverCase,
-    driver_case,
-    driver_case_of,
-    run_drivers,
-    saved_drivers,
-    wander_drivers,
-)
+from tests.simulator.driver_runs import driver_case_of, run_drivers, saved_drivers, wander_drivers
+from tests.simulator.drivers import DriverCase, driver_case
 from tests.simulator.test_simulator import any_digest
 
 from redelivery.errors import TransportError
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
 
     Fault = Callable[[pytest.MonkeyPatch], None]
 
-SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "60"))
+SCHEDULES = int(os.environ.get("REDELIVERY_DRIVER_SCHEDULES", "40"))
 
 
 @pytest.fixture(autouse=True)

@@ -81,8 +81,10 @@ def closing(*, verdicts: bool) -> Fault:
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = MessageHistory.connection_lost
 
-        def lost(self: MessageHistory, consumer: int, done: Any, open_: Any, run: Any, now: float) -> None:
-            plain(self, consumer, done, () if now == inf and not verdicts else open_, run, now)
+        def lost(
+            self: MessageHistory, consumer: int, done: Any, open_: Any, run: Any, now: float, epoch: int
+        ) -> None:
+            plain(self, consumer, done, () if now == inf and not verdicts else open_, run, now, epoch)
             if now == inf and verdicts:
                 self._verdicts.clear()
 
@@ -132,9 +134,9 @@ def without_its_record(patch: pytest.MonkeyPatch) -> None:
     """Release a message, and what is known of it."""
     plain = Engine._give_back
 
-    def give_back(self: Engine, delivery: Any, due: float | None = None) -> Any:
+    def give_back(self: Engine, delivery: Any) -> Any:
         delivery.record = None
-        return plain(self, delivery, due)
+        return plain(self, delivery)
 
     patch.setattr(Engine, "_give_back", give_back)
 
@@ -166,17 +168,17 @@ def uncounted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         Engine,
         "_accept_unseen",
-        lambda self, delivery, why: (*self._accept(delivery), AcceptUnseen(delivery, why)),
+        lambda self, delivery, why, now: (*self._accept(delivery, now), AcceptUnseen(delivery, why)),
     )
 
 
 def unlogged(patch: pytest.MonkeyPatch) -> None:
     """Accept unseen, and do not say so."""
 
-    def accept(self: Engine, delivery: Any, why: str) -> Any:
+    def accept(self: Engine, delivery: Any, why: str, now: float) -> Any:
         del why
         self.counts.deduplicated += 1
-        return self._accept(delivery)
+        return self._accept(delivery, now)
 
     patch.setattr(Engine, "_accept_unseen", accept)
 

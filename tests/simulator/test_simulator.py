@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery, Record
 
-SCHEDULES = int(os.environ.get("REDELIVERY_SCHEDULES", "800"))
+SCHEDULES = int(os.environ.get("REDELIVERY_SCHEDULES", "400"))
 SAME_ID = Case("rabbitmq-amqp", "AA'", consumers=1, workers=2)
 
 

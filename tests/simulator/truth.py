@@ -248,9 +248,9 @@ class Truth:
     def late(self, message: Message) -> None:
         """A message comes late in a connection: a verdict of which the library knows that it was confirmed is dropped.
 
-        "Poisoned, not confirmed: poison at once", however late.
+        "Poisoned, not confirmed: poison at once", however late; and a ledger keeps it until the original is accepted.
         """
-        if message.name in self._confirmed:
+        if message.name in self._confirmed and not self._shared:
             self.again[message.kin].discard(message.name)
 
     def recalled(self, now: float) -> None:

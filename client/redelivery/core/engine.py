@@ -586,11 +586,9 @@ class Engine:
         if able is not None and able.release and (able.flow or not self._closed):
             enter(delivery, "settled")
             self._flow.settled += 1
-            if delivery.record is None and able.counts:
-                # Should the release be lost with the connection, the broker counts what was not charged.
-                record = Record()
+            record = Record() if delivery.record is None and able.counts else record
             if record is not None:
-                # A release must not wash off the charge, nor what is left of its delay.
+                # A release washes off neither the charge nor the delay; one that is lost charges nothing.
                 self._history.remember(delivery, record)
             return (Release((delivery,)),)
         enter(delivery, "held")
