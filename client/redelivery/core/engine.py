@@ -104,8 +104,7 @@ class Engine:
         # Draining or stopped: nothing is dispatched.
         self._closed = False
         self._policies = PolicyGuard(policies, random)
-        self._transacted = transacted
-        self._in_order = ordering == "blocking"
+        self._transacted, self._in_order = transacted, ordering == "blocking"
         self._seq = 0
         self._credit, self._maximum_deferrals = credit, maximum_deferrals
 
