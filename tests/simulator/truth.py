@@ -245,6 +245,10 @@ class Truth:
         self._died_at[message.name] = now
         self._confirmed.add(message.name)
 
+    def past(self, message: Message) -> bool:
+        """Whether a dead letter was confirmed so long before the connection was lost that its verdict was dropped."""
+        return message.name in self._confirmed and message.name not in self._recalled
+
     def late(self, message: Message) -> None:
         """A message comes late in a connection: a verdict of which the library knows that it was confirmed is dropped.
 
