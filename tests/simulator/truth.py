@@ -260,7 +260,7 @@ class Truth:
     def recalled(self, now: float) -> None:
         """The connection is lost: verdicts that are young are remembered, until their message comes."""
         for name, at in self._died_at.items():
-            if now <= at + ACKNOWLEDGED:
+            if now < at + ACKNOWLEDGED:
                 self._recalled.add(name)
                 if name in self._redriven:
                     self.again[self._redriven[name].kin].add(name)
