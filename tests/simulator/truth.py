@@ -282,6 +282,7 @@ class Truth:
         kin = message.kin
         self._died_at[message.name] = now
         self._confirmed.discard(message.name)
+        self._recalled.discard(message.name)
         self.dead[message.name] += 1
         if not expired:
             self._spend(message)
