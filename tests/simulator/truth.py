@@ -251,7 +251,7 @@ class Truth:
 
         "Poisoned, not confirmed: poison at once", however late; and a ledger keeps it until the original is accepted.
         """
-        if message.name in self._confirmed and not self._shared:
+        if message.name in self._confirmed and not self._shared and self.size[message.kin] == 1:
             self.again[message.kin].discard(message.name)
 
     def recalled(self, now: float) -> None:
