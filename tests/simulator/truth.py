@@ -214,9 +214,6 @@ class Truth:
         self.copies.add(message.name)
         self._copies_of[copy.kin] += 1
         self._copied_lately.append(copy.kin)
-        if self.size[copy.kin] > 1:
-            # A copy has a key of its own: a verdict that kin have left under the old one does not reach it.
-            self.judged[copy.kin] = 0
         self.gone[message.name] = "copied"
         due = self.not_before.pop(message.name, None)
         if due is not None:
@@ -245,18 +242,22 @@ class Truth:
         self._died_at[message.name] = now
         self._confirmed.add(message.name)
 
+    def past(self, message: Message) -> bool:
+        """Whether a dead letter was confirmed so long before the connection was lost that its verdict was dropped."""
+        return message.name in self._confirmed and message.name not in self._recalled
+
     def late(self, message: Message) -> None:
         """A message comes late in a connection: a verdict of which the library knows that it was confirmed is dropped.
 
         "Poisoned, not confirmed: poison at once", however late; and a ledger keeps it until the original is accepted.
         """
-        if message.name in self._confirmed and not self._shared:
+        if message.name in self._confirmed and not self._shared and self.size[message.kin] == 1:
             self.again[message.kin].discard(message.name)
 
     def recalled(self, now: float) -> None:
         """The connection is lost: verdicts that are young are remembered, until their message comes."""
         for name, at in self._died_at.items():
-            if now <= at + ACKNOWLEDGED:
+            if now < at + ACKNOWLEDGED:
                 self._recalled.add(name)
                 if name in self._redriven:
                     self.again[self._redriven[name].kin].add(name)
@@ -278,6 +279,7 @@ class Truth:
         kin = message.kin
         self._died_at[message.name] = now
         self._confirmed.discard(message.name)
+        self._recalled.discard(message.name)
         self.dead[message.name] += 1
         if not expired:
             self._spend(message)
@@ -333,14 +335,14 @@ class Truth:
         names = [each.name for each in self._kin[kin] if each.sent >= 0]
         if have + self.aside[kin] >= self.size[kin]:
             raise Violation(f"aside: {name} is begun, and was set aside before")
-        if have + self.judged[kin] >= self.size[kin]:
+        # "Two equal copies: both handled": the one may come for what is known of the other, which is no poison, or due.
+        unsure = self.size[kin] > 1 and self._copies_of[kin]
+        if not unsure and have + self.judged[kin] >= self.size[kin]:
             raise Violation(f"verdict: {name} is begun, and is poison")
         live = [each for each in names if each not in self.gone or each in self.elsewhere]
         wait = [
             at for each in live if each not in busy and (at := self.not_before.get(each, 0.0)) > now + 1e-9
         ]
-        # "Two equal copies: both handled": the one may come for what is known of the other, which is due before.
-        unsure = self.size[kin] > 1 and self._copies_of[kin]
         if not unsure and len(wait) + have >= len(live):
             raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")
         self.handled_again += bool(self.successes[kin])

@@ -192,7 +192,8 @@ class World:
                 each.heard = False
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
         gone = truth.dead[name] or name in self.forgotten or name in truth.copies
-        late = gone and self.now - since > RETURN
+        # And "within 60 s of the loss".
+        late = gone and (self.now - since > RETURN or truth.past(message))
         # A ledger knows a message without an id by its bytes, until its dead letter is safe.
         afresh = nameless and (self.ledger is None or gone)
         if self.now - since > RETURN:
