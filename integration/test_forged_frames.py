@@ -115,13 +115,12 @@ def test_a_consumer_has_the_policy_of_what_it_consumes(
     queue = new_queue()
     twice = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.01)
     policies = redelivery.RedeliveryPolicyMap({queue: twice, f"{queue}.b": twice}, default=ONCE.default)
-    with RawAmqp(activemq) as raw:
-        for name, forged in ((queue, "Berlin"), (f"{queue}.a", "Berlin"), (f"{queue}.a", f"{queue}.b")):
-            raw.send(name, "x", properties={"destination": f"/queue/{forged}"})
-    with redelivery.connect(activemq.uri(), policies=policies) as connection:
-        seen = list[str]()
-        for consumed, count in ((queue, 2), (f"{queue}.*", 3)):
+    seen = list[str]()
+    with redelivery.connect(activemq.uri(), policies=policies) as connection, RawAmqp(activemq) as raw:
+        for consumed, forged, count in ((queue, ["Berlin"], 2), (f"{queue}.*", ["Berlin", f"{queue}.b"], 3)):
             consumer = connection.consumer(consumed)
+            for name in forged:
+                raw.send(consumed.replace("*", "a"), properties={"destination": f"/queue/{name}"})
             for _ in range(count):
                 message = consumer.receive(timeout=20)
                 assert message is not None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.stomp.test_deliveries import CLASSIC, delivery
 
+from redelivery.core.commands import Forward, PoisonAck
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.delivery import Record
 from redelivery_stomp.profiles import StompClassic
 
 
@@ -49,3 +52,14 @@ def test_a_producer_does_not_say_on_classic_where_its_message_was(
     seen = delivery(StompClassic(), lines, to=consumed)
     assert seen.destination == expected
     assert seen.key == (expected, "ID:vm-2:1", "1700000000123")
+
+
+def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
+    """A property of a message that is not looks the same, and its NACK would drop it: only if asked for."""
+    seen = delivery(StompClassic(), CLASSIC)
+    assert seen.persistent
+    for route, kind in (("auto", Forward), ("ack", PoisonAck)):
+        command = DeadLetterRouting(route=route).command(  # type: ignore[arg-type]
+            seen, Record(1), StompClassic.capabilities, 0.0, 0.0
+        )
+        assert isinstance(command, kind)

@@ -195,6 +195,14 @@ def test_what_is_shown_has_no_handle_to_be_proven(looking: Wire, pieces: int) ->
     assert looking.link.transport.fault
 
 
+def test_a_letters_property_is_no_message_in_work(looking: Wire) -> None:
+    """The handle that it guesses may come later, with the message whose own it is: that one is no forgery."""
+    looking.read(shown("1", f"ack:{handle(5)}") + shown("2", f"ack:{handle(6)}"))
+    looking.read(arrival("own", number=5) + arrival("other", number=6))
+    assert not looking.link.transport.fault
+    assert sum(len(event.deliveries) for event in looking.events if isinstance(event, Arrived)) == 4
+
+
 @pytest.mark.parametrize(
     "letter",
     [
