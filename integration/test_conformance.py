@@ -47,6 +47,7 @@ class TestClassicOverStomp(OnBroker):
             broker="activemq",
             groups=False,
             poison_persistent=True,
+            proves_persistent=False,
             forward="atomic",
             transactions=True,
             unsettleable=True,

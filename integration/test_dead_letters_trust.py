@@ -183,7 +183,8 @@ def test_what_a_virtual_topic_hands_over_is_poisoned_natively(
     """The original destination that Classic writes there is no producer's: the broker keeps it as ever."""
     broker, protocol = peer
     topic, queue = f"VirtualTopic.{unique_queue}", f"Consumer.A.VirtualTopic.{unique_queue}"
-    with redelivery.connect(uri_of(broker, protocol), policies=NO_RETRY) as connection:
+    options = ("redelivery.deadLetter=ack",) if protocol == "stomp" else ()
+    with redelivery.connect(uri_of(broker, protocol, *options), policies=NO_RETRY) as connection:
         consumer = connection.consumer(queue)
         connection.send(f"topic://{topic}", "news", headers={"run": unique_queue})
         message = consumer.receive(timeout=20)
@@ -194,3 +195,70 @@ def test_what_a_virtual_topic_hands_over_is_poisoned_natively(
             eventually(lambda: any(one.headers.get("run") == unique_queue for one in dead), 60)
             (letter,) = [one for one in dead if one.headers.get("run") == unique_queue]
             assert "redeliveryCause" not in letter.headers
+
+
+def send_odd(broker: Broker, queue: str, *odd: dict[str, Any]) -> None:
+    """Send messages with such properties from an AMQP producer."""
+    with RawAmqp(broker) as raw:
+        for number, properties in enumerate(odd):
+            raw.send(queue, f"{number}", properties={"run": queue, **properties})
+
+
+@pytest.mark.parametrize("consumes", ["amqp", "stomp"])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {f"x{n}:1\noriginal-destination:/queue/admin\ny{n}": "v" for n in range(8)},
+        {"original-destination": "/topic/admin"},
+        {"destination": "/queue/admin"},
+    ],
+    ids=["a line end in a name", "a topic", "destination"],
+)
+def test_no_property_becomes_classics_record(
+    activemq: Broker, unique_queue: str, consumes: str, odd: dict[str, Any]
+) -> None:
+    """Whichever protocol consumes it and whichever shows it: its letter goes back to where it was, or stays."""
+    send_odd(activemq, unique_queue, odd)
+    poison_one(uri_of(activemq, consumes), unique_queue)
+    for reads in ("stomp", "amqp"):
+        with redelivery.dead_letters(uri_of(activemq, reads)) as dead:
+            (letter,) = [one for one in dead if one.headers.get("run") == unique_queue]
+            # Over AMQP Classic shows no record on what it has dead-lettered itself.
+            unknown = (None,) if (consumes, reads) == ("amqp", "amqp") and "destination" in odd else ()
+            assert letter.original_destination in (f"queue://{unique_queue}", *unknown)
+
+
+def test_what_is_shown_over_stomp_is_all_that_is_there(activemq: Broker, unique_queue: str) -> None:
+    """Letters with properties named like the headers that a look goes by neither end it nor stop it."""
+    odd = [
+        {},
+        {"ack": "same"},
+        {"ack": "same"},
+        {"browser": "end"},
+        {"browser": "end", "message-id": "0"},
+        {},
+    ]
+    send_odd(activemq, unique_queue, *odd)
+    with redelivery.dead_letters(uri_of(activemq, "stomp"), unique_queue) as dead:
+        assert sorted(letter.body for letter in dead) == [b"%d" % number for number in range(len(odd))]
+        assert dead.redrive(dry_run=True, to=f"{unique_queue}.to").redriven == len(odd)
+
+
+@pytest.mark.parametrize("odd", [{"content-length": "99999"}, {"content-length": "0"}], ids=str)
+def test_the_letter_that_stops_the_tools_over_stomp_is_named(
+    activemq: Broker, unique_queue: str, odd: dict[str, Any]
+) -> None:
+    """Over STOMP nobody gets past it; one sentence says which it is, and over AMQP it can be taken away."""
+    send_odd(activemq, unique_queue, {}, odd, {})
+    with redelivery.dead_letters(uri_of(activemq, "amqp"), unique_queue) as dead:
+        (bad,) = [letter for letter in dead if "content-length" in letter.headers]
+    for take in (False, True):
+        with (
+            redelivery.dead_letters(uri_of(activemq, "stomp"), unique_queue, take=take) as dead,
+            pytest.raises(redelivery.RedeliveryError, match=f"{bad.message_id}.*over AMQP"),
+        ):
+            list(dead)
+    with redelivery.dead_letters(uri_of(activemq, "amqp"), unique_queue) as dead:
+        assert dead.purge(id=str(bad.message_id)).purged == 1
+    with redelivery.dead_letters(uri_of(activemq, "stomp"), unique_queue) as dead:
+        assert len(list(dead)) == 2

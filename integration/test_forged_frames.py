@@ -91,6 +91,60 @@ def test_what_a_producer_forges_is_not_obeyed(
     assert sum(body.startswith(b"a") for body in left + dead) == 2
 
 
+def test_what_only_says_that_it_is_persistent_is_not_dropped(
+    activemq: Broker, new_queue: Callable[[], str]
+) -> None:
+    """Classic drops the NACK of a message that is not persistent, and a property of that name looks like its header."""
+    queue = new_queue()
+    with RawAmqp(activemq) as raw:
+        raw.send(queue, "lost?", durable=False, properties={"persistent": "true", "run": queue})
+    with redelivery.connect(activemq.uri(), policies=ONCE) as connection:
+        message = connection.consumer(queue).receive(timeout=20)
+        assert message is not None
+        assert message.persistent
+        message.fail("no")
+        eventually(lambda: connection.report().poisoned == 1)
+    with redelivery.dead_letters(activemq.uri()) as dead:
+        assert [one.body for one in dead if one.headers.get("run") == queue] == [b"lost?"]
+
+
+def test_a_consumer_has_the_policy_of_what_it_consumes(
+    activemq: Broker, new_queue: Callable[[], str]
+) -> None:
+    """A property `destination` names neither its policy nor what its handler sees; within a pattern it may."""
+    queue = new_queue()
+    twice = redelivery.RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=0.01)
+    policies = redelivery.RedeliveryPolicyMap({queue: twice, f"{queue}.b": twice}, default=ONCE.default)
+    seen = list[str]()
+    with redelivery.connect(activemq.uri(), policies=policies) as connection, RawAmqp(activemq) as raw:
+        for consumed, forged, count in ((queue, ["Berlin"], 2), (f"{queue}.*", ["Berlin", f"{queue}.b"], 3)):
+            consumer = connection.consumer(consumed)
+            for name in forged:
+                raw.send(consumed.replace("*", "a"), properties={"destination": f"/queue/{name}"})
+            for _ in range(count):
+                message = consumer.receive(timeout=20)
+                assert message is not None
+                seen.append(message.destination)
+                message.fail("no")
+            consumer.close()
+    own = f"queue://{queue}"
+    assert sorted(seen) == sorted([own, own, f"{own}.*", f"{own}.b", f"{own}.b"])
+
+
+def test_a_text_that_ends_in_half_a_frame_is_found_out_at_once(
+    activemq: Broker, new_queue: Callable[[], str]
+) -> None:
+    """With one credit nothing can come behind it, and the next heart-beat is minutes away."""
+    queue = new_queue()
+    with RawAmqp(activemq) as raw:
+        raw.send(queue, "a\0\nMESSAGE\nfoo:bar")
+    uri = activemq.uri(redelivery__heartbeat=600_000, redelivery__credit=1)
+    with redelivery.connect(uri, policies=ONCE) as connection:
+        consumer = connection.consumer(queue)
+        with pytest.raises(redelivery.AdapterError, match="3 times"):
+            consumer.receive(timeout=30)
+
+
 def taken(broker: Broker, queue: str) -> list[bytes]:
     """Take what is on a queue, over AMQP: there a text is whole."""
     with redelivery.connect(broker.uri(protocol="amqp"), policies=ONCE) as connection:

@@ -219,6 +219,7 @@ class StompAdapter:
             self._sink(Subscribed(command.consumer, AdapterError(wrong)))
         else:
             subscription = Subscription(command, link.epoch, link.profile, link.version)
+            link.proof.browses |= command.browse
             link.turns.begin(subscription, self._sink, self._checked)
 
     def _hold(self, link: StompConnection, command: Hold) -> None:

@@ -23,8 +23,9 @@ from redelivery.clock import capped
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 from redelivery_stomp.connect_frame import connect_frame, not_logged_in
-from redelivery_stomp.disconnect_cause import StompDisconnectCause, said
+from redelivery_stomp.disconnect_cause import StompDisconnectCause, named, said
 from redelivery_stomp.every_step import every_step
+from redelivery_stomp.frame_proof import ends_browse
 from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner
 from redelivery_stomp.frames import frame
 from redelivery_stomp.further_subscriptions import without_groups
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 __all__ = ["StompConnection"]
 # Errors of a write to a connection that is gone.
 BROKEN = (OSError, StompException, AttributeError, ValueError)
-# In the frame behind the last message of a browse.
-ENDS = b"\nbrowser:end"
 # Batches of acknowledgements that an ERROR may be about: it arrives with a delay.
 RECENT = 256
 # Seconds that an ERROR without a reason waits for the one that has it: shorter than the ERROR counts as the cause.
@@ -94,9 +93,10 @@ class StompConnection:
         self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
         settings = opening.settings
         limits = FrameLimits(settings.maximum_header_bytes, settings.maximum_message_bytes)
-        self._scanner = FrameScanner(token, limits)
+        scanner = FrameScanner(token, limits)
+        self.proof = scanner.proof
         self.transport = ScanningTransport(
-            opening.endpoint, settings.tls, settings.connect_timeout, self._scanner, self._messages
+            opening.endpoint, settings.tls, settings.connect_timeout, scanner, self._messages
         )
         milliseconds = int(settings.heartbeat * 1000)
         self._heartbeats = HeartbeatListener(self.transport, (milliseconds, milliseconds))
@@ -130,7 +130,7 @@ class StompConnection:
         with self._lock:
             self.profile = profile
             # No message comes before a SUBSCRIBE.
-            self._scanner.proof.handle = profile.handle if profile.forgeable else b""
+            self.proof.handle = profile.handle if profile.forgeable else b""
             # From here on a loss is reported; before, it is raised.
             self._opened = not self._lost
         if not self._opened:
@@ -138,8 +138,7 @@ class StompConnection:
 
     def _raise_refusal(self) -> None:
         self.abandon()
-        garbled = self.transport.garbled
-        raise not_logged_in(self._opening, self._refused, garbled=garbled, lost=self._lost)
+        raise not_logged_in(self._opening, self._refused, garbled=self.transport.garbled, lost=self._lost)
 
     def abandon(self) -> None:
         """Close at once, and report nothing."""
@@ -227,7 +226,7 @@ class StompConnection:
         ended: list[int] = []
         for head, body in frames:
             subscription = self.subscriptions.of(head)
-            if subscription is not None and subscription.command.browse and ENDS in head:
+            if subscription is not None and subscription.command.browse and ends_browse(head, body):
                 ended.append(subscription.consumer)
             elif subscription is not None:
                 delivery = subscription.make(subscription, head, body)
@@ -339,7 +338,9 @@ class StompConnection:
                 # The last ERROR may be a part of it.
                 because = refusal = None
                 # No other message has done it, if its consumer has ended.
-                cause.accuse(self.subscriptions.delivery(self.transport.culprit))
+                culprit = self.subscriptions.delivery(self.transport.culprit)
+                cause.accuse(culprit)
+                reason += named(culprit)
         elif because is None and self._unwritable:
             reason = self._unwritable
         told = f" ({because})" if because is not None else ""

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
+from redelivery_stomp.frame_proof import BROWSES
 from redelivery_stomp.frames import Headers, RawHeaders, number
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
@@ -20,12 +21,12 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
 # Highest priority. RabbitMQ allows 255; JMS ends at 9.
 MOST_URGENT = 255
-# A message that came to ActiveMQ Classic over AMQP has the id that its producer gave it (docs/measured-stomp.md).
+# In what came to ActiveMQ Classic over AMQP. Its producer may have given it an id (docs/measured-stomp.md).
 FROM_AMQP = b"\nJMS_AMQP_"
 # Header lines that a broker makes anew for each delivery.
 OF_DELIVERY = (b"message-id:", b"ack:", b"subscription:", b"redelivered:", b"x-delivery-count:")
-# Header lines by which a message is known again where the broker made its id; and what says that it did not.
-KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:", FROM_AMQP.lstrip())
+# Header lines by which a message is known again where the broker made its id.
+KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:")
 # Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.
 SMALL = 4096
 # Milliseconds: the year 10000, for which Python has no date.
@@ -86,7 +87,7 @@ class Subscription:
         # True if its SUBSCRIBE is written.
         self.asked = False
         self.ended = False
-        self.identity = str(command.consumer)
+        self.identity = f"{BROWSES}{command.consumer}" if command.browse else str(command.consumer)
         self.kind = command.destination.partition("://")[0]
         # Destination of its last message: as on the wire, and qualified.
         self.last: tuple[bytes, str] = b"", ""
@@ -201,7 +202,7 @@ class StompDelivery(Delivery):
 
     @property
     def strong(self) -> bool:
-        return FROM_AMQP not in self.head
+        return True
 
     @property
     def dated(self) -> bool:

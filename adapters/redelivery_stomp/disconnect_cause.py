@@ -9,16 +9,20 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from redelivery.core.delivery import Cause
+
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from redelivery.errors import AdapterError
     from redelivery_stomp.delivery import StompDelivery
 
-__all__ = ["StompDisconnectCause", "accused", "said"]
+__all__ = ["StompDisconnectCause", "accused", "named", "said"]
 
 # Seconds. A connection that closes within them after an ERROR closes because of it.
 AT_ONCE = 1.0
+# Characters of an id that are told.
+LONGEST_NAME = 120
 
 
 class StompDisconnectCause:
@@ -105,3 +109,12 @@ def _names(text: str, identity: str) -> bool:
     """True if the text has this id as a whole, not as a part of a longer one."""
     at = text.find(identity)
     return at >= 0 and re.search(rf"(?<![\w,:-]){re.escape(identity)}(?![,:-]?\w)", text) is not None
+
+
+def named(culprit: StompDelivery | None) -> str:
+    """Return which message it is, or may be hidden in: its id may be its producer's, of any kind and length."""
+    if culprit is None:
+        return ""
+    name = Cause.of(culprit.message_id or "without an id").text
+    name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    return f": in the message {name} from {culprit.destination}, which over AMQP is one like any other"

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["FrameProof"]
+__all__ = ["BROWSES", "FrameProof", "ends_browse"]
 
 # A frame's first line, behind another line.
 COMMAND_LINE = re.compile(rb"\n(?:CONNECTED|RECEIPT|ERROR|MESSAGE)\r?\n")
 RECEIPT_ID = b"\nreceipt-id:"
+# In every MESSAGE of Classic but the last of a browse: a property can replace it, and not take it away.
+OF_MESSAGE = b"\npriority:"
+# In the frame behind the last message of a browse, and in any message with such a property.
+ENDS = b"\nbrowser:end"
+# What follows the token in the id of a subscription that browses: its messages have no handle.
+BROWSES = "b"
 # Handles of one connection that are kept, at least: more than a broker gives out without their acknowledgement.
 HANDLES = 32768
 
@@ -25,6 +31,9 @@ class FrameProof:
 
     def __init__(self, token: str) -> None:
         self.message = f"\nsubscription:{token}".encode()
+        self.browse = f"{self.message.decode()}-{BROWSES}".encode()
+        # True once there has been a subscription that browses.
+        self.browses = False
         self._receipt = f"{token}-".encode()
         # In a body, behind a NUL: another frame of the broker.
         self.mark = f":{token}".encode()
@@ -61,8 +70,10 @@ class FrameProof:
         """True if a message has one handle, and no other message has come with that. Called once for each message.
 
         Of two handles one is a producer's, and the first would decide: ActiveMQ Classic writes its headers in an order
-        that the producer can choose.
+        that the producer can choose. What is only shown has none, but for its producer's, which acknowledges nothing.
         """
+        if self.browse in head:
+            return True
         name = self.handle
         at = head.find(name)
         if at < 0:
@@ -92,12 +103,17 @@ class FrameProof:
         return self.handle + handle.rstrip(b"0123456789") in body
 
     def answers(self, head: bytes, body: bytes) -> bool:
-        """True if a frame that is no MESSAGE holds neither another frame nor a message's handle."""
+        """True if a frame that is no MESSAGE holds neither another frame nor a message's headers."""
         if b"\0" in body and self.mark in body:
             return False
-        return not self.handle or not (self.handle in head or self.handle in body)
+        return not self.handle or not any(name in head or name in body for name in (self.handle, OF_MESSAGE))
 
 
 def swallows(head: bytes) -> bool:
     """True if a header block goes on behind the end of its frame, and holds the beginning of another."""
     return b"\0" in head and COMMAND_LINE.search(head) is not None
+
+
+def ends_browse(head: bytes, body: bytes) -> bool:
+    """True if this is no message, but the end of those that are shown."""
+    return ENDS in head and not body and OF_MESSAGE not in head

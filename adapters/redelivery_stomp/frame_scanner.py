@@ -118,6 +118,21 @@ class FrameScanner:
                 self._held = [messages.pop()]
         return held + messages if held else messages, others
 
+    @property
+    def starving(self) -> bool:
+        """True if a message is kept because the broker may not have written what is behind it, which is not whole."""
+        return bool(self._held)
+
+    def give_up(self) -> list[tuple[bytes, bytes]]:
+        """Take the part of a frame behind a message for what that message hides; return that message.
+
+        It may be a part of the broker's own frame, if its rest is slow. Then the message comes again.
+        """
+        held, self._held = self._held, []
+        if held:
+            self.fault = self.fault or UNPROVEN
+        return held
+
     def _waits(self, chunk: bytes, seam: bytes) -> bool:
         """True if the partial frame has neither its next end nor a fault. Nothing is searched twice.
 
@@ -150,6 +165,7 @@ class FrameScanner:
         size, said = -1, b""
         # `find` costs half of `in`.
         message, handle = self.proof.message, self.proof.handle
+        browses, browse = self.proof.browses, self.proof.browse
         whole, another, skip, handles = self.proof.whole, self.proof.has_another, len(handle), list[bytes]()
         for part in parts:
             head, blank, body = part.partition(b"\n\n")
@@ -167,7 +183,7 @@ class FrameScanner:
                 break
             if not blank or part[0] != NEWLINE or head.find(message) < 0:
                 break
-            if handle and (found := head.find(handle)) >= 0:
+            if handle and not (browses and head.find(browse) >= 0) and (found := head.find(handle)) >= 0:
                 found += skip
                 end = head.find(b"\n", found)
                 own = head[found:end] if end >= 0 else head[found:]

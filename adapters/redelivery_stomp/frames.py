@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import ItemsView, Iterable, Iterator
 
-__all__ = ["MESSAGE", "Headers", "RawHeaders", "escape", "frame", "frame_end", "number", "read_headers"]
+__all__ = [
+    "MESSAGE",
+    "Headers",
+    "RawHeaders",
+    "escape",
+    "frame",
+    "frame_end",
+    "number",
+    "read_headers",
+    "unescape",
+]
 
 MESSAGE: Final = b"MESSAGE\n"
 # Longest number that is read. No broker writes one of so many digits.
@@ -29,7 +39,10 @@ def escape(text: str) -> str:
     return "".join(_ESCAPES.get(c, c) for c in text).replace("\0", "")
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """Return a header name or value as it was before it was escaped."""
+    if "\\" not in text:
+        return text
     # Without an escaped backslash, every backslash begins an escape.
     if "\\\\" not in text:
         return text.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")
@@ -70,7 +83,7 @@ def read_headers(block: bytes) -> dict[str, str]:
         name, colon, value = line.partition(":")
         if colon:
             # Most lines have no escape: on Classic only those of the ids, for their colons.
-            headers[_unescape(name) if "\\" in name else name] = _unescape(value) if "\\" in value else value
+            headers[unescape(name) if "\\" in name else name] = unescape(value) if "\\" in value else value
     return headers
 
 

@@ -10,6 +10,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.destination import no_such_kind
 from redelivery.errors import ConfigurationError
+from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
 from redelivery_stomp.windows import BYTES_PER_MESSAGE, ByteWindow, SlotWindow
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import BodyKind, Delivery
     from redelivery.core.outgoing import Outgoing
     from redelivery.settings import BrokerName, Settings
-    from redelivery_stomp.delivery import Subscription
+    from redelivery_stomp.delivery import StompDelivery, Subscription
     from redelivery_stomp.frames import RawHeaders
     from redelivery_stomp.windows import Window
 
@@ -42,13 +43,15 @@ PROCESS = uuid.uuid4().hex
 
 
 class StompClassic(StompProfile):
-    """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops a non-persistent one."""
+    """ActiveMQ Classic: NACK dead-letters a persistent message at once, and drops one that only says that it is."""
 
     capabilities = Capabilities(
         broker="activemq",
         # A STOMP consumer never gets JMSXGroupID.
         groups=False,
         poison_persistent=True,
+        # A property `persistent` of a message that is not looks the same, and its NACK would drop it.
+        proves_persistent=False,
         forward="atomic",
         transactions=True,
         unsettleable=True,
@@ -67,8 +70,9 @@ class StompClassic(StompProfile):
     # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
-    # 6.1.7 does not escape the names of properties.
+    # 6.1.7: a property replaces the header of its name, and its name is not escaped.
     forgeable = True
+    makes: ClassVar[type[StompDelivery] | None] = ClassicDelivery
     delay_prolongs = True
     in_turn = False
     share = SHARE

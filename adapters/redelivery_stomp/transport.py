@@ -9,6 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 import ssl
+import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from stomp.exception import NotConnectedException
 from stomp.transport import Transport
 from stomp.utils import Frame
 
+from redelivery.adapter_support.response_timeout import ResponseTimeout
 from redelivery.adapter_support.sockets import connected
 from redelivery.clock import capped
 from redelivery.log import logger
@@ -37,6 +39,8 @@ READ = 262144
 HEARTBEAT = b"\n"
 # Seconds.
 MOMENT = 0.001
+# That a message waits for the rest of a frame behind it, which may be hidden in that message and has no rest.
+STARVED = 1.0
 
 
 class ScanningTransport(Transport):
@@ -64,6 +68,9 @@ class ScanningTransport(Transport):
         self._deadline = 0.0
         self._messages = messages
         self._scanner = scanner
+        # A read, and the end of waiting for one.
+        self._scanning = threading.Lock()
+        self._starved = ResponseTimeout(self.starve, STARVED)
         # Without TLS only.
         self._writer: BufferedWriter | None = None
 
@@ -147,8 +154,13 @@ class ScanningTransport(Transport):
         return self.last_whole if head is None else (head, b"")
 
     def _take(self, chunk: bytes) -> None:
-        messages, others = self._scanner.feed(chunk)
-        self.fault = self._scanner.fault
+        scanner = self._scanner
+        with self._scanning:
+            messages, others = scanner.feed(chunk)
+            self.fault = scanner.fault
+        if scanner.starving:
+            # It is not called off: a thread for each read would cost more.
+            self._starved.asked()
         if messages:
             self.last_whole = messages[-1]
             # The last message before a fault may be its beginning: the messages of this read are not passed on.
@@ -158,6 +170,15 @@ class ScanningTransport(Transport):
                 self._messages(messages)
         for each in others:
             self._answer(each)
+
+    def starve(self) -> None:
+        """End the connection if a message still waits for what is behind it: nothing of it has come for a second."""
+        with self._scanning:
+            held = self._scanner.give_up()
+            if not held:
+                return
+            self.last_whole, self.fault = held[-1], self._scanner.fault
+        self.disconnect_socket()
 
     def _answer(self, other: OtherFrame) -> None:
         frame = Frame(other.command, read_headers(other.head), other.body)
@@ -186,6 +207,7 @@ class ScanningTransport(Transport):
 
     def cleanup(self) -> None:
         """Shut the socket down and close it; a close alone does not end a write of another thread."""
+        self._starved.end()
         self.disconnect_socket()
         super().cleanup()
 

@@ -7,7 +7,7 @@ from tests.core.copies import Copy, Proven, accepted, unseen
 
 from redelivery.core.delivery import Record
 from redelivery.core.message_history import MessageHistory
-from redelivery.core.recent_accepts import DOUBT, RecentAccepts
+from redelivery.core.recent_accepts import DOUBT, KEPT, RecentAccepts
 
 
 class Digested(Copy):
@@ -26,6 +26,20 @@ def test_what_was_accepted_long_ago_is_in_doubt_no_longer() -> None:
     recent.add(late, 101.0)
     assert recent.taken(101.0 + DOUBT) == [proven, late]
     assert recent.taken(0.0) == []
+
+
+def test_bodies_are_kept_within_a_bound() -> None:
+    """Half of it at least, the newest ones; a larger one by itself is not kept, and costs the others nothing."""
+    recent, many = RecentAccepts(10_000), KEPT // 4096
+    for number in range(2 * many):
+        recent.add(Digested(f"{number}", body=b"x" * 4096), 0.0)
+    recent.add(Digested("large", body=b"x" * KEPT), 0.0)
+    taken = [one.key for one in recent.taken(0.0)]
+    assert many // 2 - 1 <= len(taken) <= many
+    assert taken == [Digested(f"{number}").key for number in range(2 * many)][-len(taken) :]
+    for number in range(50_000):
+        recent.add(Digested(f"{number}", body=b""), 0.0)
+    assert 5_000 <= len(recent.taken(0.0)) <= 10_000
 
 
 @pytest.mark.parametrize(("kind", "known"), [(Copy, False), (Proven, True)])

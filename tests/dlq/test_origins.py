@@ -11,7 +11,12 @@ import redelivery
 from redelivery import SqliteLedger
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, PoisonAck
-from redelivery.core.dead_lettering.origin import origin_of, overruled, readable_origin
+from redelivery.core.dead_lettering.origin import (
+    comes_with_origin,
+    origin_of,
+    overruled,
+    readable_origin,
+)
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.core.dead_lettering.routing import COPY, DeadLetterRouting, dead_letter_headers
 from redelivery.core.delivery import Cause, Delivery, Record
@@ -39,9 +44,11 @@ BOGUS: list[Any] = [
 class Told(Delivery):
     """A dead letter with the broker's record and properties."""
 
-    def __init__(self, record: str | None = None, *, moved: bool = False, **headers: Any) -> None:
+    def __init__(
+        self, record: str | None = None, *, moved: bool = False, to: str = "queue://orders", **headers: Any
+    ) -> None:
         super().__init__(1, 1, b"")
-        self._record, self._moved, self._headers = record, moved, headers
+        self._record, self._moved, self._to, self._headers = record, moved, to, headers
 
     @property
     def origin(self) -> str | None:
@@ -53,7 +60,7 @@ class Told(Delivery):
 
     @property
     def destination(self) -> str:
-        return "queue://orders"
+        return self._to
 
     @property
     def message_id(self) -> str:
@@ -149,13 +156,16 @@ def test_a_copy_overrides_what_its_message_said() -> None:
 
 @pytest.mark.parametrize("route", ["auto", "ack"])
 def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
-    """Where the broker would keep the property on its own dead letter; a topic's hand-over is the broker's."""
+    """Where the broker would keep the property on its own dead letter; so is what a line end in a name makes of it."""
     able = Capabilities("model", poison_persistent=True, forward="atomic")
     routing = DeadLetterRouting(route=route)
     given: tuple[tuple[dict[str, Any], type[object]], ...] = (
         ({"redeliveryOriginalDestination": "queue://admin"}, Forward),
         ({"original-destination": "/queue/admin"}, Forward),
-        ({"original-destination": "/topic/VirtualTopic.orders"}, PoisonAck),
+        ({"original-destination": "/topic/VirtualTopic.orders"}, Forward),
+        ({"x:1\noriginal-destination:/queue/admin\ny": "v"}, Forward),
+        ({"a\0": "v"}, Forward),
+        ({"ä:b c\u00a0": "v"}, PoisonAck),
         ({"mine": "1"}, PoisonAck),
     )
     for headers, kind in given:
@@ -163,6 +173,30 @@ def test_what_comes_with_an_origin_is_copied(route: Any) -> None:
         assert isinstance(command, kind), headers
         if isinstance(command, Forward):
             assert command.copy.headers["redeliveryOriginalDestination"] == "queue://orders"
+            # Over STOMP Classic would write the line end of a name as one.
+            assert all(str(name).isprintable() for name in command.copy.headers)
+
+
+@pytest.mark.parametrize(
+    ("queue", "record", "expected"),
+    [
+        ("queue://Consumer.A.VirtualTopic.orders", "/topic/VirtualTopic.orders", False),
+        ("queue://Consumer.A.orders", "topic://orders", False),
+        ("queue://Consumer.A.VirtualTopic.orders", "/topic/admin", True),
+        ("queue://Consumer.A.VirtualTopic.orders", "/topic/orders", True),
+        ("queue://Consumer.A.VirtualTopic.orders", "VirtualTopic.orders", True),
+        ("queue://Consumer.A", "/topic/", True),
+        ("queue://VirtualTopic.orders", "/topic/VirtualTopic.orders", True),
+        ("topic://Consumer.A.orders", "/topic/orders", True),
+        ("queue://orders", 7, True),
+    ],
+)
+def test_a_topic_is_the_brokers_record_only_where_it_can_be(
+    queue: str, record: object, *, expected: bool
+) -> None:
+    """Classic writes it on what a virtual topic hands to its queue, which has the topic in its name."""
+    headers: dict[str, Any] = {"original-destination": record}
+    assert comes_with_origin(Told(to=queue, **headers)) is expected
 
 
 def test_sending_to_an_unknown_kind() -> None:

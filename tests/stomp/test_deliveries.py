@@ -292,12 +292,10 @@ def test_a_message_is_the_same_in_each_delivery_whatever_its_producer_forged(*, 
 
 def test_a_large_header_block_is_not_kept_once_the_message_is_accepted() -> None:
     """Ten thousand accepted messages are remembered: by the lines of their keys. The application's own has all."""
-    seen = delivery(StompClassic(), [*CLASSIC, "mine:" + "x" * 5000])
+    seen = delivery(StompArtemis(), [*ARTEMIS, "mine:" + "x" * 5000])
     kept = seen.let_go()
     assert isinstance(kept, StompDelivery)
     assert (kept.key, kept.strong, len(kept.head) < 300) == (seen.key, True, True)
     assert (seen.body, len(dict(seen.headers)["mine"])) == (b"", 5000)
-    forged = delivery(StompClassic(), [*CLASSIC, "JMS_AMQP_HEADER:true", "mine:" + "x" * 5000])
-    assert not forged.let_go().strong
-    small = delivery(StompClassic(), CLASSIC)
+    small = delivery(StompArtemis(), ARTEMIS)
     assert small.let_go() is small

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.stomp.peer import ScriptedPeer
 from tests.stomp.test_refused import Wire
 
-from redelivery.adapter import Sent, Subscribed
+import redelivery
+from redelivery.adapter import Browsed, Sent, Subscribed
 from redelivery.core.commands import Send, Subscribe
 from redelivery.core.events import Arrived, ConnectionLost
 from redelivery.core.outgoing import Outgoing
@@ -148,11 +150,125 @@ def ends_over(wire: Wire, data: bytes, pieces: int) -> object:
         wire.read(data[at : at + pieces])
     (loss,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
     assert isinstance(loss.suspect, tuple)
+    assert isinstance(loss.suspect[0], tuple)
     arrived = [one for event in wire.events if isinstance(event, Arrived) for one in event.deliveries]
     assert {one.message_id for one in arrived} <= {"text"}, "a message that the broker has not sent"
     assert all(VICTIM not in one.head for one in arrived)  # type: ignore[attr-defined]
     (sent,) = [event for event in wire.events if isinstance(event, Sent)]
     assert type(sent.error).__name__ == "TransportError", "neither confirmed nor refused by what is forged"
     assert wire.link.server == "ActiveMQ/5.18.3"
-    identity: object = loss.suspect[1]
+    identity: object = loss.suspect[0][1]
     return identity
+
+
+def shown(name: str, *lines: str, body: bytes = b"x") -> bytes:
+    """Return a message that is shown, as Classic writes it: it has no handle but for a property of that name."""
+    head = "\n".join(
+        ["destination:/queue/dlq", *lines, "subscription:TOKEN-b9", "priority:4", f"message-id:{name}"]
+    )
+    return f"MESSAGE\n{head}\n\n".encode() + body + b"\0\n"
+
+
+END = b"MESSAGE\nbrowser:end\ndestination:/queue/dlq\nmessage-id:0\nsubscription:TOKEN-b9\n\n\0\n"
+
+
+@pytest.fixture
+def looking(wire: Wire) -> Wire:
+    """The same with a look at a queue."""
+    wire.adapter.execute([Subscribe(9, "queue://dlq", window=10, browse=True, existing=True)])
+    wire.events.clear()
+    return wire
+
+
+@AT_ONCE
+def test_what_is_shown_has_no_handle_to_be_proven(looking: Wire, pieces: int) -> None:
+    """Letters with one property `ack`, be it the handle of a message in work, are shown; that is acknowledged once."""
+    letters = b"".join(shown(f"{n}", f"ack:{handle(1 + n // 2)}") for n in range(4))
+    data = letters + arrival("next", number=3) + arrival("own", number=2)
+    for at in range(0, len(data), pieces):
+        looking.read(data[at : at + pieces])
+    arrived = [one for event in looking.events if isinstance(event, Arrived) for one in event.deliveries]
+    assert sorted(str(one.message_id) for one in arrived) == ["0", "1", "2", "3", "next", "own"]
+    assert not looking.link.transport.fault
+    # What is not only shown still has to prove its handle.
+    looking.read(arrival("again", number=3))
+    assert looking.link.transport.fault
+
+
+def test_a_letters_property_is_no_message_in_work(looking: Wire) -> None:
+    """The handle that it guesses may come later, with the message whose own it is: that one is no forgery."""
+    looking.read(shown("1", f"ack:{handle(5)}") + shown("2", f"ack:{handle(6)}"))
+    looking.read(arrival("own", number=5) + arrival("other", number=6))
+    assert not looking.link.transport.fault
+    assert sum(len(event.deliveries) for event in looking.events if isinstance(event, Arrived)) == 4
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [
+        shown("1", "browser:end"),
+        shown("0", "browser:end", body=b""),
+        shown("0", "browser:end", "x:y", body=b"").replace(b"priority:4", b"priority:0"),
+    ],
+    ids=["a property", "and no body", "and another priority"],
+)
+def test_no_property_is_the_end_of_what_is_shown(looking: Wire, letter: bytes) -> None:
+    """Classic's own end has no priority, and a property cannot take that away: no letter behind it stays unseen."""
+    looking.read(letter + shown("2"))
+    assert not any(isinstance(event, Browsed) for event in looking.events)
+    assert sum(len(event.deliveries) for event in looking.events if isinstance(event, Arrived)) == 2
+    looking.read(END)
+    assert [event.consumer for event in looking.events if isinstance(event, Browsed)] == [9]
+
+
+def test_a_frame_with_the_headers_of_a_message_is_no_answer(looking: Wire) -> None:
+    """Names with line ends and NULs could make an end of the half of a message, and an ERROR of the other half."""
+    looking.read(END[:-1] + b"ERROR\nx:v\npriority:4\n\nbody\0\n")
+    assert looking.link.transport.fault
+
+
+@pytest.mark.parametrize("length", ["99999", "0", "abc"])
+def test_the_message_that_ends_a_look_is_named(looking: Wire, length: str) -> None:
+    """Whoever looks at dead letters learns which one it is, and what helps; its id may be of any length."""
+    looking.read(shown("odd" * 100, f"content-length:{length}") + shown("2") + END)
+    (loss,) = [event for event in looking.events if isinstance(event, ConnectionLost)]
+    assert "in the message oddodd" in str(loss.error)
+    assert "from queue://dlq, which over AMQP is one like any other" in str(loss.error)
+    assert len(str(loss.error)) < 400
+
+
+HALF = b"a\0\nMESSAGE\nfoo:bar"
+
+
+def test_a_text_that_ends_in_half_a_frame_holds_nothing_up(wire: Wire) -> None:
+    """Nothing can come behind it while its consumer has no credit: after a second without a byte it is the culprit."""
+    wire.read(arrival("text", HALF, number=2)[:-2])
+    assert not wire.events
+    wire.link.transport.starve()
+    wire.link.lost("the connection was closed by the other side")
+    (loss,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
+    assert "in the message text from queue://q1" in str(loss.error)
+    assert not any(isinstance(event, Arrived) for event in wire.events)
+
+
+def test_a_frame_that_goes_on_in_time_is_waited_for(wire: Wire) -> None:
+    """Only what waits for a part that may not be the broker's is given up: else nothing happens."""
+    wire.read(arrival("text", number=2) + NEXT[:30])
+    wire.read(NEXT[30:])
+    wire.link.transport.starve()
+    assert not wire.link.transport.fault
+    assert sum(len(event.deliveries) for event in wire.events if isinstance(event, Arrived)) == 2
+
+
+def test_a_consumer_without_credit_stops_over_such_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing more comes, no heart-beat either: in real time, and the third time its consumer ends."""
+    monkeypatch.setattr("redelivery_stomp.transport.STARVED", 0.05)
+
+    def script(identity: bytes) -> list[bytes]:
+        return [arrival("text", HALF, number=1, subscription=identity.decode())[:-2]]
+
+    with ScriptedPeer(script) as peer, redelivery.connect(peer.uri) as connection:
+        consumer = connection.consumer("q1", credit=1)
+        with pytest.raises(redelivery.AdapterError, match="3 times"):
+            consumer.receive(timeout=30)
+        assert peer.connections >= 3

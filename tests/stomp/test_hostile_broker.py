@@ -123,7 +123,8 @@ def test_a_handle_that_no_frame_can_carry_ends_the_connection(
     wire.link.lost("the connection was closed by the other side")
     (loss,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
     assert isinstance(loss.suspect, tuple)
-    assert loss.suspect[1] == "odd"
+    assert isinstance(loss.suspect[0], tuple)
+    assert loss.suspect[0][1] == "odd"
 
 
 def test_rubbish_without_a_message_before_it_only_ends_the_connection() -> None:

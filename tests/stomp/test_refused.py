@@ -36,8 +36,8 @@ class Wire:
         self.link = StompConnection(opening("stomp://h"), self.sink)
         self.link.profile, self.link._opened = self._profile, True
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
-        self.link._scanner.proof.connected = True
-        self.link._scanner.proof.handle = self._profile.handle if self._profile.forgeable else b""
+        self.link.proof.connected = True
+        self.link.proof.handle = self._profile.handle if self._profile.forgeable else b""
         self.adapter._link, self.adapter._sink = self.link, self.sink
         self.written.clear()
         self._patch.setattr(self.link.transport, "write", self.write)

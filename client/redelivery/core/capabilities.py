@@ -18,7 +18,9 @@ class Capabilities:
     """What one broker can do over one protocol, measured, never hoped.
 
     `poison_persistent`, `poison_non_persistent`: the broker's own poison acknowledgement is known to keep such
-    a message. `poison_on_request`: it keeps a message if the broker is configured so; used for `deadLetter=ack` only.
+    a message. `proves_persistent`: which of the two a message is, is certain; else its producer may say that of one
+    which is not, and the broker's own acknowledgement is used for `deadLetter=ack` only.
+    `poison_on_request`: it keeps a message if the broker is configured so; used for `deadLetter=ack` only.
     `forward`: how safe "send the copy, then accept" is: `atomic` (one transaction) or `confirmed`
     (the copy is confirmed first; a crash in between leaves a duplicate, never a loss).
     `drops_second_copy`: it drops a copy that is sent again because the acknowledgement of its original was lost, also
@@ -52,6 +54,7 @@ class Capabilities:
     version: str = ""
     poison_persistent: bool = False
     poison_non_persistent: bool = False
+    proves_persistent: bool = True
     poison_on_request: bool = False
     forward: Literal["atomic", "confirmed"] = "confirmed"
     drops_second_copy: bool = False
@@ -79,6 +82,14 @@ class Capabilities:
     reschedule_proof: Literal["certain", "arrival", "held"] = "arrival"
     reschedule_needs: str = ""
     longest_delay: float | None = None
+
+    def poisons(self, *, persistent: bool, asked: bool = False) -> bool:
+        """Whether the broker's own poison acknowledgement keeps a message that says so of itself.
+
+        `asked`: the user has asked for it, and so vouches for what cannot be proven.
+        """
+        kept = self.poison_persistent if persistent else self.poison_non_persistent
+        return kept and (self.proves_persistent or asked)
 
     @property
     def most_delay(self) -> float | None:

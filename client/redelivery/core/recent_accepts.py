@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
 
-__all__ = ["DOUBT", "RecentAccepts"]
+__all__ = ["DOUBT", "KEPT", "RecentAccepts"]
 
 # Bytes of bodies kept for digests that nobody may ask for. A broker reads acknowledgements in milliseconds.
 KEPT = 1 << 20
@@ -25,12 +25,15 @@ class RecentAccepts:
     On the hot path: no identity is computed, and no digest. So what can only be known again by its bytes keeps them.
     """
 
-    __slots__ = ("_bytes", "_deliveries", "_kept")
+    __slots__ = ("_bytes", "_deliveries", "_half", "_kept", "_older")
 
     def __init__(self, limit: int) -> None:
         self._deliveries: deque[Delivery] = deque(maxlen=limit)
-        # With the time of each.
-        self._kept: deque[tuple[Delivery, float]] = deque()
+        # With the time of each. To let the older half go at once costs less than one for each that comes.
+        self._kept: list[tuple[Delivery, float]] = []
+        self._older: list[tuple[Delivery, float]] = []
+        self._half = max(1, limit // 2)
+        # Of the newer half.
         self._bytes = 0
 
     def add(self, delivery: Delivery, now: float) -> None:
@@ -38,16 +41,18 @@ class RecentAccepts:
         if not delivery.digested:
             self._deliveries.append(delivery.let_go())
             return
-        kept = self._kept
-        kept.append((delivery, now))
-        self._bytes += delivery.slim()
-        while self._bytes > KEPT or len(kept) > (self._deliveries.maxlen or 0):
-            self._bytes -= kept.popleft()[0].slim()
+        size = delivery.slim()
+        if size > KEPT // 2:
+            return
+        self._bytes += size
+        if self._bytes > KEPT // 2 or len(self._kept) >= self._half:
+            self._older, self._kept, self._bytes = self._kept, [], size
+        self._kept.append((delivery, now))
 
     def taken(self, now: float) -> Sequence[Delivery]:
         """Return those of which the broker may not have learned, and keep none."""
-        deliveries = [*self._deliveries, *(each for each, at in self._kept if now - at <= DOUBT)]
+        kept = self._older + self._kept
+        deliveries = [*self._deliveries, *(each for each, at in kept if now - at <= DOUBT)]
         self._deliveries.clear()
-        self._kept.clear()
-        self._bytes = 0
+        self._older, self._kept, self._bytes = [], [], 0
         return deliveries

@@ -7,6 +7,7 @@ and wherever this library makes a copy it writes the property anew.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from redelivery.core.destination import Destination
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
 
 __all__ = [
+    "CONTROLS",
     "ORIGIN",
     "claimed_origin",
     "comes_with_origin",
@@ -35,6 +37,8 @@ ORIGIN = "redeliveryOriginalDestination"
 # Characters: a longer name is nobody's queue.
 LONGEST = 1024
 _KINDS = ("queue", "topic", "native")
+# In a property's name they end it, or its line, over STOMP on Classic.
+CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def readable_origin(text: object) -> str | None:
@@ -82,13 +86,25 @@ def comes_with_origin(delivery: Delivery) -> bool:
     """True if a message that is alive has what would be taken for its origin once the broker has dead-lettered it.
 
     Classic leaves properties as they are, over AMQP it shows no record of its own, and over STOMP a property named
-    `original-destination` replaces its record (6.1.7).
+    `original-destination` replaces its record; a line end in any name is one there, and begins another header (6.1.7).
     """
     headers = delivery.headers
     record = headers.get("original-destination")
-    # It is the broker's on what a virtual topic hands to a queue.
-    own = isinstance(record, str) and record.startswith(("/topic/", "topic://"))
-    return ORIGIN in headers or (record is not None and not own)
+    if ORIGIN in headers or (record is not None and not _handed_over(delivery.destination, record)):
+        return True
+    return any(CONTROLS.search(str(name)) for name in headers)
+
+
+def _handed_over(destination: str, record: object) -> bool:
+    """True if a virtual topic may have handed the message to its queue: then the broker writes which topic it was.
+
+    With Classic's own names: the queue is `Consumer.<who>.<topic>`.
+    """
+    if not isinstance(record, str) or not destination.startswith("queue://Consumer."):
+        return False
+    topic = record.removeprefix("topic://").removeprefix("/topic/")
+    _, dot, fed_by = destination.removeprefix("queue://Consumer.").partition(".")
+    return topic != record and bool(dot) and fed_by == topic
 
 
 def moved_by_classic(header: Callable[[str], object]) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import Accept, Forward, PoisonAck, SetAside, Stop
-from redelivery.core.dead_lettering.origin import comes_with_origin
+from redelivery.core.dead_lettering.origin import CONTROLS, comes_with_origin
 from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
 from redelivery.core.outgoing import Outgoing
@@ -46,6 +46,8 @@ DUE = "redeliveryDue"
 """Milliseconds since the Unix epoch at which a delayed copy is to come."""
 DEFERRALS = "redeliveryDeferrals"
 """Deferrals of a delayed copy that were not charged."""
+# The broker's own acknowledgement drops a message that is not persistent.
+VOUCH = ", or, if no producer gives a message a property named `persistent`, set redelivery.deadLetter=ack"
 OWN_HEADERS = frozenset({
     COPY,
     DUE,
@@ -107,6 +109,9 @@ class DeadLetterRouting:
         if found is not None or self.individual is None:
             return found or capabilities.dead_letter_destination
         own = Destination.parse(destination)
+        if is_pattern(own) or (len(own.members) > 1 and own != self.source):
+            # Of which queue it was nobody knows, and a broker would send to all of such a name.
+            return capabilities.dead_letter_destination
         return str(self.individual.destination_for(own, capabilities, self.subscriber))
 
     def copies_always(self) -> bool:
@@ -144,13 +149,12 @@ class DeadLetterRouting:
         cause = record.cause or UNKNOWN
         if self._dropped(delivery, record):
             return Accept((delivery,))
-        kept = capabilities.poison_persistent if delivery.persistent else capabilities.poison_non_persistent
-        kept, asked = kept and delivery.original, capabilities.poison_on_request and delivery.original
+        vouched = self.route == "ack"
+        kept = capabilities.poisons(persistent=delivery.persistent, asked=vouched) and delivery.original
+        asked = vouched and capabilities.poison_on_request and delivery.original
         partial = not arrived_whole(delivery, empty_is_whole=self.empty_is_whole)
         # A destination of the user's choice is reached by a copy only: the broker's own acknowledgement knows its own.
-        own = (kept and self.route == "auto" and not self.copies_always()) or (
-            self.route == "ack" and (kept or asked)
-        )
+        own = asked or (kept and (vouched or (self.route == "auto" and not self.copies_always())))
         # What its producer wrote there would stay on the dead letter: a copy is written anew.
         if own and kept and not partial and comes_with_origin(delivery):
             own = False
@@ -158,7 +162,9 @@ class DeadLetterRouting:
             return PoisonAck(delivery, cause, record.count)
         destination = self.destination_for(delivery.destination, capabilities)
         if partial:
-            return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination))
+            unproven = delivery.persistent and not capabilities.poisons(persistent=True)
+            vouch = VOUCH if unproven and capabilities.poisons(persistent=True, asked=True) else ""
+            return SetAside(delivery, _cannot_copy(delivery, delivery.body_kind, destination, vouch))
         if self._consumes(destination):
             return Stop(_own_dead_letter(delivery, destination))
         copy = self._copy(destination, delivery, record, cause, wall_offset, now)
@@ -190,7 +196,12 @@ class DeadLetterRouting:
 def copy_of(
     delivery: Delivery, destination: str, headers: Mapping[str, Any], expires_at: float | None = None
 ) -> Outgoing:
-    """Return a copy of a message with other properties: always persistent."""
+    """Return a copy of a message with other properties: always persistent, and no name has a line end in it."""
+    if any(CONTROLS.search(str(name)) for name in headers):
+        headers = {
+            **{name: value for name, value in headers.items() if not CONTROLS.search(str(name))},
+            **{CONTROLS.sub("?", str(n)): str(v) for n, v in headers.items() if CONTROLS.search(str(n))},
+        }
     return Outgoing(
         destination=destination,
         body=delivery.body,
@@ -206,12 +217,11 @@ def copy_of(
     )
 
 
-def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str) -> AdapterError:
+def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str, vouch: str) -> AdapterError:
     what = "does not arrive whole over this protocol (a JMS Map or Stream)"
-    vouch = ""
     if body_kind == "unknown":
         what = "is empty, and over this protocol a JMS Map or Object can arrive so"
-        vouch = ", or, if its producers send empty bodies, set redelivery.emptyBody=forward"
+        vouch = f", or, if its producers send empty bodies, set redelivery.emptyBody=forward{vouch}"
     return AdapterError(
         f"a poison message from {delivery.destination} has a body that {what}, so no copy of it is sent to "
         f"{destination}; it stays unacknowledged: consume this destination over AMQP, or take the message off the "

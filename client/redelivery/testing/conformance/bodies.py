@@ -94,7 +94,7 @@ class Bodies(Suite):
         connection = bench.connect(NONE)
         consumer = connection.consumer(bench.queue)
         capabilities = bench.capabilities
-        kept = capabilities.poison_persistent if persistent else capabilities.poison_non_persistent
+        kept = capabilities.poisons(persistent=persistent)
         if arrival == "never":
             bench.nothing(consumer)
         else:

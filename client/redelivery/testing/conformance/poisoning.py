@@ -30,7 +30,7 @@ def can_acknowledge(capabilities: Capabilities) -> bool:
 
 def is_native(route: Route, capabilities: Capabilities, *, persistent: bool) -> bool:
     """Whether a message leaves by the broker's own acknowledgement, to its own dead-letter queue."""
-    kept = capabilities.poison_persistent if persistent else capabilities.poison_non_persistent
+    kept = capabilities.poisons(persistent=persistent, asked=route == "ack")
     if route == "ack":
         return kept or getattr(capabilities, "poison_on_request", False)
     return kept and route == "auto"

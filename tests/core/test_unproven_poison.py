@@ -1,0 +1,91 @@
+"""A broker whose own acknowledgement keeps persistent messages, while any producer can say that its message is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Forward, PoisonAck, SetAside
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.dead_lettering.strategies import IndividualStrategy
+from redelivery.core.delivery import Delivery, Record
+from redelivery.core.destination import Destination
+
+if TYPE_CHECKING:
+    from redelivery.core.dead_lettering.routing import Route
+    from redelivery.core.delivery import BodyKind
+
+PROVEN = Capabilities("model", poison_persistent=True, forward="atomic")
+UNPROVEN = replace(PROVEN, proves_persistent=False)
+
+
+class Seen(Delivery):
+    """A message of such a kind, that is persistent as it says."""
+
+    def __init__(self, kind: BodyKind = "text", *, persistent: bool = True, to: str = "queue://a") -> None:
+        super().__init__(1, 1, b"x")
+        self._kind, self._persistent, self._to = kind, persistent, to
+
+    @property
+    def body_kind(self) -> BodyKind:
+        return self._kind
+
+    @property
+    def persistent(self) -> bool:
+        return self._persistent
+
+    @property
+    def destination(self) -> str:
+        return self._to
+
+
+@pytest.mark.parametrize(
+    ("able", "route", "kind", "persistent", "expected"),
+    [
+        (PROVEN, "auto", "text", True, PoisonAck),
+        (PROVEN, "auto", "partial", True, PoisonAck),
+        (UNPROVEN, "auto", "text", True, Forward),
+        (UNPROVEN, "auto", "partial", True, SetAside),
+        (UNPROVEN, "auto", "unknown", True, SetAside),
+        (UNPROVEN, "forward", "partial", True, SetAside),
+        # The user vouches for it; what says itself that it is not persistent would be dropped all the same.
+        (UNPROVEN, "ack", "text", True, PoisonAck),
+        (UNPROVEN, "ack", "partial", True, PoisonAck),
+        (UNPROVEN, "ack", "text", False, Forward),
+        (UNPROVEN, "ack", "partial", False, SetAside),
+    ],
+)
+def test_only_what_is_kept_for_certain_is_left_to_the_broker(
+    able: Capabilities, route: Route, kind: BodyKind, expected: type[object], *, persistent: bool
+) -> None:
+    """Else a copy is sent, and what no copy can be made of is set aside."""
+    delivery = Seen(kind, persistent=persistent)
+    assert isinstance(DeadLetterRouting(route=route).command(delivery, Record(1), able, 0.0, 0.0), expected)
+
+
+def test_what_is_set_aside_tells_how_to_vouch_for_it() -> None:
+    """Only where that helps: the broker has an acknowledgement that keeps it, if it is what it says."""
+    for able, persistent, told in (
+        (UNPROVEN, True, True),
+        (UNPROVEN, False, False),
+        (Capabilities("m"), True, False),
+    ):
+        command = DeadLetterRouting().command(
+            Seen("partial", persistent=persistent), Record(1), able, 0.0, 0.0
+        )
+        assert isinstance(command, SetAside)
+        assert ("redelivery.deadLetter=ack" in str(command.error)) is told
+
+
+def test_no_individual_queue_of_a_pattern() -> None:
+    """Of which queue it was nobody knows, and a broker would send to all queues of such a name: the shared one."""
+    routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("queue://a.>"))
+    for destination, expected in (
+        ("queue://a.b", "queue://DLQ.a.b"),
+        ("queue://a.>", "queue://DLQ"),
+        ("queue://a.b,admin", "queue://DLQ"),
+    ):
+        assert routing.destination_for(destination, PROVEN) == expected

@@ -1,0 +1,65 @@
+"""What a MESSAGE of ActiveMQ Classic says is as good as its producer's word, whose properties replace its headers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.stomp.test_deliveries import CLASSIC, delivery
+
+from redelivery.core.commands import Forward, PoisonAck
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
+from redelivery.core.delivery import Record
+from redelivery_stomp.profiles import StompClassic
+
+
+def test_nothing_that_classic_writes_of_a_message_is_proof() -> None:
+    """A property replaces any of it: id and time are a producer's, and count with all bytes only."""
+    seen = delivery(StompClassic(), CLASSIC, b"body")
+    assert (seen.strong, seen.dated, seen.digested) == (False, True, True)
+    assert seen.proof == (seen.key, seen.digest())
+    assert seen.slim() == len(seen.head) + 4
+    assert delivery(StompClassic(), CLASSIC, b"other").proof != seen.proof
+    assert not delivery(StompClassic(), [*CLASSIC[:-2], "timestamp:0"]).dated
+
+
+@pytest.mark.parametrize(
+    ("consumed", "header", "expected"),
+    [
+        ("queue://orders", "/queue/orders", "queue://orders"),
+        ("queue://orders", "/queue/Berlin", "queue://orders"),
+        ("queue://orders", "/topic/orders", "queue://orders"),
+        ("queue://orders?consumer.priority=5", "/queue/Berlin", "queue://orders"),
+        ("queue://orders", "/queue/" + "x" * 5000, "queue://orders"),
+        ("queue://orders.>", "/queue/orders.eu", "queue://orders.eu"),
+        ("queue://orders.>", "/queue/admin", "queue://orders.>"),
+        ("queue://orders.>", "/queue/orders.*", "queue://orders.>"),
+        ("queue://orders.>", "/queue/orders.a,admin", "queue://orders.>"),
+        ("queue://orders.>", "/queue/orders.a?b=c", "queue://orders.>"),
+        ("queue://orders.>", "/queue/", "queue://orders.>"),
+        ("queue://a,b", "/queue/b", "queue://b"),
+        ("queue://a,b", "/queue/c", "queue://a,b"),
+        ("topic://news.*", "/topic/news.x", "topic://news.x"),
+        ("topic://news.*", "/queue/news.x", "topic://news.*"),
+        ("native:///queue/orders", "/queue/Berlin", "queue://orders"),
+        ("temp-queue://mine", "/remote-temp-queue/ID\\cvm-1\\c2", "temp-queue://ID:vm-1:2"),
+        ("temp-queue://mine", "/queue/Berlin", "temp-queue://mine"),
+    ],
+)
+def test_a_producer_does_not_say_on_classic_where_its_message_was(
+    consumed: str, header: str, expected: str
+) -> None:
+    """A consumer gets what it consumes; only which of several destinations it was is in the header, if it fits."""
+    lines = [f"destination:{header}", *[line for line in CLASSIC if not line.startswith("destination")]]
+    seen = delivery(StompClassic(), lines, to=consumed)
+    assert seen.destination == expected
+    assert seen.key == (expected, "ID:vm-2:1", "1700000000123")
+
+
+def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
+    """A property of a message that is not looks the same, and its NACK would drop it: only if asked for."""
+    seen = delivery(StompClassic(), CLASSIC)
+    assert seen.persistent
+    for route, kind in (("auto", Forward), ("ack", PoisonAck)):
+        command = DeadLetterRouting(route=route).command(  # type: ignore[arg-type]
+            seen, Record(1), StompClassic.capabilities, 0.0, 0.0
+        )
+        assert isinstance(command, kind)
