@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from tests.core.bench import Bench
 from tests.core.copies import Copy, Proven, accepted, unseen
 
+from redelivery.core.commands import AcceptUnseen
 from redelivery.core.delivery import Record
-from redelivery.core.message_history import MessageHistory
+from redelivery.core.events import Arrived, Connected
+from redelivery.core.message_history import RETURN, MessageHistory
 from redelivery.core.recent_accepts import DOUBT, KEPT, RecentAccepts
+
+
+class Placed(Copy):
+    """One that has come over a connection, from somewhere."""
+
+    __slots__ = ()
+
+    def __init__(self, *, epoch: int) -> None:
+        super().__init__()
+        self.epoch = epoch
+
+    @property
+    def destination(self) -> str:
+        return "queue://orders"
 
 
 class Digested(Copy):
@@ -75,3 +92,15 @@ def test_what_is_held_of_other_bytes_or_the_brokers_own_changes_nothing() -> Non
     history.connection_lost(1, [Copy(), Proven("p")], [Copy(body=b"other"), Proven("p")], [], 0.0, 1)
     assert unseen(history, Copy())
     assert unseen(history, Proven("p"))
+
+
+def test_a_consumer_that_begins_late_knows_how_old_the_connection_is() -> None:
+    """What was in doubt when the connection began is so for a minute of it, whoever consumes then."""
+    history, bench = MessageHistory(), Bench()
+    bench.engine.share(history)
+    accepted(history, Copy())
+    for since, taken in ((bench.now - RETURN - 1, False), (bench.now, True)):
+        bench.epoch += 1
+        bench.feed(Connected(bench.epoch, bench.able, since=since))
+        commands = bench.feed(Arrived(1, [Placed(epoch=bench.epoch)]))
+        assert any(isinstance(command, AcceptUnseen) for command in commands) is taken

@@ -101,8 +101,8 @@ class World:
         self.theirs: list[Message] = []
         self.handlers: list[SimDelivery] = []
         self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
-        # When the connection began, for each consumer.
-        self.since: dict[int, float] = {}
+        # When the connection began.
+        self.began = 0.0
         self.budget = Counter(case.budget)
         self.outcomes = case.outcomes
         # Who was open when a process died, and whether what is begun now begins alone.
@@ -174,17 +174,14 @@ class World:
         found = self._named(self.broker.queue, name)
         if not self.up or found is None or not self.broker.may_deliver(consumer):
             return False
-        self._unrecognized(found, self.since[consumer])
+        self._unrecognized(found)
         delivery = self.broker.delivery(consumer, self.epoch, found)
         self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
         self._feed(consumer, Arrived(consumer, [delivery]))
         return True
 
-    def _unrecognized(self, message: Message, since: float) -> None:
-        """Find out what cannot be known of a message that is delivered now. Quoted: rows of the decision table.
-
-        `since`: when the connection began, for the consumer that gets it.
-        """
+    def _unrecognized(self, message: Message) -> None:
+        """Find out what cannot be known of a message that is delivered now. Quoted: rows of the decision table."""
         name, truth, nameless = message.name, self.truth, self.broker.nameless(message)
         for each in self.handlers:
             # "no id: fresh"; and who closes is not waited for.
@@ -193,10 +190,10 @@ class World:
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
         gone = truth.dead[name] or name in self.forgotten or name in truth.copies
         # And "within 60 s of the loss".
-        late = gone and (self.now - since > RETURN or truth.past(message))
+        late = gone and (self.now - self.began > RETURN or truth.past(message))
         # A ledger knows a message without an id by its bytes, until its dead letter is safe.
         afresh = nameless and (self.ledger is None or gone)
-        if self.now - since > RETURN:
+        if self.now - self.began > RETURN:
             truth.late(message)
         if late or afresh or name in self.unknown:
             truth.forget(message)
@@ -380,8 +377,7 @@ class World:
         self._close(number, "closes consumer")
         new = max([*self.process.engines, *self.process.closed]) + 1
         self.process.open(new)
-        self.since[new] = self.now
-        self._feed(new, Connected(self.epoch, self.able, self._address()))
+        self._feed(new, Connected(self.epoch, self.able, self._address(), self.began))
         return True
 
     def _close(self, number: int, what: str) -> None:
@@ -449,8 +445,8 @@ class World:
         if self.epoch > 1:
             self.now += 0.1
             self.note("library", f"is connected again, to {self._address()}")
+        self.began = self.now
         for number in self.process.engines:
-            self.since[number] = self.now
             self._feed(number, Connected(self.epoch, self.able, self._address()))
 
     def _do_wait(self) -> bool:

@@ -598,7 +598,7 @@ class Engine:
 
     def _connected(self, event: Connected, now: float) -> Sequence[Command]:
         self.epoch = event.epoch
-        self._since = now
+        self._since = now if event.since is None else event.since
         self._capabilities = event.capabilities
         self._history.connected(event.address)
         self._confirms.connected(event.capabilities)

@@ -42,14 +42,20 @@ __all__ = [
 
 
 class Connected:
-    """A connection stands. `address`: where to, for the ids that brokers make are each broker's own."""
+    """A connection stands. `address`: where to, for the ids that brokers make are each broker's own.
 
-    __slots__ = ("address", "capabilities", "epoch")
+    `since`: when it began, for a consumer that begins on it later; None: now.
+    """
 
-    def __init__(self, epoch: int, capabilities: Capabilities, address: str = "") -> None:
+    __slots__ = ("address", "capabilities", "epoch", "since")
+
+    def __init__(
+        self, epoch: int, capabilities: Capabilities, address: str = "", since: float | None = None
+    ) -> None:
         self.epoch = epoch
         self.capabilities = capabilities
         self.address = address
+        self.since = since
 
 
 class ConnectionLost:

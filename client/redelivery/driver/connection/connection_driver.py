@@ -139,6 +139,7 @@ class ConnectionDriver:
             with self._lock:
                 if self._lost_epoch == self._epoch:
                     raise TransportError(f"{endpoint}: the connection was lost at once")
+                self._connected_at = self._clock.monotonic()
                 if not self._closing:
                     self._up = True
                 dispatchers = list(self.dispatchers.values())
@@ -166,7 +167,8 @@ class ConnectionDriver:
             return
         assert self.capabilities is not None
         # The engine must know the epoch before the first delivery of it; credit follows the subscription.
-        commands = dispatcher.connected(Connected(epoch, self.capabilities, self._addresses.current))
+        event = Connected(epoch, self.capabilities, self._addresses.current, self._connected_at)
+        commands = dispatcher.connected(event)
         if (
             self.dispatchers.get(dispatcher.subscribe.consumer) is dispatcher
         ):  # nobody has closed it meanwhile
@@ -414,7 +416,6 @@ class ConnectionDriver:
             if self._connection_ledger is not None:
                 self._connection_ledger.close()
             raise
-        self._connected_at = self._clock.monotonic()
         self._thread = threading.Thread(target=self._keep, name="redelivery-connection", daemon=True)
         self._thread.start()
 
@@ -584,7 +585,6 @@ class ConnectionDriver:
                     if self._closing:
                         return
                     self._connect(self._addresses.next())
-            self._connected_at = self._clock.monotonic()
         except (TransportError, AdapterError, ConfigurationError) as error:
             if self._closing:
                 return
