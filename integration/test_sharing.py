@@ -85,10 +85,14 @@ class Consumer:
 
 @pytest.fixture
 def consumers(pair: tuple[Broker, str], unique_queue: str) -> Iterator[list[Consumer]]:
-    """Four that begin one after the other on a queue with 200 messages, and wait at their gates."""
+    """Four at their gates, on a queue with 200 messages: each begins when those before it have what they get."""
     put(pair, unique_queue, "good", MESSAGES)
     with ExitStack() as stack:
-        yield [stack.enter_context(Consumer(pair, unique_queue, LONG)) for _ in range(CONSUMERS)]
+        made: list[Consumer] = []
+        for number in range(CONSUMERS):
+            made.append(stack.enter_context(Consumer(pair, unique_queue, LONG)))
+            eventually(lambda: made[-1].began, message=f"something is left for consumer {number + 1}")
+        yield made
 
 
 def put(pair: tuple[Broker, str], queue: str, name: str, count: int) -> None:
@@ -98,7 +102,6 @@ def put(pair: tuple[Broker, str], queue: str, name: str, count: int) -> None:
 
 def test_each_gets_its_share(pair: tuple[Broker, str], consumers: list[Consumer]) -> None:
     """Four with credit 4, 200 messages of 10 ms: none has more than half as much again as an even share."""
-    eventually(lambda: all(each.began for each in consumers), message="each has one")
     for each in consumers:
         each.gate.set()
     eventually(lambda: sum(len(each.done) for each in consumers) == MESSAGES, message="all are done")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.driver.twins import eventually
 
 import redelivery_memory.adapter
 from redelivery.core.delivery import Record
@@ -260,3 +262,19 @@ def test_a_copy_waits_for_the_handler_of_another_consumer(
     assert len(lines) == 1
     assert lines[0].startswith("queue://orders: ID:")
     assert lines[0].endswith("its handler has succeeded (the connection was lost)")
+
+
+def test_what_one_consumer_has_accepted_another_one_does_not_handle_again(twin: Twin) -> None:
+    """The accepts are lost on the wire, the broker marks the copies, and half of them come to the other consumer."""
+    connection = twin.connect()
+    handled: Counter[str] = Counter()
+    for _ in range(2):
+        twin.listen(connection, "orders", lambda message: handled.update([message.text]))
+    twin.broker.drop_accepts(20)
+    for number in range(20):
+        twin.broker.send("orders", str(number))
+    eventually(twin, lambda: connection.report().accepted == 20)
+    twin.broker.cut()
+    eventually(twin, lambda: connection.report().deduplicated == 20 or handled.total() > 20)
+    assert set(handled.values()) == {1}
+    eventually(twin, lambda: twin.broker.messages("orders") == [])
