@@ -182,3 +182,34 @@ def send_one(broker: Broker, protocol: str, queue: str) -> None:
         return
     with RawAmqp(broker) as amqp:
         amqp.send(queue, "order", id="order-1", creation_time=1_700_000_000.0)
+
+
+def test_properties_named_like_classics_headers_lose_no_message(
+    activemq: Broker, session: Session, make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
+) -> None:
+    """Over STOMP a message that was accepted has shown another one's id and time; the link is cut: it is handled."""
+    queue, proxy, seen = new_queue(), make_proxy(activemq.stomp_port), list[str]()
+    hold, busy = threading.Event(), threading.Event()
+
+    def handle(message: redelivery.Message) -> None:
+        seen.append(message.text)
+        if message.text == "blocker":
+            busy.set()
+            hold.wait(60)
+
+    java = session.java(activemq)
+    # Who sends the last one need not write them: its own may be guessed.
+    forged = {"message-id": "ID:victim-1-1700000000000-1:1:1:1:1", "timestamp": "1700000000000"}
+    for body, properties in ((b"evil", forged), (b"blocker", {}), (b"victim", forged)):
+        java.send(queue, body, properties=properties)
+    address, _, options = activemq.uri(port=proxy.port, maxReconnectDelay=50).partition("?")
+    with redelivery.connect(f"failover:({address})?{options}") as connection:
+        connection.listen(queue, handle, workers=1)
+        with Running(connection):
+            assert busy.wait(60)
+            eventually(lambda: java.count(queue) == 2, message="the acknowledgement of the first is read")
+            assert proxy.cut() == 1
+            eventually(lambda: proxy.links_ever > 1 and connection.connected, message="the next link")
+            hold.set()
+            eventually(lambda: "victim" in seen, message="it is handled")
+    assert left(activemq, queue) == []
