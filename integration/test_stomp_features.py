@@ -253,6 +253,19 @@ def test_delay(broker: Broker, unique_queue: str) -> None:
         assert 2.0 <= time.monotonic() - began < 2.0 + SLACK
 
 
+@pytest.mark.parametrize("end", ["*", ">"])
+def test_a_wildcard_of_classic_gets_what_is_there(activemq: Broker, unique_queue: str, end: str) -> None:
+    """A consumer of several queues is given what was on them before it came, with a window of any size."""
+    with redelivery.connect(activemq.uri()) as connection:
+        for queue in "abc":
+            connection.send(f"{unique_queue}.{queue}", queue)
+    for credit in (2, 1000):
+        with redelivery.connect(activemq.uri()) as connection:
+            consumer = connection.consumer(f"{unique_queue}.{end}", credit=credit)
+            got = [consumer.receive(timeout=PATIENCE) for _ in range(2)]
+            assert None not in got, credit
+
+
 def test_priority(artemis: Broker, unique_queue: str) -> None:
     """What waits at the broker comes by priority (Classic keeps the order unless its policy says otherwise)."""
     with redelivery.connect(artemis.uri()) as connection:

@@ -170,6 +170,11 @@ class StompProfile(ABC):
         queue = command.destination.startswith("queue://")
         return command.room > 0 and queue and not (command.browse or command.existing)
 
+    def sleeps(self, command: Subscribe) -> bool:
+        """True if a new subscription may be shown nothing of what is there, until something else moves."""
+        del command
+        return False
+
     def first_window(self, command: Subscribe) -> int:
         """Return the messages that a consumer's first subscription may leave unsettled."""
         return command.window if self.grows(command) else command.window + command.room

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
-from redelivery.core.destination import no_such_kind
+from redelivery.core.destination import Destination, no_such_kind
+from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.profile_base import StompProfile
@@ -121,6 +122,12 @@ class StompClassic(StompProfile):
     def grows(self, command: Subscribe) -> bool:
         # Only the first of several exclusive subscriptions receives anything.
         return super().grows(command) and "consumer.exclusive=true" not in command.destination
+
+    def sleeps(self, command: Subscribe) -> bool:
+        # With a receipt 6.1.7 subscribes with a window of nothing, and widens it behind the receipt: then it wakes the
+        # queue of that very name, and for a wildcard there is none (measured: docs/measured-stomp.md).
+        own = Destination.parse(command.destination)
+        return own.kind == "queue" and not command.browse and (is_pattern(own) or len(own.members) > 1)
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
         yield "activemq.prefetchSize", min(self.first_window(command), SHARE if command.existing else 32766)

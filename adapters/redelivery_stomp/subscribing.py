@@ -8,6 +8,7 @@ docs/measured-stomp.md). For that reason, nothing is written behind a question o
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Subscribed
@@ -151,6 +152,7 @@ class Subscribing:
             self._sink(Subscribed(self._command.consumer, error))
             if error is None:
                 self._share()
+                _wake(self._io, self._subscription, self._command)
         if self._io.profile.in_turn:
             self._turns.go_on(error)
 
@@ -275,6 +277,8 @@ class WindowWidening:
 
     def answer(self, error: RedeliveryError | None) -> None:
         """Handle the answer. After a refusal the consumer has a smaller window, and goes on."""
+        if error is None:
+            _wake(self._io, self._source, self._command)
         if self._io.profile.in_turn:
             self._turns.go_on(error)
 
@@ -283,3 +287,17 @@ def _write_subscribe(io: SubscribeIo, command: Subscribe, identity: str, answer:
     headers = list(subscribe_headers(io.profile, command, io.wire_id(identity)))
     receipt = io.receipt(answer, REQUEST, str(dict(headers)["destination"]))
     io.write(frame(b"SUBSCRIBE", [*headers, receipt]))
+
+
+def _wake(io: SubscribeIo, source: Subscription, command: Subscribe) -> None:
+    """Have the broker look at its queues again, where it has not given the new subscription what is there."""
+    if not io.profile.sleeps(command):
+        return
+    with io.order:
+        if source.ended:
+            return
+        # One more that nothing is for, begun and ended: that makes each of the queues look at all its consumers.
+        nothing = replace(command, selector="1=0", window=1, room=0)
+        identity = io.wire_id(f"{source.identity}.wake")
+        headers = subscribe_headers(io.profile, nothing, identity)
+        io.write(frame(b"SUBSCRIBE", headers) + frame(b"UNSUBSCRIBE", [("id", identity)]))

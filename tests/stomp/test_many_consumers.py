@@ -35,6 +35,25 @@ def test_on_classic_they_begin_together(wire: Wire) -> None:
     assert wire.commands()[3:] == [b"SUBSCRIBE"] * 200
 
 
+@pytest.mark.parametrize(
+    ("destination", "woken"),
+    [
+        ("queue://orders.*", True),
+        ("queue://orders.>", True),
+        ("queue://a,queue://b", True),
+        ("queue://orders", False),
+        ("topic://orders.*", False),
+    ],
+)
+def test_classic_is_woken_for_consumers_of_several_queues(
+    wire: Wire, destination: str, *, woken: bool
+) -> None:
+    """It gives them nothing of what is there until something moves: a subscription for nothing comes and goes."""
+    wire.adapter.execute([Subscribe(1, destination, window=10)])
+    wire.answer(b"SUBSCRIBE")
+    assert wire.commands()[1:] == ([b"SUBSCRIBE", b"UNSUBSCRIBE"] if woken else [])
+
+
 def test_on_rabbitmq_dead_letters_are_checked_once_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer proves nothing, so the next connection asks again; a refusal that still comes is for all of them."""
     wire = Wire(monkeypatch, StompRabbitMQ())
