@@ -206,7 +206,8 @@ class Message:
     def release(self) -> bool:
         """Give it back, uncharged. False if too late.
 
-        ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes.
+        ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes, or comes
+        again when what is held fills `redelivery.maxParked`.
         """
         return self._settle(Released(self._delivery))
 

@@ -8,6 +8,7 @@ from tests.core.bench import CAUSE, CONFIRMED_FORWARD, Bench
 from tests.core.copies import Copy, Proven
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
+from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import (
     Accept,
     Bury,
@@ -173,6 +174,18 @@ def test_the_rest_of_a_delay_is_waited_for_in_the_next_process() -> None:
     (look,) = bench.feed(Wanted())
     assert isinstance(look, LookUp)
     assert len(bench.feed(Known(arrival, Entry(1, CRASH, last, last)))) == 2
+
+
+def test_what_was_released_is_looked_up_when_it_comes_again() -> None:
+    """With no release at the broker, and no room left for another one, it is begun anew, and uncharged."""
+    bench = Counted(able=Capabilities("model"), max_parked=1)
+    arrival = bench.begun(Letter(0))
+    assert bench.feed(Released(arrival))
+    (look,) = bench.feed(Wanted())
+    assert isinstance(look, LookUp)
+    assert look.delivery is arrival
+    assert len(bench.feed(Known(arrival, None))) == 2
+    assert (arrival.state, arrival.record, bench.engine.parked) == ("running", None, 0)
 
 
 def test_a_suspect_waits_for_a_turn_alone() -> None:

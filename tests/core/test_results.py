@@ -137,13 +137,29 @@ def test_release_gives_back() -> None:
 
 
 def test_release_is_held_where_the_broker_has_none() -> None:
-    """Without a release at the broker the delivery is held here, counts as parked, and is never dispatched."""
+    """Without a release at the broker the delivery is held here, counts as parked, and is not dispatched."""
     bench = Bench(able=Capabilities("model"))
     delivery = bench.run(Letter(0))
     assert bench.feed(Released(delivery)) == NOTHING
     assert (delivery.state, bench.engine.parked) == ("held", 1)
     bench.now += 1_000_000
     assert bench.want() is None
+
+
+@pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
+def test_what_is_held_for_a_release_stops_nothing(ordering: str) -> None:
+    """With no room for a fresh one, what was released first comes again, behind all others; so each comes in turn."""
+    bench = Bench(able=Capabilities("model"), max_parked=3, ordering=ordering)
+    arrivals = bench.arrive(*(Letter(number) for number in range(5)))
+    came: list[int] = []
+    for _ in range(12):
+        delivery = bench.want()
+        assert delivery is not None
+        came.append(arrivals.index(delivery))
+        bench.feed(Released(delivery))
+        assert bench.engine.parked <= 3
+    assert came == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
+    assert arrivals[0].record is None
 
 
 def test_expired_is_poison_and_not_dispatched() -> None:

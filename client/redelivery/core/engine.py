@@ -42,6 +42,7 @@ from redelivery.core.pending_confirms import PendingConfirms
 from redelivery.core.policy.policy_guard import LONGEST, PolicyGuard
 from redelivery.core.policy.pre_dispatch import exceeded, seed
 from redelivery.core.recent_accepts import RecentAccepts
+from redelivery.core.released_here import ReleasedHere
 from redelivery.core.report import Counters
 from redelivery.core.set_aside import SetAsides
 from redelivery.core.transitions import enter
@@ -90,7 +91,7 @@ class Engine:
         self._consumer = consumer
         self._schedule = schedule_for(ordering)
         self._running: set[Delivery] = set()
-        self._held: set[Delivery] = set()
+        self._held = ReleasedHere()
         # With a ledger: those that wait for a turn alone.
         self._suspects: deque[Delivery] = deque()
         self._history = MessageHistory(RECALL + credit + max_parked)
@@ -115,7 +116,7 @@ class Engine:
 
     @property
     def waiting(self) -> int:
-        """How many deliveries something will still be done with here: all that are parked, but those held for good."""
+        """How many deliveries something will still be done with here: all that are parked, but those released here."""
         return self._schedule.parked + len(self._confirms) + len(self._suspects)
 
     @property
@@ -332,6 +333,8 @@ class Engine:
         """Return the delivery whose turn it is, or what is to be done before the next one is asked for."""
         # A fresh message may fail, and have to be held.
         fresh = self._parks_nothing() or self.parked < self._asides.most_parked
+        if not fresh and self._held.one_again(self._schedule):
+            fresh = self.parked < self._asides.most_parked
         while (delivery := self._schedule.next(now, fresh=fresh)) is not None:
             record = delivery.record
             if record is None or record.copy is not delivery:
@@ -561,8 +564,7 @@ class Engine:
         if any(isinstance(command, Stop) for command in commands):
             # Held until the consumer closes, which gives it back.
             self._closed = True
-            enter(delivery, "held")
-            self._held.add(delivery)
+            self._held.keep(delivery)
         return commands
 
     def _ticked(self, now: float) -> Sequence[Command]:
@@ -590,8 +592,7 @@ class Engine:
                 # A release washes off neither the charge nor the delay; one that is lost charges nothing.
                 self._history.remember(delivery, record)
             return (Release((delivery,)),)
-        enter(delivery, "held")
-        self._held.add(delivery)
+        self._held.keep(delivery)
         return NOTHING
 
     # The connection, and the end.

@@ -8,7 +8,7 @@
 | waiting | is the broker's second delivery of a message whose handler still runs for the first one |
 | settling | has been dead-lettered, or copied for later; the broker's answer is outstanding |
 | aside | cannot be dead-lettered, or not be settled: is kept here, unacknowledged, and never dispatched |
-| held | is kept here, unacknowledged, until the consumer closes |
+| held | was released, and is kept here, unacknowledged, until the consumer closes or has no room for anything else |
 | settled | is accepted, released or dead-lettered: the broker has it no more for this consumer |
 | lost | belongs to a connection that is gone: no command for it is ever written |
 """
@@ -90,6 +90,7 @@ TRANSITIONS = (
     Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),
     Transition("settling", "held", (Tick,), "it can be dead-lettered no more: the consumer stops"),
     Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and comes again"),
+    Transition("held", "ready", (Wanted,), "it takes the room of a fresh one: it comes again, behind the others"),
     # The end of a connection.
     Transition("ready", "lost", (ConnectionLost,), "the broker delivers it again"),
     Transition("parked", "lost", (ConnectionLost,), "the broker delivers it again; count and due time are remembered"),
