@@ -24,14 +24,14 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
+from redelivery_stomp.byte_windows import ByteWindow
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
-from redelivery_stomp.further_subscriptions import begin_further, end_behind
+from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
 from redelivery_stomp.transactions import Transaction, to_all
-from redelivery_stomp.windows import ByteWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class StompAdapter:
                 case Release():
                     self._release(link, command, frames)
                 case Credit():
-                    self._grow(link, command)
+                    self._grow(link, command, frames)
                 case _:
                     assert_never(command)
         if data := b"".join(frames):
@@ -120,10 +120,7 @@ class StompAdapter:
         link.accepted(own)
         _settled(own)
         if own:
-            frames.append(_acknowledgements(link, own))
-            window = own[0].source.window
-            if window is not None and window.accepted(own):
-                frames.append(end_behind(link, own))
+            frames += (_acknowledgements(link, own), _room_of(link, own))
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -206,6 +203,9 @@ class StompAdapter:
         def answer(error: RedeliveryError | None) -> None:
             if error is None:
                 _settled(own)
+                with link.order:
+                    if own and (data := _room_of(link, own)):
+                        link.write(data)
             self._sink(Sent(command.token, error))
 
         link.accepted(own)
@@ -226,16 +226,16 @@ class StompAdapter:
         if delivery is None:
             return
         source = delivery.source
-        if source.kind == "queue" and isinstance(source.window, ByteWindow):
-            # A further subscription to a topic would receive each message a second time.
-            source.window.hold(delivery, len(delivery.head) + len(delivery.body))
+        if isinstance(source.window, ByteWindow):
+            source.window.parks(delivery, number_of(link, delivery))
             begin_further(link, source)
 
-    def _grow(self, link: StompConnection, command: Credit) -> None:
+    def _grow(self, link: StompConnection, command: Credit, frames: list[bytes]) -> None:
         source = link.subscriptions.of_consumer(command.consumer)
         if source is not None and source.window is not None and link.profile.grows(source.command):
             source.window.grow(command.messages)
             begin_further(link, source)
+            frames.append(end_idle(link, source))
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:
@@ -267,6 +267,12 @@ def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> by
             return frames
     named = [delivery for delivery in own if _named(link, delivery)]
     return b"".join([b"%b\n\0" % delivery.settlement(b"ACK") for delivery in named])
+
+
+def _room_of(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:
+    """Learn that these are acknowledged; return the frames that end subscriptions which are not needed any longer."""
+    window = own[0].source.window
+    return end_behind(link, own) if window is not None and window.accepted(own) else b""
 
 
 def _named(link: StompConnection, delivery: StompDelivery) -> bool:

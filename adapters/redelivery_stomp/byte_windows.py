@@ -1,0 +1,303 @@
+"""A consumer's window in bytes: how many messages that is, which depends on their size, and what it lacks.
+
+A message is sent while any of a subscription's window is left, however large the message is. When a link is cut,
+Artemis may lose the first message that each of its subscriptions holds (docs/measured-stomp.md, n). So there are as
+few of them as can be: one of a guessed size, and further ones when what comes proves it too small, each for all that
+is lacking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from redelivery.core.commands import Subscribe
+    from redelivery.core.delivery import Delivery
+    from redelivery_stomp.delivery import StompDelivery
+
+__all__ = ["ByteWindow", "CountedWindow", "SampledWindow"]
+
+# Bytes: a window of so many messages is subscribed as so many of these (`StompArtemis.subscribe_headers`).
+UNIT = 1024
+# Bytes that Artemis counts for a message on top of its header block and body: so many, and two for each header line.
+OVERHEAD = 10
+# Further subscriptions at one time.
+MOST = 8
+# One message moves the usual size by an eighth of its own, and counts as at most eight usual ones: a huge one is not
+# what all that follow will be.
+WEIGHT = 8
+# Bytes that a message may well have. The first ones are believed so far, as nothing is known yet.
+LIKELY = 16384
+# When parked messages have used up what there was: as many times more. So there are few subscriptions, and the consumer
+# may be given up to so many messages for each one that is parked.
+AHEAD = 5
+# A large credit: how far what is needed may be above what there is, or below it, before something is done.
+MARGIN = 1.5
+# Bytes: a large credit of large messages is not given more than that. A thousand of 1 MB would be too much for anybody.
+MOST_BYTES = 16 << 20
+# Kilobytes: the widest window of one subscription. Artemis reads an int of bytes.
+WIDEST = 1 << 20
+
+
+class Part:
+    """One subscription of a window."""
+
+    __slots__ = ("held", "messages", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        # Bytes that are taken of it, and by how many messages, as far as that is counted.
+        self.held = 0
+        self.messages = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that are left: none, if the last message was larger than what was left then."""
+        return max(0, self.size - self.held)
+
+
+class ByteWindow:
+    """What both kinds of windows have in common. Used with the connection's `order` held."""
+
+    group = b""
+    """Begin of the header line of a message that must not come by a narrow subscription."""
+    limit: float = 0.0
+    """While `usual` is above it, `further` may have something to begin."""
+
+    def __init__(self, command: Subscribe, size: int, usual: int) -> None:
+        """`size`: bytes of the first subscription; `usual`: bytes of a message, as a guess."""
+        self._command = command
+        self._credit = command.window
+        self.usual = float(usual)
+        self._parts = {0: Part(size)}
+        self._number = 1
+        # Messages that are parked, by what the engine asks room for.
+        self._parked = 0
+        self._known: dict[Delivery, tuple[Part, int]] = {}
+
+    def grow(self, messages: int) -> None:
+        self._parked += messages
+
+    @property
+    def watches(self) -> bool:
+        """True if `came` is to be told of every message; else `sampled` of one a read."""
+        # Each further one ends when nothing of it is unsettled.
+        return len(self._parts) > 1
+
+    def sampled(self, delivery: StompDelivery) -> None:
+        """Learn what a message measures. Called without the lock, by the reading thread."""
+        self._learn(_size(delivery))
+
+    def came(self, delivery: StompDelivery, number: int) -> None:
+        """Learn of a message that came by a subscription."""
+        raise NotImplementedError
+
+    def parks(self, delivery: StompDelivery, number: int) -> None:
+        """Learn that a delivery which came by a subscription is parked."""
+        raise NotImplementedError
+
+    def accepted(self, deliveries: Iterable[Delivery]) -> bool:
+        known = self._known
+        if known:
+            for delivery in deliveries:
+                if delivery in known:
+                    part, size = known.pop(delivery)
+                    part.held -= size
+                    part.messages -= 1
+        return len(self._parts) > 1
+
+    def further(self) -> Sequence[tuple[int, Subscribe]]:
+        lacking = self._lacking()
+        begun = len(self._parts) - 1
+        if lacking <= 0 or begun >= MOST:
+            return ()
+        total = sum(part.size for part in self._parts.values())
+        # With the first three the number of messages is the credit's; from then on, that of subscriptions is kept low.
+        lacking = max(lacking, total if begun >= MOST // 2 else 0)
+        # The last one must do for all that may ever be parked.
+        if begun == MOST - 1:
+            lacking = max(lacking, (self._credit + self._command.room) * self.usual)
+        return [self._begin(min(WIDEST, ceil(lacking / UNIT)))]
+
+    def ending(self, numbers: Iterable[int]) -> Collection[int]:
+        del numbers
+        idle = [number for number, part in self._parts.items() if number and not part.messages]
+        # The widest first.
+        idle.sort(key=lambda number: -self._parts[number].size)
+        ends: list[int] = []
+        for number in idle:
+            if self._suffices([part for other, part in self._parts.items() if other not in (number, *ends)]):
+                ends.append(number)
+        return ends
+
+    def ended(self, number: int) -> None:
+        del self._parts[number]
+
+    def _begin(self, units: int) -> tuple[int, Subscribe]:
+        number = self._number
+        self._number += 1
+        self._parts[number] = Part(units * UNIT)
+        # Of the kind that has all of its room at once.
+        return number, replace(self._command, window=units, room=0, ordering="per_group")
+
+    def _take(self, delivery: StompDelivery, number: int, size: int) -> None:
+        if delivery not in self._known and (part := self._parts.get(number)) is not None:
+            self._known[delivery] = part, size
+            part.held += size
+            part.messages += 1
+
+    def _learn(self, size: int) -> None:
+        self.usual += (min(size, WEIGHT * self.usual) - self.usual) / WEIGHT
+
+    def _lacking(self) -> float:
+        """Return the bytes that are to be added; 0, if there are enough."""
+        raise NotImplementedError
+
+    def _suffices(self, parts: Collection[Part]) -> bool:
+        """True if these would be enough."""
+        raise NotImplementedError
+
+
+class CountedWindow(ByteWindow):
+    """The window of a small credit: every message is counted, so that as many as the credit says are in work.
+
+    Artemis binds a message group to the subscription that got its first message. The group's next one waits for room
+    there, and all that is behind it waits with it, for every consumer of the queue (measured: docs/measured-stomp.md).
+    So where groups come, one wide subscription takes the place of the others.
+    """
+
+    watches = True
+
+    def __init__(self, command: Subscribe, size: int, usual: int, *, group: bytes = b"") -> None:
+        """See `ByteWindow`."""
+        super().__init__(command, size, usual)
+        self.group = group
+        self._wide: int | None = None
+        self._seen = 0
+
+    def came(self, delivery: StompDelivery, number: int) -> None:
+        size = _size(delivery)
+        self._seen += 1
+        self._learn(size)
+        self._take(delivery, number, size)
+
+    def parks(self, delivery: StompDelivery, number: int) -> None:
+        del delivery, number
+
+    def came_alone(self, number: int) -> bool:
+        """True if a subscription has brought nothing that is unsettled."""
+        part = self._parts.get(number)
+        return number != self._wide and part is not None and not part.messages
+
+    def widen(self) -> tuple[int, Subscribe] | None:
+        """Return the subscription that takes groups, if that is to be begun."""
+        if self._wide is not None:
+            return None
+        command = self._command
+        number, begun = self._begin(command.window + command.room)
+        self._wide = number
+        return number, begun
+
+    def further(self) -> Sequence[tuple[int, Subscribe]]:
+        # It has room for all that may be parked.
+        return super().further() if self._wide is None else ()
+
+    def ending(self, numbers: Iterable[int]) -> Collection[int]:
+        if self._wide is None:
+            return super().ending(numbers)
+        return [number for number, part in self._parts.items() if number != self._wide and not part.messages]
+
+    def _in_work(self) -> int:
+        return sum(part.messages for part in self._parts.values()) - self._parked
+
+    def _lacking(self) -> float:
+        parts, credit, in_work = self._parts.values(), self._credit, self._in_work()
+        # While any of it is left, the broker has nothing more.
+        if in_work >= credit - credit // 8 or any(part.left for part in parts):
+            return 0
+        messages = sum(part.messages for part in parts)
+        mean = sum(part.held for part in parts) / messages
+        lacking = credit - in_work
+        if self._parked > 0:
+            lacking = max(lacking, AHEAD * messages)
+        credible = WEIGHT / 2 * self.usual if self._seen > WEIGHT else LIKELY
+        return lacking * max(self.usual, min(mean, credible))
+
+    def _suffices(self, parts: Collection[Part]) -> bool:
+        room = sum(ceil(part.left / self.usual) for part in parts)
+        return room + self._in_work() >= self._credit
+
+
+class SampledWindow(ByteWindow):
+    """The window of a large credit, in which one message counts little: what is parked is known, the others are not."""
+
+    def __init__(self, command: Subscribe, size: int, usual: int) -> None:
+        super().__init__(command, size, usual)
+        # Those that are known to be parked.
+        self._told = 0
+        self._limit()
+
+    def grow(self, messages: int) -> None:
+        super().grow(messages)
+        self._limit()
+
+    def came(self, delivery: StompDelivery, number: int) -> None:
+        self._take(delivery, number, 0)
+
+    def parks(self, delivery: StompDelivery, number: int) -> None:
+        self._take(delivery, number, 0)
+        part, size = self._known.get(delivery, (None, 0))
+        if part is not None and not size:
+            size = _size(delivery)
+            self._known[delivery] = part, size
+            part.held += size
+            self._told += 1
+            self._limit()
+
+    def accepted(self, deliveries: Iterable[Delivery]) -> bool:
+        if not self._told:
+            return super().accepted(deliveries)
+        self._told -= sum(bool(self._known[one][1]) for one in deliveries if one in self._known)
+        ending = super().accepted(deliveries)
+        self._limit()
+        return ending
+
+    def further(self) -> Sequence[tuple[int, Subscribe]]:
+        begun = super().further()
+        self._limit()
+        return begun
+
+    def ended(self, number: int) -> None:
+        super().ended(number)
+        self._limit()
+
+    def _limit(self) -> None:
+        room = self._room(self._parts.values()) * MARGIN
+        self.limit = room / self._credit if room < MOST_BYTES else inf
+
+    def _needed(self) -> float:
+        return min(self._credit * self.usual, MOST_BYTES)
+
+    def _room(self, parts: Collection[Part]) -> float:
+        # Not all that is parked is told one by one.
+        untold = max(0, self._parked - self._told) * self.usual
+        return sum(part.left for part in parts) - untold
+
+    def _lacking(self) -> float:
+        parts, needed = self._parts.values(), self._needed()
+        room = self._room(parts)
+        if room * MARGIN >= needed:
+            return 0
+        return max(needed - room, sum(part.size for part in parts) * (AHEAD if self._parked > 0 else 1))
+
+    def _suffices(self, parts: Collection[Part]) -> bool:
+        return self._room(parts) >= self._needed() * MARGIN
+
+
+def _size(delivery: StompDelivery) -> int:
+    head = delivery.head
+    return len(head) + len(delivery.body) + 2 * head.count(b"\n") + OVERHEAD
