@@ -120,7 +120,10 @@ class StompAdapter:
         link.accepted(own)
         _settled(own)
         if own:
-            frames += (_acknowledgements(link, own), _room_of(link, own))
+            frames.append(_acknowledgements(link, own))
+            window = own[0].source.window
+            if window is not None and window.accepted(own):
+                frames.append(end_behind(link, own))
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -203,9 +206,6 @@ class StompAdapter:
         def answer(error: RedeliveryError | None) -> None:
             if error is None:
                 _settled(own)
-                with link.order:
-                    if own and (data := _room_of(link, own)):
-                        link.write(data)
             self._sink(Sent(command.token, error))
 
         link.accepted(own)
@@ -267,12 +267,6 @@ def _acknowledgements(link: StompConnection, own: Sequence[StompDelivery]) -> by
             return frames
     named = [delivery for delivery in own if _named(link, delivery)]
     return b"".join([b"%b\n\0" % delivery.settlement(b"ACK") for delivery in named])
-
-
-def _room_of(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:
-    """Learn that these are acknowledged; return the frames that end subscriptions which are not needed any longer."""
-    window = own[0].source.window
-    return end_behind(link, own) if window is not None and window.accepted(own) else b""
 
 
 def _named(link: StompConnection, delivery: StompDelivery) -> bool:

@@ -32,9 +32,9 @@ MOST = 8
 WEIGHT = 8
 # Bytes that a message may well have. The first ones are believed so far, as nothing is known yet.
 LIKELY = 16384
-# When parked messages have used up what there was: as many times more. So there are few subscriptions, and the consumer
-# may be given up to so many messages for each one that is parked.
-AHEAD = 5
+# When parked messages have used up what there was, so many times their number is added, or the credit's. So there are
+# few subscriptions, and in between the consumer may be given more messages than its credit says.
+AHEAD = 4.5
 # A large credit: how far what is needed may be above what there is, or below it, before something is done.
 MARGIN = 1.5
 # Bytes: a large credit of large messages is not given more than that. A thousand of 1 MB would be too much for anybody.
@@ -65,6 +65,7 @@ class ByteWindow:
 
     group = b""
     """Begin of the header line of a message that must not come by a narrow subscription."""
+    _counts = False
     limit: float = 0.0
     """While `usual` is above it, `further` may have something to begin."""
 
@@ -84,13 +85,15 @@ class ByteWindow:
 
     @property
     def watches(self) -> bool:
-        """True if `came` is to be told of every message; else `sampled` of one a read."""
+        """True if `came` is to be told of every message, besides what `sampled` is."""
         # Each further one ends when nothing of it is unsettled.
-        return len(self._parts) > 1
+        return self._counts or len(self._parts) > 1
 
     def sampled(self, delivery: StompDelivery) -> None:
-        """Learn what a message measures. Called without the lock, by the reading thread."""
-        self._learn(_size(delivery))
+        """Learn what one message of a read measures. Called without the lock, by the reading thread."""
+        # What several give back need not come back in order: where one is promised, only what is parked makes room.
+        if self._command.ordering == "non_blocking":
+            self._learn(_size(delivery))
 
     def came(self, delivery: StompDelivery, number: int) -> None:
         """Learn of a message that came by a subscription."""
@@ -170,7 +173,7 @@ class CountedWindow(ByteWindow):
     So where groups come, one wide subscription takes the place of the others.
     """
 
-    watches = True
+    _counts = True
 
     def __init__(self, command: Subscribe, size: int, usual: int, *, group: bytes = b"") -> None:
         """See `ByteWindow`."""
@@ -184,6 +187,9 @@ class CountedWindow(ByteWindow):
         self._seen += 1
         self._learn(size)
         self._take(delivery, number, size)
+
+    def sampled(self, delivery: StompDelivery) -> None:
+        del delivery  # All are counted.
 
     def parks(self, delivery: StompDelivery, number: int) -> None:
         del delivery, number
@@ -221,9 +227,9 @@ class CountedWindow(ByteWindow):
             return 0
         messages = sum(part.messages for part in parts)
         mean = sum(part.held for part in parts) / messages
-        lacking = credit - in_work
+        lacking: float = credit - in_work
         if self._parked > 0:
-            lacking = max(lacking, AHEAD * messages)
+            lacking = max(lacking, AHEAD * max(credit, self._parked))
         credible = WEIGHT / 2 * self.usual if self._seen > WEIGHT else LIKELY
         return lacking * max(self.usual, min(mean, credible))
 
@@ -236,6 +242,7 @@ class SampledWindow(ByteWindow):
     """The window of a large credit, in which one message counts little: what is parked is known, the others are not."""
 
     def __init__(self, command: Subscribe, size: int, usual: int) -> None:
+        """See `ByteWindow`."""
         super().__init__(command, size, usual)
         # Those that are known to be parked.
         self._told = 0
@@ -250,11 +257,11 @@ class SampledWindow(ByteWindow):
 
     def parks(self, delivery: StompDelivery, number: int) -> None:
         self._take(delivery, number, 0)
-        part, size = self._known.get(delivery, (None, 0))
-        if part is not None and not size:
+        known = self._known.get(delivery)
+        if known is not None and not known[1]:
             size = _size(delivery)
-            self._known[delivery] = part, size
-            part.held += size
+            self._known[delivery] = known[0], size
+            known[0].held += size
             self._told += 1
             self._limit()
 
@@ -292,7 +299,7 @@ class SampledWindow(ByteWindow):
         room = self._room(parts)
         if room * MARGIN >= needed:
             return 0
-        return max(needed - room, sum(part.size for part in parts) * (AHEAD if self._parked > 0 else 1))
+        return max(needed - room, sum(part.size for part in parts) * (2.0 if self._parked > 0 else 1.0))
 
     def _suffices(self, parts: Collection[Part]) -> bool:
         return self._room(parts) >= self._needed() * MARGIN

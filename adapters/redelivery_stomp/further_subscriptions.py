@@ -54,10 +54,9 @@ def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDeliver
     window = source.window
     if not isinstance(window, ByteWindow):
         return deliveries
-    if not window.watches:
-        window.sampled(deliveries[-1])
-        if window.usual <= window.limit:
-            return deliveries
+    window.sampled(deliveries[-1])
+    if not window.watches and window.usual <= window.limit:
+        return deliveries
     with io.order:
         if source.ended:
             return deliveries
