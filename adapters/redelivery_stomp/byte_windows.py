@@ -27,9 +27,10 @@ UNIT = 1024
 OVERHEAD = 10
 # Further subscriptions at one time.
 MOST = 8
-# One message moves the usual size by an eighth of its own, and counts as at most eight usual ones: a huge one is not
-# what all that follow will be.
+# One message moves the usual size by an eighth, and counts as at most four usual ones: a huge one is not what all that
+# follow will be.
 WEIGHT = 8
+CREDIBLE = 4
 # Bytes that a message may well have. The first ones are believed so far, as nothing is known yet.
 LIKELY = 16384
 # When parked messages have used up what there was, so many times their number is added, or the credit's. So there are
@@ -119,7 +120,7 @@ class ByteWindow:
         if lacking <= 0 or begun >= MOST:
             return ()
         total = sum(part.size for part in self._parts.values())
-        # With the first three the number of messages is the credit's; from then on, that of subscriptions is kept low.
+        # From the fifth on at least twice as much, so that their number stays low.
         lacking = max(lacking, total if begun >= MOST // 2 else 0)
         # The last one must do for all that may ever be parked.
         if begun == MOST - 1:
@@ -154,7 +155,7 @@ class ByteWindow:
             part.messages += 1
 
     def _learn(self, size: int) -> None:
-        self.usual += (min(size, WEIGHT * self.usual) - self.usual) / WEIGHT
+        self.usual += (min(size, CREDIBLE * self.usual) - self.usual) / WEIGHT
 
     def _lacking(self) -> float:
         """Return the bytes that are to be added; 0, if there are enough."""
@@ -218,7 +219,8 @@ class CountedWindow(ByteWindow):
         return [number for number, part in self._parts.items() if number != self._wide and not part.messages]
 
     def _in_work(self) -> int:
-        return sum(part.messages for part in self._parts.values()) - self._parked
+        # The engine asks for room in steps: it may still say that something is parked.
+        return max(0, sum(part.messages for part in self._parts.values()) - self._parked)
 
     def _lacking(self) -> float:
         parts, credit, in_work = self._parts.values(), self._credit, self._in_work()
@@ -230,7 +232,7 @@ class CountedWindow(ByteWindow):
         lacking: float = credit - in_work
         if self._parked > 0:
             lacking = max(lacking, AHEAD * max(credit, self._parked))
-        credible = WEIGHT / 2 * self.usual if self._seen > WEIGHT else LIKELY
+        credible = CREDIBLE * self.usual if self._seen > WEIGHT else LIKELY
         return lacking * max(self.usual, min(mean, credible))
 
     def _suffices(self, parts: Collection[Part]) -> bool:
@@ -299,7 +301,7 @@ class SampledWindow(ByteWindow):
         room = self._room(parts)
         if room * MARGIN >= needed:
             return 0
-        return max(needed - room, sum(part.size for part in parts) * (2.0 if self._parked > 0 else 1.0))
+        return max(needed - room, self._parts[0].size)
 
     def _suffices(self, parts: Collection[Part]) -> bool:
         return self._room(parts) >= self._needed() * MARGIN
