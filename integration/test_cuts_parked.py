@@ -49,6 +49,8 @@ def test_cut_links_cost_few_parked_messages(
             settled(lambda: proxy.to_client.frames, QUIET)
             begun = proxy.to_broker.log.count("SUBSCRIBE")
     lost = stranded(artemis, unique_queue)
-    print(f"\nartemis, credit {credit}: {CUTS} links cut: {lost} of {PARKED} lost, {begun} subscriptions in all")
+    print(
+        f"\nartemis, credit {credit}: {CUTS} links cut: {lost} of {PARKED} lost, {begun} subscriptions in all"
+    )
     assert begun <= (CUTS + 1) * 4
     assert lost <= MOST_LOST

@@ -8,6 +8,7 @@ is lacking.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from math import ceil, inf
 from typing import TYPE_CHECKING
@@ -61,7 +62,7 @@ class Part:
         return max(0, self.size - self.held)
 
 
-class ByteWindow:
+class ByteWindow(ABC):
     """What both kinds of windows have in common. Used with the connection's `order` held."""
 
     group = b""
@@ -72,98 +73,101 @@ class ByteWindow:
 
     def __init__(self, command: Subscribe, size: int, usual: int) -> None:
         """`size`: bytes of the first subscription; `usual`: bytes of a message, as a guess."""
-        self._command = command
-        self._credit = command.window
+        self.command = command
+        self.credit = command.window
         self.usual = float(usual)
-        self._parts = {0: Part(size)}
+        self.parts = {0: Part(size)}
         self._number = 1
         # Messages that are parked, by what the engine asks room for.
-        self._parked = 0
-        self._known: dict[Delivery, tuple[Part, int]] = {}
+        self.parked = 0
+        self.known: dict[Delivery, tuple[Part, int]] = {}
 
     def grow(self, messages: int) -> None:
-        self._parked += messages
+        self.parked += messages
 
     @property
     def watches(self) -> bool:
         """True if `came` is to be told of every message, besides what `sampled` is."""
         # Each further one ends when nothing of it is unsettled.
-        return self._counts or len(self._parts) > 1
+        return self._counts or len(self.parts) > 1
 
     def sampled(self, delivery: StompDelivery) -> None:
         """Learn what one message of a read measures. Called without the lock, by the reading thread."""
         # What several give back need not come back in order: where one is promised, only what is parked makes room.
-        if self._command.ordering == "non_blocking":
+        if self.command.ordering == "non_blocking":
             self._learn(_size(delivery))
 
+    @abstractmethod
     def came(self, delivery: StompDelivery, number: int) -> None:
         """Learn of a message that came by a subscription."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parks(self, delivery: StompDelivery, number: int) -> None:
         """Learn that a delivery which came by a subscription is parked."""
-        raise NotImplementedError
 
     def accepted(self, deliveries: Iterable[Delivery]) -> bool:
-        known = self._known
+        known = self.known
         if known:
             for delivery in deliveries:
                 if delivery in known:
                     part, size = known.pop(delivery)
                     part.held -= size
                     part.messages -= 1
-        return len(self._parts) > 1
+        return len(self.parts) > 1
 
     def further(self) -> Sequence[tuple[int, Subscribe]]:
         lacking = self._lacking()
-        begun = len(self._parts) - 1
+        begun = len(self.parts) - 1
         if lacking <= 0 or begun >= MOST:
             return ()
-        total = sum(part.size for part in self._parts.values())
+        total = sum(part.size for part in self.parts.values())
         # From the fifth on at least twice as much, so that their number stays low.
         lacking = max(lacking, total if begun >= MOST // 2 else 0)
         # The last one must do for all that may ever be parked.
         if begun == MOST - 1:
-            lacking = max(lacking, (self._credit + self._command.room) * self.usual)
+            lacking = max(lacking, (self.credit + self.command.room) * self.usual)
         return [self._begin(min(WIDEST, ceil(lacking / UNIT)))]
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
         del numbers
-        idle = [number for number, part in self._parts.items() if number and not part.messages]
+        idle = [number for number, part in self.parts.items() if number and not part.messages]
         # The widest first.
-        idle.sort(key=lambda number: -self._parts[number].size)
+        idle.sort(key=lambda number: -self.parts[number].size)
         ends: list[int] = []
         for number in idle:
-            if self._suffices([part for other, part in self._parts.items() if other not in (number, *ends)]):
+            if self._suffices([part for other, part in self.parts.items() if other not in (number, *ends)]):
                 ends.append(number)
         return ends
 
     def ended(self, number: int) -> None:
-        del self._parts[number]
+        del self.parts[number]
 
     def _begin(self, units: int) -> tuple[int, Subscribe]:
+        """Return a subscription to begin, of so many `UNIT`."""
         number = self._number
         self._number += 1
-        self._parts[number] = Part(units * UNIT)
+        self.parts[number] = Part(units * UNIT)
         # Of the kind that has all of its room at once.
-        return number, replace(self._command, window=units, room=0, ordering="per_group")
+        return number, replace(self.command, window=units, room=0, ordering="per_group")
 
     def _take(self, delivery: StompDelivery, number: int, size: int) -> None:
-        if delivery not in self._known and (part := self._parts.get(number)) is not None:
-            self._known[delivery] = part, size
+        """Count a delivery against its subscription, with so many bytes, until it is accepted."""
+        if delivery not in self.known and (part := self.parts.get(number)) is not None:
+            self.known[delivery] = part, size
             part.held += size
             part.messages += 1
 
     def _learn(self, size: int) -> None:
+        """Move the usual size towards this one."""
         self.usual += (min(size, CREDIBLE * self.usual) - self.usual) / WEIGHT
 
+    @abstractmethod
     def _lacking(self) -> float:
         """Return the bytes that are to be added; 0, if there are enough."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _suffices(self, parts: Collection[Part]) -> bool:
         """True if these would be enough."""
-        raise NotImplementedError
 
 
 class CountedWindow(ByteWindow):
@@ -197,14 +201,14 @@ class CountedWindow(ByteWindow):
 
     def came_alone(self, number: int) -> bool:
         """True if a subscription has brought nothing that is unsettled."""
-        part = self._parts.get(number)
+        part = self.parts.get(number)
         return number != self._wide and part is not None and not part.messages
 
     def widen(self) -> tuple[int, Subscribe] | None:
         """Return the subscription that takes groups, if that is to be begun."""
         if self._wide is not None:
             return None
-        command = self._command
+        command = self.command
         number, begun = self._begin(command.window + command.room)
         self._wide = number
         return number, begun
@@ -216,28 +220,28 @@ class CountedWindow(ByteWindow):
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
         if self._wide is None:
             return super().ending(numbers)
-        return [number for number, part in self._parts.items() if number != self._wide and not part.messages]
+        return [number for number, part in self.parts.items() if number != self._wide and not part.messages]
 
     def _in_work(self) -> int:
         # The engine asks for room in steps: it may still say that something is parked.
-        return max(0, sum(part.messages for part in self._parts.values()) - self._parked)
+        return max(0, sum(part.messages for part in self.parts.values()) - self.parked)
 
     def _lacking(self) -> float:
-        parts, credit, in_work = self._parts.values(), self._credit, self._in_work()
+        parts, credit, in_work = self.parts.values(), self.credit, self._in_work()
         # While any of it is left, the broker has nothing more.
         if in_work >= credit - credit // 8 or any(part.left for part in parts):
             return 0
         messages = sum(part.messages for part in parts)
         mean = sum(part.held for part in parts) / messages
         lacking: float = credit - in_work
-        if self._parked > 0:
-            lacking = max(lacking, AHEAD * max(credit, self._parked))
+        if self.parked > 0:
+            lacking = max(lacking, AHEAD * max(credit, self.parked))
         credible = CREDIBLE * self.usual if self._seen > WEIGHT else LIKELY
         return lacking * max(self.usual, min(mean, credible))
 
     def _suffices(self, parts: Collection[Part]) -> bool:
         room = sum(ceil(part.left / self.usual) for part in parts)
-        return room + self._in_work() >= self._credit
+        return room + self._in_work() >= self.credit
 
 
 class SampledWindow(ByteWindow):
@@ -259,10 +263,10 @@ class SampledWindow(ByteWindow):
 
     def parks(self, delivery: StompDelivery, number: int) -> None:
         self._take(delivery, number, 0)
-        known = self._known.get(delivery)
+        known = self.known.get(delivery)
         if known is not None and not known[1]:
             size = _size(delivery)
-            self._known[delivery] = known[0], size
+            self.known[delivery] = known[0], size
             known[0].held += size
             self._told += 1
             self._limit()
@@ -270,7 +274,7 @@ class SampledWindow(ByteWindow):
     def accepted(self, deliveries: Iterable[Delivery]) -> bool:
         if not self._told:
             return super().accepted(deliveries)
-        self._told -= sum(bool(self._known[one][1]) for one in deliveries if one in self._known)
+        self._told -= sum(bool(self.known[one][1]) for one in deliveries if one in self.known)
         ending = super().accepted(deliveries)
         self._limit()
         return ending
@@ -285,23 +289,23 @@ class SampledWindow(ByteWindow):
         self._limit()
 
     def _limit(self) -> None:
-        room = self._room(self._parts.values()) * MARGIN
-        self.limit = room / self._credit if room < MOST_BYTES else inf
+        room = self._room(self.parts.values()) * MARGIN
+        self.limit = room / self.credit if room < MOST_BYTES else inf
 
     def _needed(self) -> float:
-        return min(self._credit * self.usual, MOST_BYTES)
+        return min(self.credit * self.usual, MOST_BYTES)
 
     def _room(self, parts: Collection[Part]) -> float:
         # Not all that is parked is told one by one.
-        untold = max(0, self._parked - self._told) * self.usual
+        untold = max(0, self.parked - self._told) * self.usual
         return sum(part.left for part in parts) - untold
 
     def _lacking(self) -> float:
-        parts, needed = self._parts.values(), self._needed()
+        parts, needed = self.parts.values(), self._needed()
         room = self._room(parts)
         if room * MARGIN >= needed:
             return 0
-        return max(needed - room, self._parts[0].size)
+        return max(needed - room, self.parts[0].size)
 
     def _suffices(self, parts: Collection[Part]) -> bool:
         return self._room(parts) >= self._needed() * MARGIN

@@ -61,17 +61,17 @@ def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDeliver
         if source.ended:
             return deliveries
         if window.watches:
-            names = {each: io.subscriptions.name_of(each.head) for each in deliveries}
-            _let_groups_go(io, window, names)
+            _let_groups_go(io, window, deliveries)
+            subscriptions = io.subscriptions
             # What came by one that has been ended comes again by another.
-            deliveries = [each for each in deliveries if names[each] in io.subscriptions]
+            deliveries = [each for each in deliveries if subscriptions.name_of(each.head) in subscriptions]
             for each in deliveries:
-                window.came(each, int(names[each].partition(".")[2] or 0))
+                window.came(each, number_of(io, each))
         begin_further(io, source)
     return deliveries
 
 
-def _let_groups_go(io: FurtherIo, window: ByteWindow, names: dict[StompDelivery, str]) -> None:
+def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[StompDelivery]) -> None:
     """Have message groups come by one wide subscription, which is begun for the first.
 
     A narrow one that has brought nothing else is ended: its messages go back, uncounted and unmarked (measured:
@@ -79,7 +79,7 @@ def _let_groups_go(io: FurtherIo, window: ByteWindow, names: dict[StompDelivery,
     """
     if not isinstance(window, CountedWindow):
         return
-    grouped = [each for each in names if window.group in each.head]
+    grouped = [each for each in deliveries if window.group in each.head]
     if not grouped:
         return
     source = grouped[0].source

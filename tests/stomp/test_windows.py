@@ -220,10 +220,14 @@ def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
 ) -> None:
     """It keeps room for one more than is parked: with nothing unsettled, nothing is."""
     wire = counted(monkeypatch, 4)
-    first = came(wire, "1", "1", "1", "1", size=180)
-    wire.adapter.execute((Credit(1, 1), Accept(first)))
+    first = came(wire, "1", "1", "1", "1", size=240)
+    wire.adapter.execute((Credit(1, 1),))
     (further,) = subscribed(wire)
-    wire.adapter.execute((Accept(came(wire, further[0], size=180)),))
+    last = came(wire, further[0], size=240)
+    wire.adapter.execute((Accept(first),))
+    assert wire.commands() == [b"ACK"] * 4
+    wire.written.clear()
+    wire.adapter.execute((Accept(last),))
     assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
 
 
