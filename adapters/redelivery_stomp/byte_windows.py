@@ -126,7 +126,7 @@ class ByteWindow(ABC):
         # The last one must do for all that may ever be parked.
         if begun == MOST - 1:
             lacking = max(lacking, (self.credit + self.command.room) * self.usual)
-        return [self._begin(min(WIDEST, ceil(lacking / UNIT)))]
+        return [self._begin(max(1, min(WIDEST, round(lacking / UNIT))))]
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
         del numbers
@@ -235,7 +235,9 @@ class CountedWindow(ByteWindow):
         mean = sum(part.held for part in parts) / messages
         lacking: float = credit - in_work
         if self.parked > 0:
-            lacking = max(lacking, AHEAD * max(credit, self.parked))
+            # Never more than may be parked besides.
+            most = credit + max(self.command.room, self.parked) - messages
+            lacking = max(lacking, min(AHEAD * max(credit, self.parked), most))
         credible = CREDIBLE * self.usual if self._seen > WEIGHT else LIKELY
         return lacking * max(self.usual, min(mean, credible))
 

@@ -215,6 +215,15 @@ def test_on_artemis_as_many_large_messages_as_the_credit_says_are_in_work(
     assert subscribed(wire) == []
 
 
+def test_on_artemis_room_is_for_no_more_than_may_be_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that may park three has no window for eighteen."""
+    command = Subscribe(1, "queue://orders", window=4, room=3)
+    wire = begun(monkeypatch, StompArtemis(), command)[0]
+    came(wire, *["1"] * 4, size=240)
+    wire.adapter.execute((Credit(1, 1),))
+    assert subscribed(wire) == [("1.1", 1024)]
+
+
 def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
