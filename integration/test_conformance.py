@@ -79,6 +79,7 @@ class TestArtemisOverStomp(OnBroker):
             dead_letter_destination="queue://DLQ",
         ),
         kinds={"text": "whole", "bytes": "whole", "map": "partial", "object": "partial", "stream": "never"},
+        beyond_credit=4,  # its window counts bytes
     )
 
 

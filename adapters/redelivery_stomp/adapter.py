@@ -24,14 +24,14 @@ from redelivery.core.commands import (
 )
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
+from redelivery_stomp.byte_windows import ByteWindow
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
-from redelivery_stomp.further_subscriptions import begin_further, end_behind
+from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
 from redelivery_stomp.transactions import Transaction, to_all
-from redelivery_stomp.windows import ByteWindow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ class StompAdapter:
                 case Release():
                     self._release(link, command, frames)
                 case Credit():
-                    self._grow(link, command)
+                    self._grow(link, command, frames)
                 case _:
                     assert_never(command)
         if data := b"".join(frames):
@@ -227,16 +227,16 @@ class StompAdapter:
         if delivery is None:
             return
         source = delivery.source
-        if source.kind == "queue" and isinstance(source.window, ByteWindow):
-            # A further subscription to a topic would receive each message a second time.
-            source.window.hold(delivery, len(delivery.head) + len(delivery.body))
+        if isinstance(source.window, ByteWindow):
+            source.window.parks(delivery, number_of(link, delivery))
             begin_further(link, source)
 
-    def _grow(self, link: StompConnection, command: Credit) -> None:
+    def _grow(self, link: StompConnection, command: Credit, frames: list[bytes]) -> None:
         source = link.subscriptions.of_consumer(command.consumer)
         if source is not None and source.window is not None and link.profile.grows(source.command):
             source.window.grow(command.messages)
             begin_further(link, source)
+            frames.append(end_idle(link, source))
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:

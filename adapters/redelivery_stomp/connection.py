@@ -28,7 +28,7 @@ from redelivery_stomp.every_step import every_step
 from redelivery_stomp.frame_proof import ends_browse
 from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner
 from redelivery_stomp.frames import frame
-from redelivery_stomp.further_subscriptions import without_groups
+from redelivery_stomp.further_subscriptions import counted
 from redelivery_stomp.listener import StompListener
 from redelivery_stomp.profiles import profile_for
 from redelivery_stomp.receipts import REQUEST, Receipts
@@ -242,7 +242,7 @@ class StompConnection:
         if unsettled is not None and not unsettled.take(deliveries):
             return
         self._last_arrived = deliveries[-1]
-        if kept := without_groups(self, deliveries):
+        if kept := counted(self, deliveries):
             self._sink(Arrived(kept[0].consumer, kept))
 
     def on_connected(self, received: Frame) -> None:

@@ -12,9 +12,9 @@ from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.classic_delivery import ClassicDelivery
+from redelivery_stomp.byte_windows import UNIT, CountedWindow, SampledWindow
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
-from redelivery_stomp.windows import BYTES_PER_MESSAGE, ByteWindow, SlotWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +37,9 @@ SHARE = 500
 OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
 # Artemis: begin of the header line of a message that has a group.
 GROUP = b"\n_AMQ_GROUP_ID:"
-# Artemis: widest window that is counted in messages. It takes a subscription, and an answer of the broker, for each.
-MOST_EXACT = 32
+# Artemis: largest credit of which every message is counted, and the bytes of a window for each of its messages: one
+# that this library sends has 340 and its body.
+SMALL, SMALLEST = 32, 320
 # Distinguishes this process's plain topic subscribers from those of other processes.
 PROCESS = uuid.uuid4().hex
 
@@ -228,19 +229,20 @@ class StompArtemis(StompProfile):
         # keeps all that is behind it from every consumer (docs/measured-stomp.md).
         return super().grows(command) and command.ordering != "per_group"
 
-    def subscriptions(self, command: Subscribe) -> int:
-        return command.window if _exact(command) else 1
+    def window(self, command: Subscribe) -> Window | None:
+        if _small(command):
+            return CountedWindow(command, self._size(command), SMALLEST, group=GROUP)
+        if command.browse or not command.destination.startswith("queue://"):
+            # A further subscription to a topic would receive each message a second time.
+            return None
+        return SampledWindow(command, self._size(command), UNIT)
 
-    def window(self, command: Subscribe) -> Window:
-        if _exact(command):
-            return SlotWindow(command, command.window, group=GROUP)
-        return ByteWindow(command, self.first_window(command) * BYTES_PER_MESSAGE)
+    def _size(self, command: Subscribe) -> int:
+        return command.window * SMALLEST if _small(command) else self.first_window(command) * UNIT
 
     def subscribe_headers(self, command: Subscribe) -> Iterator[tuple[str, object]]:
         yield "subscription-type", self._types.get(command.destination.partition("://")[0])
-        # A message is sent while any of the window is left, however large the message is: of one byte, exactly one.
-        bytes_of_all = self.first_window(command) * BYTES_PER_MESSAGE
-        yield "consumer-window-size", 1 if _exact(command) else bytes_of_all
+        yield "consumer-window-size", self._size(command)
         yield "durable-subscription-name", command.subscription
 
     def send_headers(self, message: Outgoing) -> Iterator[tuple[str, object]]:
@@ -275,13 +277,13 @@ class StompArtemis(StompProfile):
         return "expired" if headers.get("_AMQ_ACTUAL_EXPIRY") else None
 
 
-def _exact(command: Subscribe) -> bool:
-    """True if a consumer's window is made of subscriptions that take one message each.
+def _small(command: Subscribe) -> bool:
+    """True if every message of a consumer is counted.
 
     One that promises an order has one subscription: what several give back need not come back in order.
     """
     queue = command.destination.startswith("queue://") and not (command.browse or command.existing)
-    return queue and command.window <= MOST_EXACT and command.ordering == "non_blocking"
+    return queue and command.window <= SMALL and command.ordering == "non_blocking"
 
 
 def _subscriber(delivery: Delivery) -> str:

@@ -10,24 +10,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from redelivery.core.commands import Subscribe
     from redelivery.core.delivery import Delivery
 
-__all__ = ["BYTES_PER_MESSAGE", "ByteWindow", "SlotWindow", "Window"]
-
-# Bytes of an Artemis window for each message of the credit.
-BYTES_PER_MESSAGE = 1024
-# Bytes that Artemis counts for a small message on top of header block and body (measured: 530 for 256 B).
-OVERHEAD = 300
+__all__ = ["SlotWindow", "Window"]
 
 
 class Window(Protocol):
     """The window of one consumer. Used with the connection's `order` held."""
-
-    group: bytes
-    """Begin of the header line that a message has which must not come by a further subscription of one message."""
 
     def grow(self, messages: int, /) -> None:
         """Need room for so many parked messages more; fewer, if it is negative."""
@@ -40,52 +32,32 @@ class Window(Protocol):
         """Learn what is acknowledged; return True if subscriptions are to be ended."""
         ...
 
-    def ends(self, number: int, /) -> bool:
-        """Take it that a subscription ends (0: the first); return False if it is needed."""
+    def ending(self, numbers: Iterable[int], /) -> Collection[int]:
+        """Return the numbers of the subscriptions to end (0: the first). `numbers`: those with a message accepted."""
         ...
+
+    def ended(self, number: int, /) -> None:
+        """Learn that a subscription of `ending` is being ended."""
 
 
 class SlotWindow:
-    """A window in messages, with further subscriptions of one message each. Each ends behind its message.
+    """A window in messages, with further subscriptions of one message each. Each ends behind its message."""
 
-    Artemis binds a message group to the subscription that got its first message. The group's next one waits for room
-    there, and all that is behind it waits with it, for every consumer of the queue (measured: docs/measured-stomp.md).
-    So where groups come, one wide subscription takes the place of the others.
-    """
-
-    def __init__(
-        self, command: Subscribe, subscriptions: int, *, one_by_one: bool = True, group: bytes = b""
-    ) -> None:
+    def __init__(self, command: Subscribe, subscriptions: int, *, one_by_one: bool = True) -> None:
         """`subscriptions`: those that the consumer starts with; `one_by_one=False`: one for all that is needed at once,
-        and none ends before the consumer; `group`: see `Window`.
+        and none ends before the consumer.
         """
-        self.group = group
         self._command = command
         self._one_by_one = one_by_one
         self._number = subscriptions
         # Messages that further subscriptions are to be begun for; below 0, those that are not needed any longer.
         self._wanted = 0
-        # Number of the one that takes groups.
-        self._wide: int | None = None
-        self._widens = False
 
     def grow(self, messages: int) -> None:
         self._wanted += messages
 
-    def widen(self) -> bool:
-        """Replace all by one that takes groups; return False if that has been done."""
-        if self._wide is not None:
-            return False
-        self._wide, self._widens = self._number, True
-        self._number += 1
-        return True
-
     def further(self) -> Sequence[tuple[int, Subscribe]]:
         command, first, wanted = self._command, self._number, self._wanted
-        if self._wide is not None:
-            # It has room for all that may be parked.
-            begins, self._widens = self._widens, False
-            return [(self._wide, replace(command, ordering="per_group"))] if begins else ()
         if wanted <= 0:
             return ()
         self._wanted = 0
@@ -97,56 +69,11 @@ class SlotWindow:
 
     def accepted(self, deliveries: Iterable[Delivery]) -> bool:
         del deliveries
-        return self._one_by_one and (self._wanted < 0 or self._wide is not None)
+        return self._one_by_one and self._wanted < 0
 
-    def ends(self, number: int) -> bool:
-        if self._wide is not None:
-            return number != self._wide
-        if not number or self._wanted >= 0:
-            return False
-        self._wanted += 1
-        return True
+    def ending(self, numbers: Iterable[int]) -> Collection[int]:
+        return [number for number in numbers if number][: max(0, -self._wanted)]
 
-
-class ByteWindow:
-    """A window in bytes: Artemis counts the messages' own. Further subscriptions are as wide; they stay."""
-
-    group = b""
-
-    def __init__(self, command: Subscribe, size: int) -> None:
-        """`size`: bytes of one subscription."""
-        self._command = command
-        self._size = size
-        self._held: dict[Delivery, int] = {}
-        self._bytes = 0
-        self._messages = 0
-        self._subscriptions = 1
-
-    def hold(self, delivery: Delivery, size: int) -> None:
-        """Count a delivery of `size` bytes that is parked."""
-        if delivery not in self._held:
-            taken = size + OVERHEAD
-            self._held[delivery] = taken
-            self._bytes += taken
-
-    def grow(self, messages: int) -> None:
-        self._messages += messages
-
-    def further(self) -> Sequence[tuple[int, Subscribe]]:
-        first = self._subscriptions
-        # Not all that is parked is told one by one.
-        needed = max(self._bytes, self._messages * BYTES_PER_MESSAGE)
-        # Half a window stays free for messages that are not parked.
-        while needed > (self._subscriptions - 0.5) * self._size:
-            self._subscriptions += 1
-        return [(number, self._command) for number in range(first, self._subscriptions)]
-
-    def accepted(self, deliveries: Iterable[Delivery]) -> bool:
-        if self._held:
-            for delivery in deliveries:
-                self._bytes -= self._held.pop(delivery, 0)
-        return False
-
-    def ends(self, number: int) -> bool:
+    def ended(self, number: int) -> None:
         del number
-        return False
+        self._wanted += 1

@@ -183,11 +183,11 @@ def test_nothing_begins_on_a_connection_that_its_broker_ends(
 def test_a_further_subscription_waits_for_its_turn(monkeypatch: pytest.MonkeyPatch, ended: bool) -> None:
     """Artemis would handle it behind a check that it refuses. One that has not been made is not ended, either."""
     wire = Wire(monkeypatch, StompArtemis())
-    wire.adapter.execute((Subscribe(1, "queue://orders", window=1, room=9),))
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=50, room=99),))
     wire.answer_last()
     wire.written.clear()
     wire.adapter.execute((Subscribe(2, "queue://bills", window=1, dead_letter="queue://graves"),))
-    wire.adapter.execute((Credit(1, 1),))
+    wire.adapter.execute((Credit(1, 50),))
     asked = [b"BEGIN", b"SEND", b"ABORT"]
     assert wire.commands() == asked
     if ended:
