@@ -11,8 +11,8 @@ from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
-from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.byte_windows import UNIT, CountedWindow, SampledWindow
+from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
 

@@ -194,7 +194,9 @@ class SimBroker:
             if kind == "poison" or self.profile.poison == "atomic":
                 mine.remove(delivery)
                 self.truth.gone[message.name] = "dead"
-                self.done.append((message, now))
+                if self.profile.poison != "atomic":
+                    # What a transaction has done is stored when its commit is answered.
+                    self.done.append((message, now))
             self.answers.append((delivery, None))
 
     def _hold(self, delivery: SimDelivery, now: float, step: int) -> None:
