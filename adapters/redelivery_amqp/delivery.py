@@ -13,7 +13,6 @@ from redelivery_amqp.bounded_values import decoded
 from redelivery_amqp.other_bodies import other_body
 from redelivery_amqp.partial_reading import fields_in, map_in, properties_in, short_keys, texts_in
 from redelivery_amqp.plain_values import text_of, time_of
-from redelivery_amqp.profiles import plausible
 from redelivery_amqp.section_fields import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from redelivery_amqp.profiles import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
     from redelivery_amqp.settlement_progress import SettlementProgress
+    from redelivery_amqp.subscribed_names import SubscribedNames
 
 __all__ = ["AmqpDelivery", "DeliverySource"]
 
@@ -63,6 +63,7 @@ class DeliverySource(Protocol):
     destination: str
     kind: str
     many: bool
+    names: SubscribedNames
     ended: bool
     session: Any
     progress: SettlementProgress
@@ -189,10 +190,7 @@ class AmqpDelivery(Delivery):
         if not source.many:
             return source.destination
         to = self.field(TO)
-        if not to:
-            return source.destination
-        told = source.profile.qualified(to, source.kind)
-        return told if plausible(told, source.kind) else source.destination
+        return source.names.destination_of(to) if to else source.destination
 
     @property
     def origin(self) -> str | None:
