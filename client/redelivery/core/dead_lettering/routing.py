@@ -30,6 +30,7 @@ __all__ = [
     "DEFERRALS",
     "DUE",
     "OWN_HEADERS",
+    "WHOLE",
     "DeadLetterRouting",
     "Route",
     "arrived_whole",
@@ -46,10 +47,13 @@ DUE = "redeliveryDue"
 """Milliseconds since the Unix epoch at which a delayed copy is to come."""
 DEFERRALS = "redeliveryDeferrals"
 """Deferrals of a delayed copy that were not charged."""
+WHOLE = "redeliveryWhole"
+"""`false` on a dead letter whose body is not the message's, but all the bytes of one that could not be read."""
 OWN_HEADERS = frozenset({
     COPY,
     DUE,
     DEFERRALS,
+    WHOLE,
     "redeliveryCause",
     "redeliveryCount",
     "redeliveryOriginalDestination",
