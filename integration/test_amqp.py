@@ -12,6 +12,7 @@ import pytest
 
 import redelivery
 from integration.eventually import SLACK, eventually
+from integration.raw_amqp import RawAmqp, proton
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,3 +226,34 @@ def test_a_handler_that_outlasts_the_heart_beats(any_broker: Broker, unique_queu
     assert (report.stale, report.deduplicated, report.redelivered) == (0, 0, 5)
     gaps = [b - a for a, b in itertools.pairwise(times)]
     assert min(gaps) >= 0.5, gaps
+
+
+@pytest.mark.parametrize("name", ["artemis", "activemq"])
+def test_a_wildcards_consumer_believes_no_other_destination(
+    request: pytest.FixtureRequest, name: str, unique_queue: str
+) -> None:
+    """A producer that says it sent to another queue chooses neither the policy nor where a redrive sends."""
+    broker: Broker = request.getfixturevalue(name)
+    once = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
+    graves = f"{unique_queue}_dead"
+    uri = broker.uri(protocol="amqp", redelivery__deadLetterDestination=graves)
+    told = "queue://" if name == "activemq" else ""
+    with redelivery.connect(uri, policies=once) as connection:
+        consumer = connection.consumer(f"{unique_queue}.>")
+        seen: list[str] = []
+        with RawAmqp(broker) as raw:
+            for to in ("admin", f"{unique_queue}.orders"):
+                message = proton.Message(body="x", durable=True, address=told + to)
+                assert raw.send_encoded(f"{told}{unique_queue}.orders", message.encode())
+        for _ in range(2):
+            came = consumer.receive(timeout=60)
+            assert came is not None
+            seen.append(came.destination)
+            came.fail("bad")
+    # Classic writes there itself where a message is.
+    unknown = 1 if name == "artemis" else 0
+    right = f"queue://{unique_queue}.orders"
+    assert seen == [f"queue://{unique_queue}.>" if unknown else right, right]
+    with redelivery.dead_letters(uri, graves) as dead:
+        done = dead.redrive()
+        assert (done.destinations, done.without_origin) == ({right: 2 - unknown}, unknown)

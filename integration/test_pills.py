@@ -37,6 +37,22 @@ def in_map(section: bytes, key: bytes, value: bytes) -> bytes:
     return section + b"\xd1" + struct.pack(">II", len(key + value) + 4, 2) + key + value
 
 
+def one_hash(count: int) -> bytes:
+    """A map whose keys are UUIDs that have one hash in Python."""
+    entries = b"".join(
+        b"\x98" + (number * (2**61 - 1)).to_bytes(16, "big") + b"\x40" for number in range(count)
+    )
+    return b"\xd1" + struct.pack(">II", len(entries) + 4, 2 * count) + entries
+
+
+TEXT = b"\0St\xc1\x07\x02\xa1\x01a\xa1\x01b" + b"\0Sw\xa1\x02hi"
+ODD = {
+    "user-id as text": b"\0Ss\xc0\x06\x02@\xa1\x02me" + TEXT,
+    "a fourteenth field": b"\0Ss\xc0\x0f\x0e" + b"@" * 14 + TEXT,
+    "annotations of null": b"\0Sr@" + TEXT,
+    "a property that is no UTF-8": b"\0St\xc1\x0d\x04\xa1\x01x\xa1\x01\xff\xa1\x01a\xa1\x01b\0Sw\xa1\x02hi",
+    "a property that is an array": b"\0St\xc1\x0f\x04\xa1\x01x\xe0\x03\x01\x50\x07\xa1\x01a\xa1\x01b\0Sw\xa1\x02hi",
+}
 PILLS = {
     # proton's encoder dies of it, and the descriptor with eight bytes had it encoded.
     "five nulls in an array that says 65,535": bytes.fromhex("00800000000000000077f0000000050000ffff40"),
@@ -51,6 +67,14 @@ PILLS = {
     + in_map(b"\0Sr", b"\xa3\x01k", nested(1000))
     + PROPERTIES
     + BODY,
+    # 20,000 of them stopped the connection's thread for half a minute.
+    "keys of one hash as an annotation": HEADER
+    + in_map(b"\0Sr", b"\xa3\x01k", one_hash(1500))
+    + PROPERTIES
+    + BODY,
+    "keys of one hash as the body": HEADER + PROPERTIES + b"\0Sw" + one_hash(1500),
+    # Two million took half a gigabyte when they arrived.
+    "sections without end": HEADER + b"\0Su\xa0\0" * 6000 + BODY,
     "sections by name": b"\0\xa3\x10amqp:header:list\xc0\x02\x01A\0\xa3\x10amqp:data:binary\xa0\x03bad",
 }
 
@@ -140,3 +164,27 @@ def test_the_digest_is_the_same_at_every_delivery(any_broker: Broker, new_queue:
             seen.append({each.body: cast("AmqpDelivery", each).digest() for each in deliveries})
     assert len(seen[0]) == 3
     assert seen[0] == seen[1] == seen[2]
+
+
+def test_an_odd_message_is_its_own_dead_letter(any_broker: Broker, new_queue: Callable[[], str]) -> None:
+    """One field that cannot be what it is: the handler is given the rest, and so is it again after a redrive."""
+    sent = list[str]()
+    once = redelivery.RedeliveryPolicyMap(default=redelivery.RedeliveryPolicy(maximum_redeliveries=0))
+    for what, odd in ODD.items():
+        # Artemis has a message of no bytes there after what it refuses.
+        queue = new_queue()
+        uri = any_broker.uri(protocol="amqp", redelivery__deadLetterDestination=f"{queue}.dead")
+        if not taken(any_broker, queue, HEADER + odd):
+            continue
+        sent.append(what)
+        for again in range(2):
+            with redelivery.connect(uri, policies=once) as connection:
+                message = connection.consumer(queue).receive(timeout=60)
+                assert message is not None, what
+                assert (message.body, message.headers["a"]) == (b"hi", "b"), what
+                message.fail("odd")
+            with redelivery.dead_letters(uri, take=any_broker.name == "rabbitmq") as dead:
+                (letter,) = dead.list()
+                assert (letter.body, letter.headers["a"], letter.whole) == (b"hi", "b", True), what
+                assert dead.purge().purged if again else dead.redrive(to=queue).redriven, what
+    print(f"\n{any_broker.name} takes: {'; '.join(sent)}")

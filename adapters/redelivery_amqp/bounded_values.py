@@ -7,6 +7,7 @@ twenty bytes ends the process in the latter (docs/measured-amqp.md).
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from redelivery_amqp import codec
 from redelivery_amqp.codec import Unknown
@@ -14,14 +15,19 @@ from redelivery_amqp.codec import Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DEEPEST", "DEEPEST_SHOWN", "MOST_EMPTY", "check", "decoded"]
+__all__ = ["DEEPEST_SHOWN", "MOST_EMPTY", "MOST_NUMBERS", "MOST_UUIDS", "Budget", "decoded"]
 
 DEEPEST_SHOWN = 100
 """Values inside values that an application is given: its own code may recurse, as `repr`, `==` and `json` do."""
-DEEPEST = 10_000
-"""Values inside values that are copied as they are: each costs some memory while it is looked at."""
+MOST_VALUES = 1_000_000
+"""Values in one that an application asks for: a million or so are read in a second."""
 MOST_EMPTY = 65_536
-"""Elements of no size (nulls, empty lists) in the arrays of one value: four billion need ten bytes."""
+"""Elements of no size (nulls, empty lists) in the arrays of what is read: four billion need ten bytes."""
+MOST_NUMBERS = 1000
+"""Keys of one map that are neither text nor binary. Their hashes are no secret, as those of text are: numbers can be
+chosen that take each other's places, so that a map of many takes a time that grows with their square."""
+MOST_UUIDS = 64
+"""Of these, UUIDs: any number of them can have one hash."""
 
 _SCALARS = frozenset({
     0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61, 0x70, 0x71, 0x72, 0x73,
@@ -49,24 +55,31 @@ class _Level(NamedTuple):
     """How many values are still to come, while one inside it is looked at."""
 
 
-def check(data: bytes, at: int, end: int) -> None:
-    """Raise Unknown unless there is one value from `at` to `end`, encoded as AMQP says, and within bounds."""
-    try:
-        for _ in _Walk(data, at, end, DEEPEST).tokens():
-            pass
-    except IndexError:
-        raise Unknown("a value that is cut off") from None
+class Budget:
+    """How much may still be read of one message, value after value."""
+
+    __slots__ = ("empty", "values")
+
+    def __init__(self, values: int = MOST_VALUES) -> None:
+        self.values = values
+        self.empty = MOST_EMPTY
+
+    @property
+    def spent(self) -> bool:
+        """Whether nothing more is read."""
+        return self.values < 0 or self.empty < 0
 
 
-def decoded(data: bytes, at: int, end: int) -> Any:
+def decoded(data: bytes, at: int, end: int, budget: Budget | None = None, *, text_keys: bool = False) -> Any:
     """Return the value from `at` to `end` in Python's own types. Raises Unknown for one that makes no sense.
 
-    A described value is shown without its description, an array as a list, a decimal number as its bits.
+    A described value is shown without its description, an array as a list, a decimal number as its bits. `text_keys`:
+    the keys of maps are shown as text.
     """
     code, found = 0, list[Any]()
     around: list[tuple[int, list[Any]]] = []
     try:
-        for token, kind, begin, finish in _Walk(data, at, end, DEEPEST_SHOWN).tokens():
+        for token, kind, begin, finish in _Walk(data, at, end, budget or Budget()).tokens():
             if token == _SCALAR:
                 found.append(_scalar(data, kind, begin, finish))
             elif token == _EMPTY:
@@ -75,19 +88,37 @@ def decoded(data: bytes, at: int, end: int) -> Any:
                 around.append((code, found))
                 code, found = kind, []
             else:
-                made = _made(code, found)
+                made = (
+                    _map(found, text_keys=text_keys)
+                    if code in _MAPS
+                    else found[1]
+                    if code == _DESCRIBED
+                    else found
+                )
                 code, found = around.pop()
                 found.append(made)
-    except (IndexError, ValueError, TypeError, OverflowError) as error:
-        # Cut off, text that is not UTF-8, a character that Unicode has not, a list as the key of a map.
+    except (IndexError, ValueError, OverflowError) as error:
+        # Cut off, text that is not UTF-8, a character that Unicode has not.
         raise Unknown(str(error)) from error
     return found[0]
 
 
-def _made(code: int, found: list[Any]) -> Any:
-    if code == _DESCRIBED:
-        return found[1]
-    return dict(zip(found[::2], found[1::2], strict=True)) if code in _MAPS else found
+def _map(found: list[Any], *, text_keys: bool) -> dict[Any, Any]:
+    keys = found[::2]
+    numbers = uuids = 0
+    for key in keys:
+        kind = key.__class__
+        if kind is list or kind is dict:
+            raise Unknown("a list or map as the key of a map")
+        if kind is not str and kind is not bytes:
+            numbers += 1
+            if kind is UUID:
+                uuids += 1
+    if text_keys:
+        keys = [str(key) for key in keys]
+    elif numbers > MOST_NUMBERS or uuids > MOST_UUIDS:
+        raise Unknown("a map of more keys that are no text than are read")
+    return dict(zip(keys, found[1::2], strict=True))
 
 
 def _scalar(data: bytes, code: int, begin: int, end: int) -> Any:
@@ -104,16 +135,15 @@ def _scalar(data: bytes, code: int, begin: int, end: int) -> Any:
 class _Walk:
     """One walk over a value, part by part."""
 
-    def __init__(self, data: bytes, at: int, end: int, deepest: int) -> None:
+    def __init__(self, data: bytes, at: int, end: int, budget: Budget) -> None:
         if end > len(data):
             raise Unknown("a value that is cut off")
         self._data = data
         self._at = at
-        self._deepest = deepest
+        self._budget = budget
         self._around: list[_Level] = []
         self._level = _Level(end, None, fills=True)
         self._left = 1
-        self._values = self._empty = 0
 
     def tokens(self) -> Iterator[_Token]:
         """Yield what the value is made of, in order. Raises Unknown, or IndexError, where it makes no sense."""
@@ -133,8 +163,8 @@ class _Walk:
     def _next(self) -> _Token:
         end, code = self._level.end, self._level.constructor
         self._left -= 1
-        self._values += 1
-        if self._values > codec.MOST_VALUES:
+        self._budget.values -= 1
+        if self._budget.values < 0:
             raise Unknown("more values than are read")
         if code is None:
             if self._at >= end:
@@ -149,7 +179,7 @@ class _Walk:
                 raise Unknown("a value that is cut off")
             self._at = finish
             return _SCALAR, code, begin, finish
-        if len(self._around) >= self._deepest:
+        if len(self._around) >= DEEPEST_SHOWN:
             raise Unknown("values inside values, deeper than they are read")
         self._around.append(self._level._replace(left=self._left))
         self._left, self._at, self._level = _opened(self._data, self._at, end, code)
@@ -160,8 +190,8 @@ class _Walk:
         if code not in _SCALARS:
             raise Unknown(f"type code {code:#x}")
         count, self._left = self._left + 1, 0
-        self._empty += count
-        if self._empty > MOST_EMPTY:
+        self._budget.empty -= count
+        if self._budget.empty < 0:
             raise Unknown("more values than are read")
         return _EMPTY, code, count, 0
 

@@ -55,6 +55,11 @@ class BrowseLinks:
         """
         ended: list[ReceiverLink] = []
         for receiver in self._receivers:
+            if receiver.credit and receiver.browsing and self._wire.broken_off(receiver.handle):
+                # Artemis answers a drain in the middle of a message of several frames, and sends the rest of it to who
+                # asks for more.
+                self._wire.drain(receiver.handle, 1)
+                continue
             if not receiver.credit or not receiver.browsing or receiver.leaving or self.busy(receiver):
                 continue
             receiver.credit = max(0, receiver.credit - receiver.came)

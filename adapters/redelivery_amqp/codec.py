@@ -21,6 +21,7 @@ __all__ = [
     "DATA",
     "HEADER",
     "MESSAGE_ANNOTATIONS",
+    "MOST_ENTRIES",
     "PROPERTIES",
     "READERS",
     "SEQUENCE",
@@ -29,7 +30,6 @@ __all__ = [
     "Unknown",
     "compound",
     "end_of",
-    "places_in",
     "read",
     "read_list",
     "read_map",
@@ -57,8 +57,11 @@ _NAMES = {
     b"amqp:footer:map": FOOTER,
 }
 _LONGEST_NAME = max(map(len, _NAMES))
-# Values that a map or a list may have: it is read by the thread that others wait for, at a million a second or so.
-MOST_VALUES = 1_000_000
+# Values that a section's list or map may have: the thread that others wait for goes through them, some millions in 1 s.
+MOST_ENTRIES = 100_000
+# A sender may cut a body into sections, one for each piece that it reads or each line.
+MOST_SECTIONS, SHORTEST = 1000, 64
+_STRETCH = 4096
 # Bytes that follow a type's code, by its first half.
 _FIXED = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 
@@ -119,17 +122,27 @@ def _section(data: bytes, at: int) -> tuple[int, int]:
 def sections(data: bytes) -> list[tuple[int, int, int]]:
     """Return (code, begin of the value, end) of each section. Raises Unknown, also for what is no message.
 
-    A section begins where the one before it ends.
+    A section begins where the one before it ends. More than `MOST_SECTIONS`, and one for every `SHORTEST` bytes, are no
+    message: each costs a hundred times its bytes when it arrives.
     """
     found: list[tuple[int, int, int]] = []
     at, size = 0, len(data)
+    stop = size if size < _STRETCH else _STRETCH  # noqa: FURB136 - `min` is a call
     try:
-        while at < size:
-            code, begin = data[at + 2], at + 3
-            if data[at] != _DESCRIBED or data[at + 1] != _SMALL_ULONG or not HEADER <= code <= FOOTER:
-                code, begin = _section(data, at)
-            at = end_of(data, begin)
-            found.append((code, begin, at))
+        while True:
+            while at < stop:
+                code, begin = data[at + 2], at + 3
+                # Written out, as names of a module take time: the plain form of a descriptor, from header to footer.
+                if data[at] or data[at + 1] != 0x53 or not 0x70 <= code <= 0x78:
+                    code, begin = _section(data, at)
+                at = end_of(data, begin)
+                found.append((code, begin, at))
+            if at >= size:
+                break
+            # Counted after so many bytes, in which there is room for a thousand: most messages are read by then.
+            if len(found) > MOST_SECTIONS + at // SHORTEST:
+                raise Unknown("more sections than are read")
+            stop = min(size, at + _STRETCH)
     except IndexError:
         raise Unknown("a message that is cut off") from None
     if at != size:
@@ -224,7 +237,7 @@ def compound(data: bytes, at: int) -> tuple[int, int, int]:
     else:
         raise Unknown(f"type code {code:#x} where a list or map should be")
     # Each has a byte at least; without this a count alone would make us read what comes behind.
-    if count > size or count > MOST_VALUES:
+    if count > size or count > MOST_ENTRIES:
         raise Unknown("more values than there is room for")
     return count, begin, end
 
@@ -259,18 +272,3 @@ def read_map(data: bytes, at: int) -> dict[str, Any]:
     if at > end:
         raise Unknown("more values than there is room for")
     return found
-
-
-def places_in(data: bytes, at: int) -> list[tuple[int, int]]:
-    """Return where each value of a list or map begins and ends, which must fill it. Raises Unknown."""
-    places: list[tuple[int, int]] = []
-    try:
-        count, at, end = compound(data, at)
-        for _ in range(count):
-            begin, at = at, end_of(data, at)
-            places.append((begin, at))
-    except IndexError:
-        raise Unknown("a list or map that is cut off") from None
-    if at != end or end > len(data):
-        raise Unknown("a list or map whose size is wrong")
-    return places

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from uuid import UUID
 
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.delivery import BodyKind, Delivery
@@ -11,9 +12,8 @@ from redelivery_amqp import codec
 from redelivery_amqp.bare_message import bare
 from redelivery_amqp.bounded_values import decoded
 from redelivery_amqp.other_bodies import other_body
-from redelivery_amqp.partial_reading import fields_in, map_in, properties_in, short_keys, texts_in
-from redelivery_amqp.plain_values import text_of, time_of
-from redelivery_amqp.profiles import plausible
+from redelivery_amqp.partial_reading import fields_in, map_in, short_keys, texts_in
+from redelivery_amqp.plain_values import SaltedUUID, text_of, time_of
 from redelivery_amqp.section_fields import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from redelivery_amqp.profiles import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
     from redelivery_amqp.settlement_progress import SettlementProgress
+    from redelivery_amqp.subscribed_names import SubscribedNames
 
 __all__ = ["AmqpDelivery", "DeliverySource"]
 
@@ -63,6 +64,7 @@ class DeliverySource(Protocol):
     destination: str
     kind: str
     many: bool
+    names: SubscribedNames
     ended: bool
     session: Any
     progress: SettlementProgress
@@ -166,8 +168,15 @@ class AmqpDelivery(Delivery):
         return self._field(codec.PROPERTIES, number, PROPERTIES_FIELDS)
 
     def annotations(self) -> Mapping[str, Any]:
-        """Return the message annotations; none where they make no sense."""
-        return map_in(self.raw, self.place(codec.MESSAGE_ANNOTATIONS))
+        """Return the message annotations, those that can be read."""
+        kept = self._fields.get(codec.MESSAGE_ANNOTATIONS)
+        if kept is not None:
+            found: Mapping[str, Any] = kept[0]
+            return found
+        found, small = map_in(self.raw, self.place(codec.MESSAGE_ANNOTATIONS))
+        if small:
+            self._fields[codec.MESSAGE_ANNOTATIONS] = [found]
+        return found
 
     # What the engine and the application ask.
 
@@ -176,7 +185,10 @@ class AmqpDelivery(Delivery):
         identity: object = self.field(MESSAGE_ID)
         if identity is None and (identity := self._our_id()) is None:
             return None
-        return self.destination, type(identity), identity, self.field(CREATION)  # 1 and "1" are two ids
+        kind = type(identity)  # 1 and "1" are two ids
+        if isinstance(identity, UUID):
+            identity = SaltedUUID(bytes=identity.bytes)
+        return self.destination, kind, identity, self.field(CREATION)
 
     @property
     def identity(self) -> str | None:
@@ -189,10 +201,7 @@ class AmqpDelivery(Delivery):
         if not source.many:
             return source.destination
         to = self.field(TO)
-        if not to:
-            return source.destination
-        told = source.profile.qualified(to, source.kind)
-        return told if plausible(told, source.kind) else source.destination
+        return source.names.destination_of(to) if to else source.destination
 
     @property
     def origin(self) -> str | None:
@@ -262,7 +271,7 @@ class AmqpDelivery(Delivery):
         found = self._properties
         if found is not None:
             return found
-        found, small = properties_in(self.raw, self.place(codec.APPLICATION_PROPERTIES))
+        found, small = map_in(self.raw, self.place(codec.APPLICATION_PROPERTIES))
         if small:
             self._properties = found
         return found

@@ -1,7 +1,8 @@
 """The copy of a message that came: its parts stay what they are byte for byte, with what the library adds around them.
 
 Nothing is decoded and encoded again: proton crashes over some messages then, and others would come out changed. What
-makes no sense, or is nested too deep to be looked at, goes as bytes, all of them.
+was handed over as a message is the same message in its copy, whatever is odd about it: a section that is no list or map
+where one should be has nothing that anybody could read, and is left out. What is no message goes as bytes, all of them.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.dead_lettering.redrive import REDRIVE_HEADERS
-from redelivery.core.dead_lettering.routing import OWN_HEADERS
+from redelivery.core.dead_lettering.redrive import REDRIVE_HEADERS, is_stale
+from redelivery.core.dead_lettering.routing import OWN_HEADERS, WHOLE
 from redelivery_amqp import codec
-from redelivery_amqp.bounded_values import decoded
 from redelivery_amqp.message_encoding import delay_of, ttl_of
+from redelivery_amqp.partial_reading import entries_in, key_name, places_in
 from redelivery_amqp.section_fields import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
@@ -22,6 +23,7 @@ from redelivery_amqp.section_fields import (
     EXPIRY,
     GROUP_ID,
     GROUP_SEQUENCE,
+    PROPERTIES_FIELDS,
     REPLY_TO,
     REPLY_TO_GROUP,
     SUBJECT,
@@ -39,6 +41,7 @@ from redelivery_amqp.value_encoding import (
     ubyte,
     uint,
 )
+from redelivery_amqp.whole_messages import body_places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,19 +87,16 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
     annotations = _own_annotations(command, profile, now)
     if not delivery.readable:
         told = {name: value for name, value in copy.headers.items() if name in OURS} | dict(own)
+        if delivery.places:
+            # Whoever handled it was given its body, not all its bytes.
+            told[WHOLE] = "false"
         fields = {CONTENT_TYPE: symbol("application/octet-stream")}
         body = section(codec.DATA, simple(delivery.raw))
         return _written(copy, profile, now, annotations, fields, _entries(told), body)
     raw = delivery.raw
     annotations |= _chosen(raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
-    properties = {
-        name: entry
-        for name, entry in _properties(raw, delivery, copy.headers).items()
-        if not name.startswith(NEVER_COPIED)
-    } | _entries(dict(own))
-    body = b"".join(
-        raw[begin:end] for begin, end, code in codec.spans(delivery.places) if code in codec.BODIES
-    )
+    properties = _properties(command, delivery) | _entries(dict(own))
+    body = b"".join(raw[begin:end] for begin, end, _ in body_places(raw, delivery.places))
     return _written(copy, profile, now, annotations, _kept_fields(raw, delivery), properties, body)
 
 
@@ -147,9 +147,10 @@ def _map_of(raw: bytes, at: int | None) -> Entries:
     """Return the entries of a map as they came, by name; of two with one name the last, as a decoder does."""
     found: Entries = {}
     if at is not None:
-        places = codec.places_in(raw, at)
-        for (begin, middle), (_, end) in zip(places[::2], places[1::2], strict=True):
-            found[str(decoded(raw, begin, middle))] = raw[begin:middle], raw[middle:end]
+        for begin, middle, end in entries_in(raw, at):
+            name = key_name(raw, begin, middle)
+            if name is not None:
+                found[name] = raw[begin:middle], raw[middle:end]
     return found
 
 
@@ -157,17 +158,22 @@ def _chosen(raw: bytes, at: int | None) -> Entries:
     return {name: entry for name, entry in _map_of(raw, at).items() if name in KEPT_ANNOTATIONS}
 
 
-def _properties(raw: bytes, delivery: AmqpDelivery, headers: Mapping[str, Any]) -> Entries:
-    came = _map_of(raw, delivery.place(codec.APPLICATION_PROPERTIES))
-    return {
-        name: came[name] if name in came and name not in OURS else (simple(name), simple(value))
-        for name, value in headers.items()
+def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
+    """Return the copy's properties: those that came as they came, also the ones that could not be read."""
+    read, wanted = delivery.headers, command.copy.headers
+    found = {
+        name: entry
+        for name, entry in _map_of(delivery.raw, delivery.place(codec.APPLICATION_PROPERTIES)).items()
+        if name not in OURS
+        and (name in wanted or (name not in read and not (command.redrive and is_stale(name))))
     }
+    found |= _entries({name: value for name, value in wanted.items() if name not in found})
+    return {name: entry for name, entry in found.items() if not name.startswith(NEVER_COPIED)}
 
 
 def _kept_fields(raw: bytes, delivery: AmqpDelivery) -> dict[int, bytes]:
     at = delivery.place(codec.PROPERTIES)
-    places = [] if at is None else codec.places_in(raw, at)
+    places = [] if at is None else list(places_in(raw, at, PROPERTIES_FIELDS))
     return {
         number: raw[places[number][0] : places[number][1]] for number in KEPT_FIELDS if number < len(places)
     }

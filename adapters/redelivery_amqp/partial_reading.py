@@ -5,36 +5,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redelivery_amqp import codec
-from redelivery_amqp.bounded_values import decoded
-from redelivery_amqp.plain_values import with_text_keys
+from redelivery_amqp.bounded_values import Budget, decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-__all__ = ["fields_in", "map_in", "properties_in", "short_keys", "texts_in"]
+__all__ = ["entries_in", "fields_in", "key_name", "map_in", "places_in", "short_keys", "texts_in"]
 
 KEPT = 100
-"""Most application properties that are kept once they are read: each takes some hundred bytes besides its own."""
+"""Most entries of a section that are kept once they are read: each takes some hundred bytes besides its own."""
 
 _TEXT = 0xA1
 _TEXTS = frozenset({_TEXT, 0xB1, 0xA3, 0xB3})
 
 
-def fields_in(data: bytes, at: int, limit: int) -> list[Any]:
-    """Return what can be read of the first `limit` fields of a list: None for one that is not simple, or no value."""
-    fields: list[Any] = []
+def places_in(data: bytes, at: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield where each of the first `limit` values of a list or map begins and ends, as far as they can be found."""
     try:
         count, at, end = codec.compound(data, at)
         for _ in range(min(count, limit)):
             begin, at = at, codec.end_of(data, at)
-            if at > end:
-                break
-            try:
-                fields.append(codec.read(data, begin)[0])
-            except codec.Unknown:
-                fields.append(None)
+            if at > end or at > len(data):
+                return
+            yield begin, at
     except (IndexError, codec.Unknown):
-        pass
+        return
+
+
+def fields_in(data: bytes, at: int, limit: int) -> list[Any]:
+    """Return what can be read of the first `limit` fields of a list: None for one that is not simple, or no value."""
+    fields: list[Any] = []
+    for begin, _ in places_in(data, at, limit):
+        try:
+            fields.append(codec.read(data, begin)[0])
+        except codec.Unknown:
+            fields.append(None)
     return fields
 
 
@@ -64,30 +69,53 @@ def short_keys(*names: str) -> dict[bytes, str]:
     return {bytes((_TEXT, len(name))) + name.encode(): name for name in names}
 
 
-def properties_in(data: bytes, at: int | None) -> tuple[dict[str, Any], bool]:
-    """Return application properties, and whether they may be kept while their message waits here.
+def entries_in(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
+    """Yield where the key of each entry of a map begins, where its value does, and where that ends."""
+    key: tuple[int, int] | None = None
+    for place in places_in(data, at, codec.MOST_ENTRIES):
+        if key is None:
+            key = place
+        else:
+            yield key[0], place[0], place[1]
+            key = None
 
-    Nested values may take a hundred thousand times the room of their bytes.
+
+def key_name(data: bytes, begin: int, end: int) -> str | None:
+    """Return a key as text, or None for one that is no simple value."""
+    try:
+        key = codec.read(data, begin)[0] if data[begin] in codec.READERS else decoded(data, begin, end)
+    except codec.Unknown:
+        return None
+    return None if isinstance(key, list | dict) else str(key)
+
+
+def map_in(data: bytes, at: int | None) -> tuple[dict[str, Any], bool]:
+    """Return the entries of a map that can be read, and whether they may be kept while their message waits here.
+
+    Nested values may take a hundred thousand times the room of their bytes. Keys, also of maps inside, are text: JSON
+    has no others.
     """
     if at is None:
         return {}, True
     try:
         found = codec.read_map(data, at)
     except codec.Unknown:
-        return map_in(data, at), False
+        return _entry_by_entry(data, at), False
     return found, len(found) <= KEPT
 
 
-def map_in(data: bytes, at: int | None) -> dict[str, Any]:
-    """Return the map that a section has for its value; nothing if any of it makes no sense, or is nested deep."""
-    if at is None:
-        return {}
-    try:
-        return codec.read_map(data, at)
-    except codec.Unknown:
-        pass
-    try:
-        found = decoded(data, at, codec.end_of(data, at))
-    except (IndexError, codec.Unknown):
-        return {}
-    return with_text_keys(found) if isinstance(found, dict) else {}
+def _entry_by_entry(data: bytes, at: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    budget = Budget(codec.MOST_ENTRIES)
+    for begin, middle, end in entries_in(data, at):
+        name = key_name(data, begin, middle)
+        if name is None:
+            continue
+        try:
+            found[name] = decoded(data, middle, end, budget, text_keys=True)
+        except codec.Unknown:
+            # Of two with one name the last counts, whatever it is.
+            found.pop(name, None)
+            if budget.spent:
+                break
+    return found

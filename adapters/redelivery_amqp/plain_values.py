@@ -1,13 +1,27 @@
-"""Ids, times and nested properties of AMQP as an application sees them."""
+"""Ids and times of AMQP as an application sees them, and as keys of the library's own tables."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from uuid import UUID
 
-__all__ = ["text_of", "time_of", "with_text_keys"]
+__all__ = ["SaltedUUID", "text_of", "time_of"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SaltedUUID(UUID):
+    """An id as a key: a UUID's own hash is its number modulo a prime, so that many with one hash are easily made."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        """Return what nobody can foresee."""
+        return hash(self.bytes)
+
+    def __repr__(self) -> str:
+        """Return that of the UUID: names in a ledger are made of it."""
+        return f"UUID({str(self)!r})"
 
 
 def text_of(identity: object) -> str:
@@ -23,13 +37,3 @@ def time_of(milliseconds: int | None) -> datetime | None:
         return EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:
         return None
-
-
-def with_text_keys(value: Any) -> Any:
-    """Return a decoded value, which is not nested deep, whose maps have text as keys: JSON has no others."""
-    if isinstance(value, dict):
-        entries = cast("dict[object, object]", value)
-        return {str(name): with_text_keys(inner) for name, inner in entries.items()}
-    if isinstance(value, list):
-        return [with_text_keys(inner) for inner in cast("list[object]", value)]
-    return value

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
-from redelivery.core.destination import Destination, no_such_kind
+from redelivery.core.destination import no_such_kind
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ __all__ = [
     "AmqpClassic",
     "AmqpProfile",
     "AmqpRabbitMQ",
-    "plausible",
     "profile_for",
 ]
 
@@ -301,15 +300,3 @@ def profile_for(properties: Mapping[str, object], broker: BrokerName) -> AmqpPro
             f"{name} over AMQP is not supported yet; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
         )
     return profile()
-
-
-def plausible(destination: str, kind: str) -> bool:
-    """Whether a producer's word for where it sent a message is one that a subscription of this kind can get it from.
-
-    Classic passes on what it is told, whatever queue the message is in.
-    """
-    try:
-        told = Destination.parse(destination)
-    except ConfigurationError:
-        return False
-    return told.kind in (kind, "queue", "topic") and len(told.members) == 1

@@ -178,6 +178,10 @@ class ProtonEngine:
         """Ask for so many messages, and to be told when there are no more."""
         lib.pn_link_drain(link, credit)
 
+    def broken_off(self, link: Handle) -> bool:
+        """Whether a drain was answered in the middle of a message: of what was asked for that one alone is left."""
+        return self.begun(link) and lib.pn_link_credit(link) <= 1
+
     def drained(self, link: Handle) -> bool:
         """Whether all that was asked for has come, or will not come."""
         return bool(lib.pn_link_credit(link) <= 0)

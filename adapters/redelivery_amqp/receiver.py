@@ -8,6 +8,7 @@ import proton
 
 from redelivery.errors import AdapterError
 from redelivery_amqp.settlement_progress import SettlementProgress
+from redelivery_amqp.subscribed_names import SubscribedNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,9 +44,10 @@ class ReceiverLink:
         self.epoch = epoch
         self.profile = profile
         self.destination = command.destination
-        self.kind, _, name = command.destination.partition("://")
-        # Only then can two messages of it differ in their destination. A dead letter may still name the old one.
-        self.many = self.kind == "native" or any(token in ("*", ">", "#") for token in name.split("."))
+        self.kind = command.destination.partition("://")[0]
+        self.names = SubscribedNames(command.destination, profile)
+        # Elsewhere a message's own word counts for nothing: a dead letter may still name the old queue.
+        self.many = self.names.many
         # Given before there is a link; of a browse: asked for and not used up yet.
         self.credit = 0
         # Of a browse: since it was last asked for.

@@ -1,54 +1,50 @@
-"""Whether a message makes sense as a whole, so that a copy of it can be the same message."""
+"""Whether a copy of a message can be the same message, and what body it has then."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from redelivery_amqp import codec
-from redelivery_amqp.bounded_values import check, decoded
-from redelivery_amqp.section_fields import PROPERTIES_FIELDS, typed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["copyable"]
+__all__ = ["body_places", "copyable"]
+
+_LARGE_MAP, _LARGE_LIST = 0xD1, 0xD0
+_BINARIES = (0xA0, 0xB0)
+# Values that a copy has more than what it is made of.
+ROOM = 100
 
 
 def copyable(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether a copy of this message can be the same message: all that it is copied from makes sense."""
-    codes = [code for code, _, _ in places]
-    others = [code for code in codes if code not in codec.BODIES]
-    # In the standard's order, and none twice: a copy has one of each.
-    if not places or codes != sorted(codes) or len(set(others)) < len(others):
-        return False
-    try:
-        return all(_sensible(raw, *place) for place in places)
-    except (codec.Unknown, ValueError):
-        return False
+    """Whether there is a message, and no more properties than are read: who handled it has not seen these either."""
+    for code, begin, _ in places:
+        if code == codec.APPLICATION_PROPERTIES:
+            return _count(raw, begin) <= codec.MOST_ENTRIES - ROOM
+    return bool(places)
 
 
-def _sensible(raw: bytes, code: int, begin: int, end: int) -> bool:
-    if code == codec.DATA:
-        return raw[begin] in (0xA0, 0xB0)
-    if code in (codec.SEQUENCE, codec.VALUE):
-        check(raw, begin, end)
-        return True
-    # As its parts are found when it is copied: a section's list or map is not described.
-    codec.places_in(raw, begin)
-    value: Any = decoded(raw, begin, end)
-    if code == codec.HEADER:
-        return isinstance(value, list)
-    if code == codec.PROPERTIES:
-        return isinstance(value, list) and _all_typed(cast("list[object]", value))
-    if not isinstance(value, dict):
-        return False
-    names = cast("dict[object, object]", value)
-    return code != codec.APPLICATION_PROPERTIES or all(isinstance(name, str) for name in names)
+def _count(raw: bytes, at: int) -> int:
+    """Return how many values a section's map says that it has; none where there is no room for so many."""
+    if raw[at] not in (_LARGE_MAP, _LARGE_LIST):
+        return 0
+    size, count = int.from_bytes(raw[at + 1 : at + 5], "big"), int.from_bytes(raw[at + 5 : at + 9], "big")
+    return count if count <= size else 0
 
 
-def _all_typed(fields: list[object]) -> bool:
-    """Whether no field of the properties section is lost for its type."""
-    kept = typed(fields, codec.PROPERTIES)
-    return len(fields) <= PROPERTIES_FIELDS and all(
-        field is not None or came is None for field, came in zip(kept, fields, strict=True)
-    )
+def body_places(raw: bytes, places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return (begin, end, code) of each section of the body, with its descriptor.
+
+    All of them, unless they are mixed with other sections: then those that the body was taken from, so that the copy,
+    where they stand side by side, has the same.
+    """
+    found = [span for span in codec.spans(places) if span[2] in codec.BODIES]
+    codes = [code for code, _, _ in places if code in codec.BODIES or code < codec.DATA]
+    if codes == sorted(codes):
+        return found
+    code, begin, _ = places[-1]
+    if code == codec.DATA != places[-2][0] and raw[begin] in _BINARIES:
+        return found[-1:]
+    others = [span for span in found if span[2] != codec.DATA]
+    return others[:1] or found

@@ -20,6 +20,7 @@ class Wire:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.settled: list[tuple[int, int]] = []
+        self.broken = False
 
     def drain(self, handle: object, credit: int) -> None:
         """It is asked for so many."""
@@ -28,6 +29,10 @@ class Wire:
     def drained(self, handle: object) -> bool:
         """It has answered."""
         return True
+
+    def broken_off(self, handle: object) -> bool:
+        """It has answered in the middle of a message."""
+        return self.broken
 
     def settle(self, handles: list[object], outcome: int) -> None:
         """They are settled."""
@@ -52,6 +57,20 @@ def test_a_look_is_over_when_a_drain_brings_nothing() -> None:
     assert wire.asked == [10, 6, 3]
     assert came(browses, receiver, 0) == [receiver]
     assert wire.settled[:2] == [(4, ACCEPTED), (3, ACCEPTED)]
+
+
+def test_a_message_that_is_broken_off_is_asked_on_for() -> None:
+    """Artemis answers a drain between two frames of a message, and sends the others when more is asked for."""
+    wire = Wire()
+    browses = BrowseLinks(cast("Any", wire), ACCEPTED)
+    receiver: Any = SimpleNamespace(handle=1, credit=10, came=0, browsing=True, leaving=False)
+    browses.add(receiver)
+    wire.broken = True
+    assert came(browses, receiver, 0) == []
+    wire.broken = False
+    assert came(browses, receiver, 1) == []
+    assert wire.asked == [1, 9]
+    assert came(browses, receiver, 0) == [receiver]
 
 
 def test_only_classic_is_told_that_they_are_accepted() -> None:

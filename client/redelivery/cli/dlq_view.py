@@ -147,7 +147,7 @@ def report_redrive(done: Redriven, output: str) -> None:
         "left: dead again after this redrive": done.again,
         "left: nobody knows where they came from (give --to)": done.without_origin,
         "of them named another origin than the broker, which was believed": done.overruled,
-        "left: their bodies do not arrive whole over this protocol (use AMQP)": done.partial,
+        "left: their bodies do not arrive whole over this protocol (use AMQP), or could not be read": done.partial,
         "left: from a topic, whose subscribers would all get them (give --yes)": done.topics,
     }
     report(done, output, lines, left)

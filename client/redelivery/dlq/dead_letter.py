@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.dead_lettering.header_values import count_in, moment, text_in, time_in
 from redelivery.core.dead_lettering.redrive import first_id, redrives_of
-from redelivery.core.dead_lettering.routing import arrived_whole
+from redelivery.core.dead_lettering.routing import WHOLE, arrived_whole
 from redelivery.dlq.ledger_causes import LedgerCauses
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def read_letter(
         died_at=last or delivery.timestamp,
         redelivery_count=count,
         redrives=redrives_of(headers),
-        whole=arrived_whole(delivery, empty_is_whole=empty_is_whole),
+        whole=arrived_whole(delivery, empty_is_whole=empty_is_whole) and headers.get(WHOLE) != "false",
         headers=headers,
         body=delivery.body,
         content_type=delivery.content_type,

@@ -49,7 +49,7 @@ class Redriven:
     overruled: int = 0
     """Of those that went back, those whose property named another origin than the broker's record, which decides."""
     partial: int = 0
-    """Left: their bodies do not arrive whole over this protocol."""
+    """Left: their bodies do not arrive whole over this protocol, or are all the bytes of what could not be read."""
     topics: int = 0
     """Left: they came from a topic, where every subscriber would get them."""
     incomplete: str | None = None

@@ -30,6 +30,7 @@ __all__ = [
     "REDRIVE_RUN",
     "Redrive",
     "first_id",
+    "is_stale",
     "redriven",
     "redrives_of",
 ]
@@ -63,14 +64,15 @@ def first_id(delivery: Delivery) -> str | None:
     return told if told is not None and told.isprintable() else identity
 
 
+def is_stale(name: str) -> bool:
+    """Whether a property tells of a death, and is not one of a message that lives."""
+    return name in STALE or name.startswith(STALE_PREFIXES)
+
+
 def redriven(delivery: Delivery, destination: str, run: str) -> Outgoing:
     """Return the message that a dead letter was, as it goes to `destination`: never expiring, and persistent."""
     told = delivery.headers
-    headers = {
-        name: value
-        for name, value in told.items()
-        if name not in OWN_HEADERS and name not in STALE and not name.startswith(STALE_PREFIXES)
-    }
+    headers = {name: value for name, value in told.items() if name not in OWN_HEADERS and not is_stale(name)}
     first = first_id(delivery)
     if first is not None:
         headers[KEPT] = first

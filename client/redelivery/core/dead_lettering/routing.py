@@ -30,6 +30,7 @@ __all__ = [
     "DEFERRALS",
     "DUE",
     "OWN_HEADERS",
+    "WHOLE",
     "DeadLetterRouting",
     "Route",
     "arrived_whole",
@@ -46,12 +47,15 @@ DUE = "redeliveryDue"
 """Milliseconds since the Unix epoch at which a delayed copy is to come."""
 DEFERRALS = "redeliveryDeferrals"
 """Deferrals of a delayed copy that were not charged."""
+WHOLE = "redeliveryWhole"
+"""`false` on a dead letter whose body is not the message's, but all the bytes of one that could not be read."""
 # The broker's own acknowledgement drops a message that is not persistent.
 VOUCH = ", or, if no producer gives a message a property named `persistent`, set redelivery.deadLetter=ack"
 OWN_HEADERS = frozenset({
     COPY,
     DUE,
     DEFERRALS,
+    WHOLE,
     "redeliveryCause",
     "redeliveryCount",
     "redeliveryOriginalDestination",

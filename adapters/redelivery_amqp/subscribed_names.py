@@ -1,0 +1,99 @@
+"""Which destinations a subscription gets messages of: only for these does a message's `to` count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.core.dead_lettering.origin import LONGEST, readable_origin
+from redelivery.core.destination import Destination
+from redelivery.core.policy.classic_wildcards import covers
+from redelivery.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery_amqp.profiles import AmqpProfile
+
+__all__ = ["SubscribedNames"]
+
+_ANY_WORDS = "#"
+_WILDCARDS = frozenset({"*", ">", _ANY_WORDS})
+# Answers that are kept: a producer may make up names without end.
+MOST_KEPT = 1000
+
+
+class SubscribedNames:
+    """What one subscription covers. A producer writes what it likes into `to`, and Artemis passes it on."""
+
+    def __init__(self, destination: str, profile: AmqpProfile) -> None:
+        self._destination = destination
+        self._profile = profile
+        self._kind, _, name = destination.partition("://")
+        address = profile.qualified(name, self._kind) if self._kind == "native" else destination
+        try:
+            members = Destination.parse(address).members
+        except ConfigurationError:
+            # A native address that is no name to anybody but its broker.
+            members = ()
+        self._members = members
+        self.many = len(members) > 1 or any(map(_wild, members))
+        """Only then can two messages of it differ in their destination."""
+        self._known: dict[str, str] = {}
+
+    def destination_of(self, to: str) -> str:
+        """Return the qualified destination that a message's `to` names, if it is covered; else what is consumed."""
+        found = self._known.get(to)
+        if found is None:
+            found = self._destination
+            # A longer name is nobody's.
+            if len(to) > LONGEST:
+                return found
+            told = self._profile.qualified(to, self._kind)
+            if self._covered(told):
+                found = told
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            self._known[to] = found
+        return found
+
+    def _covered(self, told: str) -> bool:
+        if readable_origin(told) is None:
+            return False
+        place = Destination.parse(told)
+        return any(_covers(member, place) for member in self._members)
+
+
+def _wild(member: Destination) -> bool:
+    return not _WILDCARDS.isdisjoint(member.name.split("."))
+
+
+def _covers(member: Destination, place: Destination) -> bool:
+    words = member.name.split(".")
+    if member.kind != "native" and _ANY_WORDS not in words:
+        return covers(member, place)
+    # In the broker's own language, where `#` is what `>` is to Classic, and may stand anywhere.
+    return member.kind == place.kind and _fit(
+        [*words[:-1], _ANY_WORDS if words[-1] == ">" else words[-1]], place.name.split(".")
+    )
+
+
+def _fit(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether these words fit: `*` stands for one that is not empty, `#` for any number of them, also none."""
+    reached = _skipped(pattern, {0})
+    for word in words:
+        taken = {at for at in reached if pattern[at : at + 1] == [_ANY_WORDS]}
+        taken |= {
+            at + 1
+            for at in reached
+            if at < len(pattern) and (pattern[at] == word or (pattern[at] == "*" and word))
+        }
+        reached = _skipped(pattern, taken)
+    return len(pattern) in reached
+
+
+def _skipped(pattern: Sequence[str], reached: set[int]) -> set[int]:
+    """Return these places of a pattern, and those behind each `#` that stands for no word."""
+    for at in range(len(pattern)):
+        if at in reached and pattern[at] == _ANY_WORDS:
+            reached.add(at + 1)
+    return reached

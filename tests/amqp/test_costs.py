@@ -1,0 +1,133 @@
+"""What a message may cost whoever reads it: no more than its bytes account for."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_delivery import delivery
+from tests.amqp.test_pills import asked, copy_of_it, one_entry, section
+
+from redelivery.dlq.dead_letter import read_letter
+from redelivery_amqp import bounded_values, codec
+from redelivery_amqp.value_encoding import list_of, map_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PRIME = 2**61 - 1
+KEYS: dict[str, Callable[[int], bytes]] = {
+    "uuid": lambda number: b"\x98" + number.to_bytes(16, "big"),
+    "number": lambda number: b"\x70" + number.to_bytes(4, "big"),
+    "text": lambda number: b"\xa1\x04%04d" % number,
+    "binary": lambda number: b"\xa0\x04%04d" % number,
+}
+BODY = b"\0Su\xa0\x04body"
+
+
+def colliding(count: int) -> bytes:
+    """A map whose keys are UUIDs of one hash."""
+    return map_of([(b"\x98" + (number * PRIME).to_bytes(16, "big"), b"\x40") for number in range(count)])
+
+
+@pytest.fixture
+def comparisons(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts how often UUIDs are compared."""
+    counted = [0]
+    before = UUID.__eq__
+
+    def equal(self: UUID, other: object) -> bool:
+        counted[0] += 1
+        return before(self, other)
+
+    monkeypatch.setattr(UUID, "__eq__", equal)
+    return counted
+
+
+@pytest.mark.parametrize("code", [0x72, 0x74, 0x77])
+@pytest.mark.parametrize("inside", [False, True])
+def test_keys_of_one_hash_are_not_compared_with_each_other(
+    comparisons: list[int], code: int, inside: bool
+) -> None:
+    """Of annotations, properties and the body: 20,000 of them stopped a connection's thread for half a minute."""
+    value = colliding(2000)
+    data = section(code, one_entry(b"\xa1\x01k", value) if inside else value) + (
+        BODY if code != 0x77 else b""
+    )
+    found = delivery(data)
+    for each in (found, copy_of_it(found)):
+        asked(each)
+        read_letter(each, "queue://DLQ")
+    assert comparisons[0] < 2000
+    if code == 0x77:
+        assert found.value == found.body
+    elif inside:
+        shown = found.headers if code == 0x74 else found.annotations()
+        assert len(shown["k"]) == 2000, "as text they are told apart at once"
+
+
+def test_ids_of_one_hash_are_kept_apart_at_once(comparisons: list[int]) -> None:
+    """What is remembered of messages is looked up by their ids."""
+    identities = [
+        section(0x73, list_of([b"\x98" + (number * PRIME).to_bytes(16, "big")])) for number in range(1000)
+    ]
+    assert len({delivery(data + BODY).key for data in identities}) == 1000
+    assert comparisons[0] < 1000
+    key = delivery(identities[3] + BODY).key
+    plain = ("queue://orders", UUID, UUID(int=3 * PRIME), None)
+    assert (key, repr(key)) == (plain, repr(plain)), "names in ledgers are made of it"
+    assert delivery(identities[3] + BODY).message_id == str(UUID(int=3 * PRIME))
+
+
+@pytest.mark.parametrize(("count", "kind", "shown"), [
+    (64, "uuid", True), (65, "uuid", False), (1000, "number", True), (1001, "number", False), (5000, "text", True),
+    (5000, "binary", True),
+])  # fmt: skip
+def test_a_body_that_is_a_map(count: int, kind: str, shown: bool) -> None:
+    """Any number of names; of what has a hash that anybody can foresee, not more than cost little."""
+    found = delivery(section(0x77, map_of([(KEYS[kind](number), b"\x40") for number in range(count)])))
+    assert (found.value != found.body) == shown
+    assert not shown or len(found.value) == count
+
+
+def test_empty_arrays_of_many_annotations_are_not_all_made() -> None:
+    """The bound is one for all that is read of a section: a thousand such entries would be 65 million nulls."""
+    nulls = b"\xf0" + struct.pack(">II", 5, bounded_values.MOST_EMPTY) + b"\x40"
+    found = delivery(
+        section(0x72, map_of([(b"\xa3\x02%02d" % number, nulls) for number in range(50)])) + BODY
+    )
+    assert sum(map(len, found.annotations().values())) <= bounded_values.MOST_EMPTY
+
+
+def test_annotations_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who looks at a dead letter asks for them several times."""
+    found = delivery(section(0x72, one_entry(b"\xa3\x01k", b"\x41")) + BODY)
+    assert found.annotations() == {"k": True}
+    monkeypatch.setattr(codec, "read_map", None)
+    assert found.annotations() == {"k": True}
+
+
+@pytest.mark.parametrize(
+    "piece", [b"\0Su\xa0\0", b"\0Su\xb0\0\0\0\0", b"\0Sv\x45", b"\0Su\xa0\x20" + b"x" * 32]
+)
+def test_sections_without_end_are_no_message(piece: bytes) -> None:
+    """Ten megabytes of empty sections took half a gigabyte when they arrived; now they are the body, as they came."""
+    data = piece * 30_000
+    found = delivery(data)
+    assert (found.places, found.body) == ([], data)
+    assert copy_of_it(found).body == data
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 900), (200, 10_000), (1024, 5000), (70, 20_000)])
+def test_a_body_in_many_pieces_is_one(size: int, count: int) -> None:
+    """A sender may write a large body piece by piece, and a small one in any."""
+    piece = b"x" * size
+    head = b"\xa0" + bytes([size]) if size < 256 else b"\xb0" + size.to_bytes(4, "big")
+    found = delivery((b"\0Su" + head + piece) * count)
+    assert found.body == piece * count
+    assert copy_of_it(found).body == found.body

@@ -1,0 +1,128 @@
+"""The dead letter of a message with something odd about it is that message, and redriven it is that message again."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_delivery import delivery
+from tests.amqp.test_pills import copy_of_it, nested, one_entry, redriven, section
+
+from redelivery.dlq.dead_letter import read_letter
+from redelivery.dlq.export import row_of
+from redelivery_amqp import codec
+from redelivery_amqp.value_encoding import list_of, map_of
+
+if TYPE_CHECKING:
+    from redelivery_amqp.delivery import AmqpDelivery
+
+N = b"\x40"
+TEXT = section(0x77, b"\xa1\x02hi")
+PLAIN = section(0x74, one_entry(b"\xa1\x01a", b"\xa1\x01b"))
+ODD = {
+    "user-id as text": section(0x73, list_of([N, b"\xa1\x02me", N, b"\xa1\x01s"])) + PLAIN + TEXT,
+    "a correlation id that is a list": section(0x73, list_of([N, N, N, b"\xa1\x01s", N, b"\x45"]))
+    + PLAIN
+    + TEXT,
+    "a content type as text": section(0x73, list_of([N] * 6 + [b"\xa1\x01t"])) + PLAIN + TEXT,
+    "a fourteenth field": section(0x73, list_of([N, N, N, b"\xa1\x01s", *[N] * 10])) + PLAIN + TEXT,
+    "no map of properties": section(0x74, N) + TEXT,
+    "no map of annotations": section(0x72, N) + PLAIN + TEXT,
+    "no list of fields": section(0x73, N) + PLAIN + TEXT,
+    "a header of null": section(0x70, N) + PLAIN + TEXT,
+    "annotations with a number as a key": section(0x72, one_entry(b"\x53\x07", b"\x41")) + PLAIN + TEXT,
+    "a property with a number as its name": section(0x74, one_entry(b"\x54\x07", b"\xa1\x01b")) + TEXT,
+    "a property with a list as its name": section(0x74, map_of([(b"\x45", N), (b"\xa1\x01a", N)])) + TEXT,
+    "a property that is no UTF-8": section(0x74, map_of([(b"\xa1\x01x", b"\xa1\x01\xff"), (b"\xa1\x01a", N)]))
+    + TEXT,
+    "a property that is an array": section(0x74, one_entry(b"\xa1\x01a", b"\xe0\x03\x01\x50\x07")) + TEXT,
+    "a property without a value": section(0x74, b"\xc1\x05\x03\xa1\x01a\x41") + TEXT,
+    "two properties of one name": section(0x74, map_of([(b"\xa1\x01a", N), (b"\xa1\x01a", b"\x41")])) + TEXT,
+    "a footer": PLAIN + TEXT + b"\0Sx" + one_entry(b"\xa3\x01h", b"\x41"),
+    "a body nested deep": PLAIN + section(0x77, nested(20_000)),
+    "an annotation nested deep": section(0x72, one_entry(b"\xa3\x01k", nested(2000))) + PLAIN + TEXT,
+    "properties before fields": PLAIN + section(0x73, list_of([N, N, N, b"\xa1\x01s"])) + TEXT,
+    "two sequences": PLAIN + section(0x76, list_of([b"\x54\x01"])) + section(0x76, list_of([b"\x54\x02"])),
+}
+
+
+def seen(found: AmqpDelivery) -> tuple[object, ...]:
+    """What a handler is given."""
+    ours = {"_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE"}
+    headers = {
+        name: value
+        for name, value in found.headers.items()
+        if not name.startswith("redelivery") and name not in ours
+    }
+    return (
+        found.body, found.value, found.body_kind, headers, found.content_type, found.correlation_id,
+        found.message_type, found.group, found.reply_to, found.priority,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_what_a_handler_was_given_is_what_is_dead_lettered_and_put_back(name: str) -> None:
+    """Whatever is odd about the rest: the same body and properties, whole, at each step."""
+    found = delivery(ODD[name])
+    copy = copy_of_it(found)
+    again = redriven(copy)
+    assert seen(found) == seen(copy) == seen(again)
+    assert copy.headers["redeliveryCause"] == "ValueError"
+    letter = read_letter(copy, "queue://DLQ")
+    assert letter.whole
+    assert json.dumps(row_of(letter), default=str)
+    assert (found.readable, copy.readable) == (True, True)
+
+
+def test_what_could_not_be_read_is_there_as_it_came() -> None:
+    """A field of a wrong type, a property that is no UTF-8: byte for byte, for those who can read them."""
+    for name, entry in (
+        ("user-id as text", b"\xa1\x02me"),
+        ("a property that is no UTF-8", b"\xa1\x01x\xa1\x01\xff"),
+    ):
+        copy = copy_of_it(delivery(ODD[name]))
+        assert entry in copy.raw
+        assert entry in redriven(copy).raw
+
+
+@pytest.mark.parametrize("name", ["_AMQ_DUPL_ID", "redeliveryOriginalDestination", "_AMQ_ORIG_ADDRESS"])
+def test_a_property_that_cannot_be_read_is_no_way_around_what_is_left_out(name: str) -> None:
+    """Under a name that a broker or a redrive acts on."""
+    key = bytes((0xA1, len(name))) + name.encode()
+    evil = section(0x74, map_of([(key, nested(200))])) + TEXT
+    copy = copy_of_it(delivery(evil))
+    assert nested(200) not in copy.raw
+    # As another client, or the broker, may have left it on the dead letter.
+    assert nested(200) not in redriven(delivery(evil)).raw
+
+
+def test_what_tells_of_a_death_does_not_go_back_though_it_cannot_be_read() -> None:
+    """Nor does what a broker has left on the dead letter under such a name."""
+    key = bytes((0xA1, 23)) + b"dlqDeliveryFailureCause"
+    letter = delivery(section(0x74, map_of([(key, nested(200)), (b"\xa1\x01a", nested(300))])) + TEXT)
+    assert b"dlqDelivery" not in redriven(letter).raw
+    assert nested(300) in redriven(letter).raw
+
+
+def test_more_properties_than_are_read_are_not_lost() -> None:
+    """Its dead letter has all its bytes, says so, and is left by a redrive: who handled it saw its body alone."""
+    count = codec.MOST_ENTRIES // 2
+    found = delivery(section(0x74, map_of([(b"\xa1\x01a", N)] * (count + 1))) + TEXT)
+    assert (found.headers, found.body, found.readable) == ({}, b"hi", False)
+    copy = copy_of_it(found)
+    assert (copy.body, copy.headers["redeliveryWhole"]) == (found.raw, "false")
+    letter = read_letter(copy, "queue://DLQ")
+    assert (letter.whole, row_of(letter)["whole"]) == (False, False)
+
+
+def test_a_producer_does_not_say_that_its_message_is_not_whole() -> None:
+    """The copy says what is so."""
+    copy = copy_of_it(
+        delivery(section(0x74, map_of([(b"\xa1\x0fredeliveryWhole", b"\xa1\x05false")])) + TEXT)
+    )
+    assert "redeliveryWhole" not in copy.headers
+    assert read_letter(copy, "queue://DLQ").whole

@@ -1,0 +1,56 @@
+"""Whom a consumer of several destinations believes: a message's `to` is its producer's word."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_delivery import delivery, message
+
+from redelivery_amqp import subscribed_names
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ
+from redelivery_amqp.subscribed_names import SubscribedNames
+
+ARTEMIS, CLASSIC, BROKER_J, RABBITMQ = AmqpArtemis(), AmqpClassic(), AmqpBrokerJ(), AmqpRabbitMQ()
+
+
+@pytest.mark.parametrize(("profile", "subscribed", "to"), [
+    (ARTEMIS, "queue://w.x.>", "admin.x"), (CLASSIC, "queue://w.x.>", "queue://admin.x"),
+    (CLASSIC, "queue://w.x.>", "topic://w.x.orders"), (ARTEMIS, "queue://w.*.x", "w.a.b.x"),
+    (ARTEMIS, "queue://w.#", "admin.x"), (ARTEMIS, "queue://w.>", "w.>"), (ARTEMIS, "queue://w.>", "w.#"),
+    (ARTEMIS, "queue://w.>", "w.a,w.b"), (ARTEMIS, "queue://w.>", "w." + "a" * 2000),
+    (ARTEMIS, "native://w.#", "admin"),
+    (BROKER_J, "topic://w.#", "admin"), (BROKER_J, "topic://w.#", "amq.topic/admin"), (CLASSIC, "queue://w.>", "temp-queue://w.x"),
+    (RABBITMQ, "native:///exchange/x/a.#", "/queue/admin"), (ARTEMIS, "native://w::q", "admin"),
+    (RABBITMQ, "topic://a.*.#.b", "/topic/a.b"), (ARTEMIS, "native:// ?", "admin"),
+])  # fmt: skip
+def test_a_destination_that_is_not_covered_is_the_subscriptions(
+    profile: AmqpProfile, subscribed: str, to: str
+) -> None:
+    """Else a producer that may send to one queue chooses another's policy, and where its poison is put back."""
+    assert delivery(message(address=to), subscribed, profile).destination == subscribed
+
+
+@pytest.mark.parametrize(("profile", "subscribed", "to", "seen"), [
+    (ARTEMIS, "queue://w.x.>", "w.x.a.b", "queue://w.x.a.b"), (ARTEMIS, "queue://w.x.>", "w.x", "queue://w.x"),
+    (CLASSIC, "queue://w.*.c", "queue://w.b.c", "queue://w.b.c"), (CLASSIC, "queue://w.*.c", "w.b.c", "queue://w.b.c"),
+    (ARTEMIS, "queue://w.#", "w.a.b", "queue://w.a.b"), (RABBITMQ, "topic://a.*.#.b", "/topic/a.x.y.b", "topic://a.x.y.b"),
+    (BROKER_J, "topic://w.#.c", "amq.topic/w.c", "topic://w.c"), (CLASSIC, "native://queue://w.>", "queue://w.a", "queue://w.a"),
+    (ARTEMIS, "native://w.#", "w.a", "native://w.a"), (CLASSIC, "native://queue://a,queue://b", "queue://b", "queue://b"),
+    (RABBITMQ, "native:///exchange/x/a.#", "/exchange/x/a.b", "native:///exchange/x/a.b"),
+])  # fmt: skip
+def test_a_destination_that_is_covered_is_the_messages(
+    profile: AmqpProfile, subscribed: str, to: str, seen: str
+) -> None:
+    """In the wildcards of the library, and in the broker's own."""
+    assert delivery(message(address=to), subscribed, profile).destination == seen
+
+
+def test_names_without_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer may give each message another one."""
+    monkeypatch.setattr(subscribed_names, "MOST_KEPT", 3)
+    names = SubscribedNames("queue://w.>", ARTEMIS)
+    for number in range(10):
+        assert names.destination_of(f"w.{number}") == f"queue://w.{number}"
+        assert len(names._known) <= 3
