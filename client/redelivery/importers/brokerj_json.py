@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core import option_values
 from redelivery.core.destination import Destination
+from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError
@@ -88,6 +89,7 @@ class _BrokerJReader:
             return
         try:
             place = Destination("queue", name)
+            check_wildcards(place)
         except ConfigurationError as error:
             self.notes.add(queue.line, f"queue {name}", f"{error}; left out")
             return

@@ -23,7 +23,7 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
-from redelivery.uri.repeatable import name_repeats, value_to_show
+from redelivery.uri.repeatable import Masked, name_repeats, value_to_show
 from redelivery.uri.syntax import UriParts, redact_uri, split_uri
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _sorted_out(
                     f"{_named(written, parts)} is an option of the Java client only; it has no meaning here",
                     option=written if name_repeats(written, quiet=parts.quiet) else None,
                 )
-            inapplicable[written] = _shown_value(written, value)
+            inapplicable[written] = _shown_value(written, value, quiet=parts.quiet)
         else:
             raise ConfigurationError(
                 f"unknown option {_named(written, parts)}{_hint(written)}",
@@ -149,7 +149,7 @@ def _member_options(parts: UriParts, *, java: bool) -> Iterator[tuple[str, str]]
                     f"{_named(name, parts)} is misplaced: options go behind the ) of failover:(...)",
                     option=name if name_repeats(name, quiet=parts.quiet) else None,
                 )
-            yield name, _shown_value(name, value)
+            yield name, _shown_value(name, value, quiet=parts.quiet)
 
 
 def _canonical(name: str) -> str:
@@ -208,8 +208,9 @@ def _hint(name: str) -> str:
     return near_miss(name, OPTIONS)
 
 
-def _shown_value(name: str, value: str) -> str:
-    return "***" if _SECRET_NAME.search(name) else value
+def _shown_value(name: str, value: str, *, quiet: bool) -> str:
+    masked = isinstance(value_to_show(name, value, quiet=quiet), Masked)
+    return "***" if masked or _SECRET_NAME.search(name) else value
 
 
 def _policies(
