@@ -33,7 +33,7 @@ ALL: Any = ("ok", "fail", "poison")
 CUTS = {"cut": 3}
 STRONG = Case("artemis-stomp", "AB", outcomes=ALL, budget=CUTS)
 WEAK = Case("rabbitmq-amqp", "AA'B", outcomes=ALL, budget=CUTS)
-NATIVE = Case("classic-stomp", "AB", outcomes=ALL, budget={"cut": 1, "close": 1, "kill": 1})
+NATIVE = Case("classic-amqp", "AB", outcomes=ALL, budget={"cut": 1, "close": 1, "kill": 1})
 TWO = Case("brokerj-amqp", "AtA'tB", consumers=2, budget=CUTS)
 LEDGER = Case("artemis-amqp", "AtA'tB", ledger=True, outcomes=ALL, budget={"cut": 1, "crash": 2})
 
