@@ -186,13 +186,13 @@ def test_on_artemis_one_subscription_does_while_it_has_room(monkeypatch: pytest.
 def test_on_artemis_room_for_parked_messages_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One subscription for several times the credit; it ends when nothing of it is unsettled and the first suffices."""
     wire = counted(monkeypatch, 4)
-    first = came(wire, "1", "1", "1", "1", size=240)
+    first = came(wire, "1", "1", "1", "1", size=270)
     assert subscribed(wire) == []
     wire.adapter.execute((Credit(1, 1),))
     assert subscribed(wire) == [("1.1", 6 * 1024)]
     wire.adapter.execute((Credit(1, 3),))
     assert subscribed(wire) == []
-    others = came(wire, "1.1", "1.1", size=240)
+    others = came(wire, "1.1", "1.1", size=270)
     wire.adapter.execute((Credit(1, -4), Accept(first), Accept(others[:1])))
     assert wire.commands() == [b"ACK"] * 5
     wire.written.clear()
@@ -219,7 +219,7 @@ def test_on_artemis_room_is_for_no_more_than_may_be_parked(monkeypatch: pytest.M
     """A consumer that may park three has no window for eighteen."""
     command = Subscribe(1, "queue://orders", window=4, room=3)
     wire = begun(monkeypatch, StompArtemis(), command)[0]
-    came(wire, *["1"] * 4, size=240)
+    came(wire, *["1"] * 4, size=270)
     wire.adapter.execute((Credit(1, 1),))
     assert subscribed(wire) == [("1.1", 1024)]
 
@@ -229,10 +229,10 @@ def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
 ) -> None:
     """It keeps room for one more than is parked: with nothing unsettled, nothing is."""
     wire = counted(monkeypatch, 4)
-    first = came(wire, "1", "1", "1", "1", size=240)
+    first = came(wire, "1", "1", "1", "1", size=270)
     wire.adapter.execute((Credit(1, 1),))
     (further,) = subscribed(wire)
-    last = came(wire, further[0], size=240)
+    last = came(wire, further[0], size=270)
     wire.adapter.execute((Accept(first),))
     assert wire.commands() == [b"ACK"] * 4
     wire.written.clear()
