@@ -1,0 +1,166 @@
+"""Artemis' windows are in bytes: as few subscriptions as can be, and about as many messages as the credit says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stomp.test_windows import QUEUE, answer_all, begun, came, subscribed
+
+from redelivery.core.commands import Accept, Credit, Hold, Subscribe, Unsubscribe
+from redelivery.core.delivery import Cause
+from redelivery_stomp.profiles import StompArtemis
+
+if TYPE_CHECKING:
+    from tests.stomp.test_refused import Wire
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, credit: int) -> Wire:
+    """Return a connection to Artemis with a consumer whose every message is counted."""
+    command = Subscribe(1, "queue://orders", window=credit, room=1000)
+    return begun(monkeypatch, StompArtemis(), command)[0]
+
+
+def test_on_artemis_one_subscription_does_while_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With each, Artemis may lose one message more when a link is cut. What is parked needs no room of its own yet."""
+    wire = counted(monkeypatch, 4)
+    came(wire, "1", size=200)
+    wire.adapter.execute((Credit(1, 1),))
+    came(wire, "1", "1", size=200)
+    assert subscribed(wire) == []
+
+
+def test_on_artemis_room_for_parked_messages_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One subscription for several times the credit; it ends when nothing of it is unsettled and the first suffices."""
+    wire = counted(monkeypatch, 4)
+    first = came(wire, "1", "1", "1", "1", size=270)
+    assert subscribed(wire) == []
+    wire.adapter.execute((Credit(1, 1),))
+    assert subscribed(wire) == [("1.1", 7 * 1024)]
+    wire.adapter.execute((Credit(1, 3),))
+    assert subscribed(wire) == []
+    others = came(wire, "1.1", "1.1", size=270)
+    wire.adapter.execute((Credit(1, -4), Accept(first), Accept(others[:1])))
+    assert wire.commands() == [b"ACK"] * 5
+    wire.written.clear()
+    wire.adapter.execute((Accept(others[1:]),))
+    assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
+    assert came(wire, "1.1") == []
+    answer_all(wire)
+    assert wire.link.subscriptions.only is not None
+
+
+def test_on_artemis_as_many_large_messages_as_the_credit_says_are_in_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first proves that the guess was too small: a further subscription is for all the others."""
+    wire = counted(monkeypatch, 4)
+    came(wire, "1", size=10_000)
+    (further,) = subscribed(wire)
+    assert further == ("1.1", 30 * 1024)
+    came(wire, "1.1", "1.1", "1.1", size=10_000)
+    assert subscribed(wire) == []
+
+
+def test_on_artemis_room_is_for_no_more_than_may_be_parked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that may park three has no window for eighteen."""
+    command = Subscribe(1, "queue://orders", window=4, room=3)
+    wire = begun(monkeypatch, StompArtemis(), command)[0]
+    came(wire, *["1"] * 4, size=270)
+    wire.adapter.execute((Credit(1, 1),))
+    assert subscribed(wire) == [("1.1", 2 * 1024)]
+
+
+def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It keeps room for one more than is parked: with nothing unsettled, nothing is."""
+    wire = counted(monkeypatch, 4)
+    first = came(wire, "1", "1", "1", "1", size=270)
+    wire.adapter.execute((Credit(1, 1),))
+    (further,) = subscribed(wire)
+    last = came(wire, further[0], size=270)
+    wire.adapter.execute((Accept(first),))
+    assert wire.commands() == [b"ACK"] * 4
+    wire.written.clear()
+    wire.adapter.execute((Accept(last),))
+    assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
+
+
+@pytest.mark.parametrize("credit", [1, 4, 32, 33, 1000])
+def test_on_artemis_one_huge_message_widens_little(monkeypatch: pytest.MonkeyPatch, credit: int) -> None:
+    """20 MB that are parked take what was left of one window: one more of an ordinary size is enough."""
+    wire, ((_, size),) = begun(
+        monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=credit, room=1000)
+    )
+    for _ in range(20):
+        one = came(wire, "1")
+        wire.adapter.execute((Accept(one),))
+    wire.written.clear()
+    (huge,) = came(wire, "1", size=20_000_000)
+    wire.adapter.execute((Hold(huge, 1.0, 1.0, 1, Cause("bad")), Credit(1, max(1, credit // 4))))
+    widened = subscribed(wire)
+    assert len(widened) == 1
+    assert widened[0][1] <= max(2 * size, 64 * 1024)
+
+
+def test_on_artemis_a_large_credit_follows_the_size_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few further ones, and not without a bound in bytes; each ends when messages are small again."""
+    wire, _ = begun(monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=100, room=1000))
+    first = came(wire, *["1"] * 20, size=20_000)
+    sizes = [size for _, size in subscribed(wire)]
+    assert len(sizes) == 5
+    assert 1 << 20 < sum(sizes) < 3 << 20
+    wire.adapter.execute((Accept(first),))
+    assert wire.commands() == [b"ACK"] * 20
+    wire.written.clear()
+    small = came(wire, *["1.1", "1.4"] * 30)
+    wire.adapter.execute((Accept(small),))
+    assert wire.commands() == [b"ACK"] * 60 + [b"UNSUBSCRIBE"] * 5
+    wire, _ = begun(monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=1000, room=1000))
+    came(wire, *["1"] * 60, size=1_000_000)
+    assert sum(size for _, size in subscribed(wire)) < 32 << 20
+
+
+def test_on_artemis_parked_messages_widen_a_large_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are counted by their size; what is not told one by one, by the usual one."""
+    wire, _ = begun(monkeypatch, StompArtemis(), Subscribe(1, "queue://orders", window=100, room=1000))
+    many = came(wire, *["1"] * 20)
+    for one in many:
+        one.body = b"x" * 4_000
+        wire.adapter.execute((Hold(one, 1.0, 1.0, 1, Cause("bad")), Hold(one, 1.0, 1.0, 2, Cause("bad"))))
+    assert subscribed(wire) == []
+    wire.adapter.execute((Credit(1, 100),))
+    assert subscribed(wire) == [("1.1", 100 * 1024)]
+    wire.adapter.execute((Credit(1, -100), Accept(many)))
+    assert wire.commands() == [b"ACK"] * 20 + [b"UNSUBSCRIBE"]
+
+
+def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is bound to a subscription, and with no room there it holds up the whole queue: the narrow one ends."""
+    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
+    assert came(wire, "1", group=True) == []
+    assert wire.commands() == [b"SUBSCRIBE", b"UNSUBSCRIBE"]
+    assert subscribed(wire) == [("1.1", 1004 * 1024)]
+    (one,) = came(wire, "1.1", group=True)
+    wire.adapter.execute((Credit(1, 3), Accept([one])))
+    assert wire.commands() == [b"ACK"]
+    wire.written.clear()
+    # Also when the first one has ended, the consumer is one, and ends as one.
+    wire.adapter.execute((QUEUE,))
+    assert wire.written == []
+    wire.adapter.execute((Unsubscribe(1),))
+    assert wire.commands() == [b"UNSUBSCRIBE"]
+
+
+def test_a_narrow_subscription_with_other_messages_ends_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in work would come again, and be handled twice."""
+    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
+    (plain,) = came(wire, "1")
+    (one,) = came(wire, "1", group=True)
+    assert subscribed(wire) == [("1.1", 1004 * 1024)]
+    wire.adapter.execute((Accept([plain]),))
+    assert wire.commands() == [b"ACK"]
+    wire.written.clear()
+    wire.adapter.execute((Accept([one]),))
+    assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
