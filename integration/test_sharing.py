@@ -13,6 +13,7 @@ import redelivery
 from integration.eventually import PATIENCE, eventually, settled
 from integration.peers import PAIRS, fill
 from integration.work import POLICY, Running
+from redelivery_stomp.byte_windows import AHEAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,6 +129,8 @@ def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consu
 def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], unique_queue: str) -> None:
     """One with credit 4 has 20 that wait for ten minutes: it goes on, and while it is busy another gets the rest."""
     put(pair, unique_queue, "bad", PARKED)
+    # There room is made for several times what is parked, for the sake of few subscriptions (docs/measured-stomp.md, n).
+    ahead = round(AHEAD * PARKED) if (pair[0].name, pair[1]) == ("artemis", "stomp") else 0
     with Consumer(pair, unique_queue, LONG) as first:
         first.gate.set()
         eventually(lambda: first.began == PARKED, message="all have failed")
@@ -138,7 +141,7 @@ def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], uni
             second.gate.set()
             put(pair, unique_queue, "more", MESSAGES)
             eventually(
-                lambda: len(second.done) >= MESSAGES - most(pair),
+                lambda: len(second.done) >= MESSAGES - most(pair) - ahead,
                 message="the other has the rest",
             )
             held = MESSAGES - settled(lambda: len(second.done))

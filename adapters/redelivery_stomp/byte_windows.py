@@ -24,8 +24,8 @@ __all__ = ["ByteWindow", "CountedWindow", "SampledWindow"]
 
 # Bytes: a window of so many messages is subscribed as so many of these (`StompArtemis.subscribe_headers`).
 UNIT = 1024
-# Bytes that Artemis counts for a message on top of its header block and body: so many, and two for each header line.
-OVERHEAD = 10
+# Bytes of a MESSAGE frame besides its header block and body. Artemis counts the frame.
+OVERHEAD = 11
 # Further subscriptions at one time.
 MOST = 8
 # One message moves the usual size by an eighth, and counts as at most four usual ones: a huge one is not what all that
@@ -126,7 +126,7 @@ class ByteWindow(ABC):
         # The last one must do for all that may ever be parked.
         if begun == MOST - 1:
             lacking = max(lacking, (self.credit + self.command.room) * self.usual)
-        return [self._begin(max(1, min(WIDEST, round(lacking / UNIT))))]
+        return [self._begin(min(WIDEST, ceil(lacking / UNIT)))]
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
         del numbers
@@ -229,7 +229,7 @@ class CountedWindow(ByteWindow):
     def _lacking(self) -> float:
         parts, credit, in_work = self.parts.values(), self.credit, self._in_work()
         # While any of it is left, the broker has nothing more.
-        if in_work >= credit - credit // 8 or any(part.left for part in parts):
+        if in_work >= credit or any(part.left for part in parts):
             return 0
         messages = sum(part.messages for part in parts)
         mean = sum(part.held for part in parts) / messages
@@ -314,5 +314,4 @@ class SampledWindow(ByteWindow):
 
 
 def _size(delivery: StompDelivery) -> int:
-    head = delivery.head
-    return len(head) + len(delivery.body) + 2 * head.count(b"\n") + OVERHEAD
+    return len(delivery.head) + len(delivery.body) + OVERHEAD

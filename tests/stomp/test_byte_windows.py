@@ -1,13 +1,13 @@
-"""Artemis over STOMP: a window in bytes, in as few subscriptions as possible, whatever messages measure."""
+"""Artemis' windows are in bytes: as few subscriptions as can be, and about as many messages as the credit says."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.stomp.test_windows import answer_all, begun, came, subscribed
+from tests.stomp.test_windows import QUEUE, answer_all, begun, came, subscribed
 
-from redelivery.core.commands import Accept, Credit, Hold, Subscribe
+from redelivery.core.commands import Accept, Credit, Hold, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
 from redelivery_stomp.profiles import StompArtemis
 
@@ -33,13 +33,13 @@ def test_on_artemis_one_subscription_does_while_it_has_room(monkeypatch: pytest.
 def test_on_artemis_room_for_parked_messages_comes_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One subscription for several times the credit; it ends when nothing of it is unsettled and the first suffices."""
     wire = counted(monkeypatch, 4)
-    first = came(wire, "1", "1", "1", "1", size=240)
+    first = came(wire, "1", "1", "1", "1", size=270)
     assert subscribed(wire) == []
     wire.adapter.execute((Credit(1, 1),))
-    assert subscribed(wire) == [("1.1", 6 * 1024)]
+    assert subscribed(wire) == [("1.1", 7 * 1024)]
     wire.adapter.execute((Credit(1, 3),))
     assert subscribed(wire) == []
-    others = came(wire, "1.1", "1.1", size=240)
+    others = came(wire, "1.1", "1.1", size=270)
     wire.adapter.execute((Credit(1, -4), Accept(first), Accept(others[:1])))
     assert wire.commands() == [b"ACK"] * 5
     wire.written.clear()
@@ -66,9 +66,9 @@ def test_on_artemis_room_is_for_no_more_than_may_be_parked(monkeypatch: pytest.M
     """A consumer that may park three has no window for eighteen."""
     command = Subscribe(1, "queue://orders", window=4, room=3)
     wire = begun(monkeypatch, StompArtemis(), command)[0]
-    came(wire, *["1"] * 4, size=240)
+    came(wire, *["1"] * 4, size=270)
     wire.adapter.execute((Credit(1, 1),))
-    assert subscribed(wire) == [("1.1", 1024)]
+    assert subscribed(wire) == [("1.1", 2 * 1024)]
 
 
 def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
@@ -76,10 +76,10 @@ def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
 ) -> None:
     """It keeps room for one more than is parked: with nothing unsettled, nothing is."""
     wire = counted(monkeypatch, 4)
-    first = came(wire, "1", "1", "1", "1", size=240)
+    first = came(wire, "1", "1", "1", "1", size=270)
     wire.adapter.execute((Credit(1, 1),))
     (further,) = subscribed(wire)
-    last = came(wire, further[0], size=240)
+    last = came(wire, further[0], size=270)
     wire.adapter.execute((Accept(first),))
     assert wire.commands() == [b"ACK"] * 4
     wire.written.clear()
@@ -134,3 +134,33 @@ def test_on_artemis_parked_messages_widen_a_large_window(monkeypatch: pytest.Mon
     assert subscribed(wire) == [("1.1", 100 * 1024)]
     wire.adapter.execute((Credit(1, -100), Accept(many)))
     assert wire.commands() == [b"ACK"] * 20 + [b"UNSUBSCRIBE"]
+
+
+def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is bound to a subscription, and with no room there it holds up the whole queue: the narrow one ends."""
+    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
+    assert came(wire, "1", group=True) == []
+    assert wire.commands() == [b"SUBSCRIBE", b"UNSUBSCRIBE"]
+    assert subscribed(wire) == [("1.1", 1004 * 1024)]
+    (one,) = came(wire, "1.1", group=True)
+    wire.adapter.execute((Credit(1, 3), Accept([one])))
+    assert wire.commands() == [b"ACK"]
+    wire.written.clear()
+    # Also when the first one has ended, the consumer is one, and ends as one.
+    wire.adapter.execute((QUEUE,))
+    assert wire.written == []
+    wire.adapter.execute((Unsubscribe(1),))
+    assert wire.commands() == [b"UNSUBSCRIBE"]
+
+
+def test_a_narrow_subscription_with_other_messages_ends_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in work would come again, and be handled twice."""
+    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
+    (plain,) = came(wire, "1")
+    (one,) = came(wire, "1", group=True)
+    assert subscribed(wire) == [("1.1", 1004 * 1024)]
+    wire.adapter.execute((Accept([plain]),))
+    assert wire.commands() == [b"ACK"]
+    wire.written.clear()
+    wire.adapter.execute((Accept([one]),))
+    assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]

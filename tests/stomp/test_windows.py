@@ -175,33 +175,3 @@ def test_a_consumer_without_room_gets_none(monkeypatch: pytest.MonkeyPatch) -> N
     wire, _ = begun(monkeypatch, StompClassic(), QUEUE)
     wire.adapter.execute((Unsubscribe(1), Credit(1, 5)))
     assert wire.commands() == [b"UNSUBSCRIBE"]
-
-
-def test_groups_come_by_one_wide_subscription_on_artemis(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group is bound to a subscription, and with no room there it holds up the whole queue: the narrow one ends."""
-    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
-    assert came(wire, "1", group=True) == []
-    assert wire.commands() == [b"SUBSCRIBE", b"UNSUBSCRIBE"]
-    assert subscribed(wire) == [("1.1", 1004 * 1024)]
-    (one,) = came(wire, "1.1", group=True)
-    wire.adapter.execute((Credit(1, 3), Accept([one])))
-    assert wire.commands() == [b"ACK"]
-    wire.written.clear()
-    # Also when the first one has ended, the consumer is one, and ends as one.
-    wire.adapter.execute((QUEUE,))
-    assert wire.written == []
-    wire.adapter.execute((Unsubscribe(1),))
-    assert wire.commands() == [b"UNSUBSCRIBE"]
-
-
-def test_a_narrow_subscription_with_other_messages_ends_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is in work would come again, and be handled twice."""
-    wire, _ = begun(monkeypatch, StompArtemis(), QUEUE)
-    (plain,) = came(wire, "1")
-    (one,) = came(wire, "1", group=True)
-    assert subscribed(wire) == [("1.1", 1004 * 1024)]
-    wire.adapter.execute((Accept([plain]),))
-    assert wire.commands() == [b"ACK"]
-    wire.written.clear()
-    wire.adapter.execute((Accept([one]),))
-    assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
