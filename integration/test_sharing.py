@@ -129,7 +129,7 @@ def test_who_waits_holds_no_more_than_the_credit(pair: tuple[Broker, str], consu
 def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], unique_queue: str) -> None:
     """One with credit 4 has 20 that wait for ten minutes: it goes on, and while it is busy another gets the rest."""
     put(pair, unique_queue, "bad", PARKED)
-    # There room is made for several times what is parked, for the sake of few subscriptions (docs/measured-stomp.md, n).
+    # There room is made for several times what is parked, so that few subscriptions do (docs/measured-stomp.md, n).
     ahead = round(AHEAD * PARKED) if (pair[0].name, pair[1]) == ("artemis", "stomp") else 0
     with Consumer(pair, unique_queue, LONG) as first:
         first.gate.set()
