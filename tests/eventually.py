@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["eventually"]
 
-PATIENCE = 10.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def eventually(condition: Callable[[], object]) -> None:
