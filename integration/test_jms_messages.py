@@ -77,9 +77,9 @@ def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, Clie
     return broker, session.java(broker, kind)
 
 
-def send(java: Client, queue: str, shape: Shape, key: str, run: str) -> str:
-    """Send a message with all that JMS headers and properties may hold; return its JMSMessageID."""
-    return java.send(
+def send(java: Client, queue: str, shape: Shape, key: str, run: str) -> None:
+    """Send a message with all that JMS headers and properties may hold."""
+    java.send(
         queue,
         shape.body,
         kind=shape.kind,
@@ -122,11 +122,12 @@ def test_each_jms_message_is_delivered_as_its_policy_says(
     broker, java = pair
     stem, work, run = new_queue(), Work(), uuid.uuid4().hex
     queues = {name: f"{stem}.{name}" for name in POLICIES}
-    ids: dict[str, tuple[Shape, str, str]] = {}
+    ids: dict[str, tuple[Shape, str]] = {}
     for name, queue in queues.items():
         for shape in SHAPES:
             key = shape.key(name)
-            ids[key] = shape, name, send(java, queue, shape, key, run)
+            ids[key] = shape, name
+            send(java, queue, shape, key, run)
     policies = redelivery.RedeliveryPolicyMap({queues[name]: policy for name, policy in POLICIES.items()})
     uri = broker.uri(redelivery__emptyBody="forward")
     with redelivery.connect(uri, policies=policies) as connection:
@@ -134,7 +135,7 @@ def test_each_jms_message_is_delivered_as_its_policy_says(
             connection.listen(queue, work)
         flow = Flow(connection, list(queues.values()), work)
         with Running(connection) as running:
-            wanted = {key: POLICIES[name].maximum_redeliveries + 1 for key, (_, name, _) in ids.items()}
+            wanted = {key: POLICIES[name].maximum_redeliveries + 1 for key, (_, name) in ids.items()}
 
             def all_delivered() -> bool:
                 flow.send()
@@ -150,7 +151,7 @@ def test_each_jms_message_is_delivered_as_its_policy_says(
     assert min(late) >= 0, "never early"
     assert max(late) <= SLACK
     assert slowest <= SLACK, "nothing waits for a message that waits"
-    for key, (shape, _, _) in ids.items():
+    for key, (shape, _) in ids.items():
         assert {attempt.body for attempt in work.attempts[key]} == {shape.body}
     check_dead_letters(broker, java, ids, queues, run)
     assert [java.count(queue) for queue in queues.values()] == [0] * len(queues), "the queues end empty"
@@ -164,7 +165,7 @@ def delays(name: str) -> list[int]:
 def check_dead_letters(
     broker: Broker,
     java: Client,
-    ids: dict[str, tuple[Shape, str, str]],
+    ids: dict[str, tuple[Shape, str]],
     queues: dict[str, str],
     run: str,
 ) -> None:
@@ -172,7 +173,7 @@ def check_dead_letters(
     dead = java.drain(broker.dead_letter_queue, selector=f"run = '{run}'")
     assert sorted(m.properties["key"] for m in dead) == sorted(ids)
     for message in dead:
-        shape, name, _ = ids[message.properties["key"]]
+        shape, name = ids[message.properties["key"]]
         kind = copied_kind(broker, shape)
         assert (message.kind, message.body or b"") == (kind, shape.body), message.properties["key"]
         assert (message.correlation_id, message.type, message.priority) == ("c:1\\2", "order:new", 7)

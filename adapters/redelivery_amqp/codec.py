@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APPLICATION_PROPERTIES",
     "BARE",
+    "BINARIES",
     "BODIES",
     "DATA",
     "HEADER",
@@ -25,6 +26,7 @@ __all__ = [
     "PROPERTIES",
     "READERS",
     "SEQUENCE",
+    "TEXTS",
     "VALUE",
     "Timestamp",
     "Unknown",
@@ -40,6 +42,8 @@ __all__ = [
 HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES = range(0x70, 0x75)
 DATA, SEQUENCE, VALUE, FOOTER = range(0x75, 0x79)
 BODIES = frozenset({DATA, SEQUENCE, VALUE})
+# Type codes: text, and bytes, of a length of one byte and of four.
+TEXTS, BINARIES = (0xA1, 0xB1), (0xA0, 0xB0)
 # What the producer sent, and no broker changes.
 BARE = BODIES | {PROPERTIES, APPLICATION_PROPERTIES}
 _DESCRIBED = 0x00

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AmqpDelivery", "DeliverySource"]
 
-_TEXTS = (0xA1, 0xB1)
 _OUR_IDS = short_keys(COPY, "redeliveryId")
 # Bytes of a message that may stay when its body is let go of.
 _SMALL = 2048
@@ -246,7 +245,7 @@ class AmqpDelivery(Delivery):
     @property
     def body_kind(self) -> BodyKind:
         at = self.place(codec.VALUE)
-        return "text" if at is not None and self.raw[at] in _TEXTS else "bytes"
+        return "text" if at is not None and self.raw[at] in codec.TEXTS else "bytes"
 
     @property
     def readable(self) -> bool:

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
 
 __all__ = ["other_body"]
 
-_TEXTS = (0xA1, 0xB1)
-_BINARIES = (0xA0, 0xB0)
-
 
 def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | None:
     """Return text as UTF-8, other values as they are encoded; None if this is no message at all."""
@@ -23,12 +20,12 @@ def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | No
     for code, begin, end in places:
         if code == codec.DATA:
             kind = raw[begin]
-            if kind not in _BINARIES:
+            if kind not in codec.BINARIES:
                 return None
             data.append(raw[begin + (2 if kind < 0xB0 else 5) : end])
         elif code == codec.VALUE:
             kind = raw[begin]
-            if kind in _TEXTS or kind in _BINARIES:
+            if kind in codec.TEXTS or kind in codec.BINARIES:
                 return raw[begin + (2 if kind < 0xB0 else 5) : end]
             return b"" if kind == 0x40 else raw[begin:end]
         elif code == codec.SEQUENCE:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 __all__ = ["body_places", "copyable"]
 
 _LARGE_MAP, _LARGE_LIST = 0xD1, 0xD0
-_BINARIES = (0xA0, 0xB0)
 # Values that a copy has more than what it is made of.
 ROOM = 100
 
@@ -44,7 +43,7 @@ def body_places(raw: bytes, places: Sequence[tuple[int, int, int]]) -> list[tupl
     if codes == sorted(codes):
         return found
     code, begin, _ = places[-1]
-    if code == codec.DATA != places[-2][0] and raw[begin] in _BINARIES:
+    if code == codec.DATA != places[-2][0] and raw[begin] in codec.BINARIES:
         return found[-1:]
     others = [span for span in found if span[2] != codec.DATA]
     return others[:1] or found

@@ -28,13 +28,6 @@ class ClassicDelivery(StompDelivery):
     digested: ClassVar[bool] = True
 
     @property
-    def strong(self) -> bool:
-        return False
-
-    def slim(self) -> int:
-        return len(self.head) + len(self.body)
-
-    @property
     def key(self) -> Hashable | None:
         # A ledger reads it for each message: three headers are found faster than all are read.
         if b"\r" in self.head:

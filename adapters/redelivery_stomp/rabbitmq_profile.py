@@ -87,13 +87,6 @@ class RabbitDelivery(StompDelivery):
         return None if identity is None else (self.destination, identity, self.raw.get("timestamp"))
 
     @property
-    def strong(self) -> bool:
-        return False
-
-    def slim(self) -> int:
-        return len(self.head) + len(self.body)
-
-    @property
     def identity(self) -> str | None:
         return self.message_id
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Classifier", "checked_errors"]
 
-
 Kind = Literal["discard", "defer", "fail", "poison"]
 
 

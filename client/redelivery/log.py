@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __all__ = ["logger"]
 
-if TYPE_CHECKING:
-    Adapter = logging.LoggerAdapter[logging.Logger]
-else:
-    Adapter = logging.LoggerAdapter
 
-
-class _Log(Adapter):
+class _Log(logging.LoggerAdapter[logging.Logger]):
     """The logger `redelivery`."""
 
     def log(self, level: int, msg: object, *args: object, **more: Any) -> None:

@@ -31,8 +31,8 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
 def known_of(connection: Any) -> int:
     """Return how many messages are remembered."""
     histories = connection._driver.shared_history
-    kept = [*histories._left.values(), *(history for history, _ in histories._open.values())]
-    return sum(len(history._records) for history in kept)
+    kept = (*histories._left.values(), *histories._open.values())
+    return sum(len(history._records) for history, _ in kept)
 
 
 def test_a_poison_message_does_not_outlive_its_policy(twin: Twin) -> None:

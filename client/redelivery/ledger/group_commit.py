@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CommittedFiles", "GroupCommit"]
 
-
 # Seconds that the first entry waits for others.
 COMPANY = 0.002
 # Seconds between two prunings, while anything is written.

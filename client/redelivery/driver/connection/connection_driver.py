@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSE_TIMEOUT", "ConnectionDriver", "closed"]
 
-
 MANY = 1000  # more than ever wait
 # Seconds that commands may be in a thread's hand at least: writing waits for nobody.
 IN_HAND = 1.0

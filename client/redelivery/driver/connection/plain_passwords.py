@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainPasswords", "is_loopback"]
 
-
 # What encrypts the same protocol. Of others' adapters nothing is known.
 _ENCRYPTED = {"stomp": "stomp+ssl", "amqp": "amqps"}
 

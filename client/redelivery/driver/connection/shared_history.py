@@ -47,9 +47,8 @@ class SharedHistory:
         self._lock = threading.Lock()
         # With the number of their consumers.
         self._open: dict[Source, tuple[MessageHistory, int]] = {}
-        self._left: dict[Source, MessageHistory] = {}
-        # What each of them had when it was left, and all: there may be thousands, and one is left with each consumer.
-        self._sizes: dict[Source, int] = {}
+        # With what each had when it was left; and of all: there may be thousands, and one is left with each consumer.
+        self._left: dict[Source, tuple[MessageHistory, int]] = {}
         self._size = 0
 
     def opened(self, subscribe: Subscribe) -> MessageHistory:
@@ -81,8 +80,7 @@ class SharedHistory:
                 history.absorb(before)
             if not len(history):
                 return
-            self._left[source] = history
-            self._sizes[source] = len(history)
+            self._left[source] = history, len(history)
             self._size += len(history)
             while self._size > RECALL and len(self._left) > 1:
                 self._part_with(next(iter(self._left)))
@@ -93,7 +91,7 @@ class SharedHistory:
         Nor the history of a consumer that is about to close: its engine has parted with the connection already.
         """
         with self._lock:
-            histories = [*self._left.values(), *(history for history, _ in self._open.values())]
+            histories = [history for history, _ in (*self._left.values(), *self._open.values())]
         for history in histories:
             history.recall_verdicts(now)
 
@@ -104,8 +102,9 @@ class SharedHistory:
 
     def _part_with(self, source: Source) -> MessageHistory | None:
         """Keep what was left of a source no longer; with the lock."""
-        self._size -= self._sizes.pop(source, 0)
-        return self._left.pop(source, None)
+        history, size = self._left.pop(source, (None, 0))
+        self._size -= size
+        return history
 
     def _made(self) -> MessageHistory:
         return MessageHistory(unique_ids=self._unique_ids, lock=threading.Lock())

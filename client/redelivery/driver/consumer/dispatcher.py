@@ -41,6 +41,7 @@ from redelivery.driver.consumer.hooks import APPLICATION
 from redelivery.driver.consumer.read_throttle import ReadThrottle
 from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
 from redelivery.errors import AlreadySettled, another
+from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
 
 __all__ = ["Dispatcher"]
-
 
 TICK = Tick()
 WANTED = Wanted()
@@ -535,7 +535,7 @@ class Dispatcher:
                 case Stop():
                     self.closed = True
                     self._end_with(command.error)
-                    message_log.say_stopped(self.subscribe, command)
+                    logger.error("%s: the consumer stops: %s", self.subscribe.destination, command.error)
                     self._wake(everyone=True)
                     self._notice_end()
                 case PoisonAck() | Forward():

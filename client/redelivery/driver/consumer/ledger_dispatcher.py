@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LedgerDispatcher"]
 
-
 ALONE = Alone()
 WANTED = Wanted()
 

@@ -73,11 +73,9 @@ __all__ = [
     "said",
     "say",
     "say_aside",
-    "say_stopped",
     "say_unseen",
     "say_waits",
 ]
-
 
 # Seconds, 100 years: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
@@ -123,11 +121,6 @@ def say(line: Line | None) -> None:
         logger.log(line[0], "%s", line[1])
 
 
-def say_stopped(consumer: Subscribe, command: Stop) -> None:
-    """Log why a consumer stops."""
-    logger.log(logging.ERROR, "%s: the consumer stops: %s", consumer.destination, command.error)
-
-
 def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMap) -> Line | None:
     """Return the line on the result of a dispatch; None for a message that was accepted or released.
 
@@ -161,9 +154,7 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
 def say_unseen(command: AcceptUnseen) -> None:
     """Log that a message is accepted without being handled. It is rare: nothing but a lost connection leads to it."""
     if logger.isEnabledFor(logging.INFO):
-        logger.log(
-            logging.INFO, "%s: accepted without being handled: %s", named(command.delivery), command.why
-        )
+        logger.info("%s: accepted without being handled: %s", named(command.delivery), command.why)
 
 
 def say_aside(command: SetAside | StillAside) -> None:
@@ -174,7 +165,7 @@ def say_aside(command: SetAside | StillAside) -> None:
         return
     else:
         what = "set aside, and everything else goes on"
-    logger.log(logging.WARNING, "%s: %s; %s", named(command.delivery), what, command.error)
+    logger.warning("%s: %s; %s", named(command.delivery), what, command.error)
 
 
 def say_waits(commands: Sequence[Command]) -> None:
@@ -282,10 +273,8 @@ class Drops:
             self._dropped += 1
             dropped = self._dropped
         if self._interval and dropped % self._interval == 0:
-            logger.log(
-                logging.INFO,
-                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)",
-                dropped,
+            logger.info(
+                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)", dropped
             )
 
 
@@ -317,9 +306,8 @@ class Once:
         if about not in self._said:
             self._said.add(about)
             error = fault.error
-            logger.log(
-                logging.ERROR, "%s: the policy %s: %s",
-                self._consumer.destination, type(fault.policy).__name__, fault.text,
+            logger.error(
+                "%s: the policy %s: %s", self._consumer.destination, type(fault.policy).__name__, fault.text,
                 exc_info=None if error is None else (type(error), error, error.__traceback__),
             )  # fmt: skip
 
@@ -330,4 +318,4 @@ class Once:
     def _say(self, text: str, *values: object) -> None:
         if text not in self._said:
             self._said.add(text)
-            logger.log(logging.WARNING, f"%s: {text}", self._consumer.destination, *values)
+            logger.warning(f"%s: {text}", self._consumer.destination, *values)

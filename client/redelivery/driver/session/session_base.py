@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitAttempt", "SessionBase", "SessionPort"]
 
-
 _STILL: dict[Busy, str] = {
     "handler": "a handler still runs after",
     "commit": "the broker has not answered a commit within",
