@@ -186,7 +186,10 @@ class Message:
         return self._outcome
 
     def accept(self) -> bool:
-        """Done with. False if it came too late: the connection was lost, and the message comes again."""
+        """Done with. False if it came too late: the connection was lost, and the broker sends the message again.
+
+        What is certain to be the same message is then accepted without being handled; another copy is handled again.
+        """
         return self._settle(Succeeded(self._delivery))
 
     def fail(self, cause: BaseException | str = "failed") -> bool:
