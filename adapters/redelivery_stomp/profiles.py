@@ -113,12 +113,14 @@ class StompClassic(StompProfile):
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         declared = headers.get("amq-msg-type")
-        if declared == "text":
-            return "text"
-        if declared == "bytes" or b"\ncontent-length:" in head:
-            return "bytes"
-        # Empty and no content-length: an empty text, no body, or a Map, Object or Stream that did not arrive.
-        return "text" if body or headers.get("redeliveryId") else "unknown"
+        kind: BodyKind = "text"
+        if declared != "text" and (declared == "bytes" or b"\ncontent-length:" in head):
+            kind = "bytes"
+        if body:
+            return kind
+        # Empty, no body, or a Map, Object or Stream that did not arrive. No header proves anything: a property may have
+        # its name, as where an application copies all properties of a message to its answer (6.1.7, measured).
+        return "unknown" if kind == "text" else "unknown-bytes"
 
     def grows(self, command: Subscribe) -> bool:
         # Only the first of several exclusive subscriptions receives anything.
@@ -215,10 +217,10 @@ class StompArtemis(StompProfile):
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         length, identity = head.find(b"\ncontent-length:"), head.find(b"\nmessage-id:")
         if not body:
-            if length >= 0:
-                return "bytes"
             # Every JMS client's message has __AMQ_CID. Its Object or Map arrives empty, like an empty text.
-            return "unknown" if headers.get("__AMQ_CID") else "text"
+            if headers.get("__AMQ_CID"):
+                return "unknown" if length < 0 else "unknown-bytes"
+            return "text" if length < 0 else "bytes"
         if 0 <= length < identity:
             return "bytes"
         # A Map arrives as a text in the broker's own encoding, which begins with a NUL.

@@ -78,15 +78,18 @@ def test_a_producers_property_changes_no_flag() -> None:
     [
         (StompClassic(), [], b"text", "text"),
         (StompClassic(), ["content-length:1"], b"x", "bytes"),
-        (StompClassic(), ["content-length:0"], b"", "bytes"),
+        (StompClassic(), ["content-length:0"], b"", "unknown-bytes"),
         (StompClassic(), [], b"", "unknown"),
-        (StompClassic(), ["redeliveryId:1"], b"", "text"),
+        (StompClassic(), ["redeliveryId:1"], b"", "unknown"),
+        (StompClassic(), ["amq-msg-type:text"], b"", "unknown"),
+        (StompClassic(), ["amq-msg-type:bytes"], b"", "unknown-bytes"),
         (StompClassic(), ["amq-msg-type:text", "content-length:3"], b"a\0b", "text"),
         (StompArtemis(), ["content-length:4"], b"text", "text"),
         (StompArtemis(), ["content-length:4"], b"\0map", "partial"),
         (StompArtemis(), ["content-length:0"], b"", "bytes"),
         (StompArtemis(), [], b"", "text"),
         (StompArtemis(), ["__AMQ_CID:1"], b"", "unknown"),
+        (StompArtemis(), ["content-length:0", "__AMQ_CID:1"], b"", "unknown-bytes"),
     ],
 )
 def test_body_kinds(profile: StompProfile, extra: list[str], body: bytes, kind: str) -> None:

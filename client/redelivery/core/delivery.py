@@ -29,9 +29,10 @@ aside     cannot be dead-lettered, or settled: unacknowledged, never dispatched
 Outcome = Literal["accepted", "redelivered", "deferred", "poisoned", "discarded", "released", "stale"]
 """What became of one dispatch. `stale`: its connection was lost, so the result could not be sent."""
 
-BodyKind = Literal["text", "bytes", "unknown", "partial"]
+BodyKind = Literal["text", "bytes", "unknown", "unknown-bytes", "partial"]
 """How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
-and the protocol does not tell whether it was (an empty text) or is missing (a JMS Object or Map)."""
+and the protocol does not tell whether it was (an empty text) or is missing (a JMS Object or Map); `unknown-bytes`: the
+same, and if it was empty, it was bytes."""
 
 # Bytes of a digest.
 DIGEST = 16

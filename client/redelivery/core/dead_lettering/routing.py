@@ -49,6 +49,8 @@ DEFERRALS = "redeliveryDeferrals"
 """Deferrals of a delayed copy that were not charged."""
 WHOLE = "redeliveryWhole"
 """`false` on a dead letter whose body is not the message's, but all the bytes of one that could not be read."""
+# Kinds of a body that is empty, or did not come; and, if it was empty, the kind of its copy.
+_EMPTY: dict[BodyKind, BodyKind] = {"unknown": "text", "unknown-bytes": "bytes"}
 # The broker's own acknowledgement drops a message that is not persistent.
 VOUCH = ", or, if no producer gives a message a property named `persistent`, set redelivery.deadLetter=ack"
 OWN_HEADERS = frozenset({
@@ -209,7 +211,7 @@ def copy_of(
     return Outgoing(
         destination=destination,
         body=delivery.body,
-        body_kind="text" if delivery.body_kind == "unknown" else delivery.body_kind,
+        body_kind=_EMPTY.get(delivery.body_kind, delivery.body_kind),
         headers=headers,
         content_type=delivery.content_type,
         correlation_id=delivery.correlation_id,
@@ -223,7 +225,7 @@ def copy_of(
 
 def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str, vouch: str) -> AdapterError:
     what = "does not arrive whole over this protocol (a JMS Map or Stream)"
-    if body_kind == "unknown":
+    if body_kind in _EMPTY:
         what = "is empty, and over this protocol a JMS Map or Object can arrive so"
         vouch = f", or, if its producers send empty bodies, set redelivery.emptyBody=forward{vouch}"
     return AdapterError(
@@ -243,7 +245,7 @@ def _own_dead_letter(delivery: Delivery, destination: str) -> AdapterError:
 def arrived_whole(delivery: Delivery, *, empty_is_whole: bool) -> bool:
     """Whether the body is all that was sent, so that it can be copied; `empty_is_whole`: empty ones are vouched for."""
     kind = delivery.body_kind
-    return kind != "partial" and (kind != "unknown" or empty_is_whole)
+    return kind != "partial" and (kind not in _EMPTY or empty_is_whole)
 
 
 def told_of(delivery: Delivery, record: Record, cause: Cause, wall_offset: float) -> dict[str, Any]:
