@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PARKED = 100
 CUTS = 8
 # Of each subscription Artemis loses the first message now and then (docs/measured-stomp.md, n). With one for each
-# parked message dozens were lost; with three, none to six.
-MOST_LOST = 12
+# parked message 83 were lost; with three, none to seven.
+SUBSCRIPTIONS = 3
 QUIET = 0.5  # seconds without a frame
 
 
@@ -52,5 +52,5 @@ def test_cut_links_cost_few_parked_messages(
     print(
         f"\nartemis, credit {credit}: {CUTS} links cut: {lost} of {PARKED} lost, {begun} subscriptions in all"
     )
-    assert begun <= (CUTS + 1) * 4
-    assert lost <= MOST_LOST
+    assert begun <= (CUTS + 1) * SUBSCRIPTIONS
+    assert lost <= CUTS * SUBSCRIPTIONS

@@ -30,6 +30,9 @@ WORK = 0.01  # seconds of each message
 # Messages that a broker may hand out beyond the credit: over AMQP while that changes (integration/test_conformance.py),
 # over STOMP by room that was not given back yet. Artemis counts bytes over STOMP, so its windows are of about so many.
 BEYOND = {"amqp": 8, "stomp": 2, "artemis-stomp": CREDIT}
+# The same for one that has just handled 200 at full speed: 13, 15, 20 and 24 held, 4 times in 100 on a busy machine. At
+# each flow RabbitMQ 3.10 forgets what is still on its way from the queue to the link (docs/measured-amqp.md).
+BEYOND_AT_SPEED = {"rabbitmq-amqp": 48}
 LONG = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=600.0))
 SHORT = redelivery.RedeliveryPolicyMap(default=POLICY(initial_redelivery_delay=2.0))
 
@@ -102,6 +105,11 @@ def most(pair: tuple[Broker, str]) -> int:
     return CREDIT + BEYOND.get(f"{broker.name}-{protocol}", BEYOND[protocol])
 
 
+def most_at_speed(pair: tuple[Broker, str]) -> int:
+    """Return how many messages a consumer may be given that has just worked at full speed, and works at none now."""
+    return CREDIT + BEYOND_AT_SPEED.get("-".join((pair[0].name, pair[1])), most(pair) - CREDIT)
+
+
 def put(pair: tuple[Broker, str], queue: str, name: str, count: int) -> None:
     """Send so many messages of a name."""
     fill(*pair, queue, [f"{name}{number}".encode() for number in range(count)])
@@ -141,7 +149,7 @@ def test_parked_messages_take_nothing_from_anybody(pair: tuple[Broker, str], uni
             second.gate.set()
             put(pair, unique_queue, "more", MESSAGES)
             eventually(
-                lambda: len(second.done) >= MESSAGES - most(pair) - ahead,
+                lambda: len(second.done) >= MESSAGES - most_at_speed(pair) - ahead,
                 message="the other has the rest",
             )
             held = MESSAGES - settled(lambda: len(second.done))
@@ -163,7 +171,7 @@ def test_room_is_given_back_when_nothing_is_parked(pair: tuple[Broker, str], uni
             second.gate.set()
             put(pair, unique_queue, "more", MESSAGES)
             eventually(
-                lambda: len(second.done) >= MESSAGES - most(pair),
+                lambda: len(second.done) >= MESSAGES - most_at_speed(pair),
                 message="the other has the rest",
             )
             held = MESSAGES - settled(lambda: len(second.done))
