@@ -145,6 +145,15 @@ def test_one_copy_waits_for_one_handler(kind: type[Copy]) -> None:
     assert len(history) == 0
 
 
+def test_of_equal_messages_the_first_copy_waits_for_the_handler() -> None:
+    """Whichever was lost first: else a handler would begin beside the one that has its message."""
+    history, running = MessageHistory(), Copy()
+    (before,) = waiting(history, Copy())
+    record = run_into_a_loss(history, running)
+    (after,) = waiting(history, Copy())
+    assert [history.known(Copy(), 0.0) for _ in range(4)] == [record, before, after, None]
+
+
 @pytest.mark.parametrize("kind", [Copy, Proven])
 def test_a_handler_that_succeeds_with_no_copy_waiting_pays_for_one(kind: type[Copy]) -> None:
     """Its message was not acknowledged, so it comes again: as after an accept in doubt."""

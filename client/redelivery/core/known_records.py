@@ -59,12 +59,19 @@ class KnownRecords:
         for _, record in self:
             record.strong = False
 
-    def add(self, key: Hashable, record: Record, limit: float) -> None:
-        """Keep a record, once; past the limit others are forgotten."""
-        records = self._records.setdefault(key, {}).setdefault(record.digest, {})
+    def add(self, key: Hashable, record: Record, limit: float, *, first: bool = False) -> None:
+        """Keep a record, once; past the limit others are forgotten.
+
+        `first`: of messages that nobody can tell apart, its own is to be found first.
+        """
+        digests = self._records.setdefault(key, {})
+        records = digests.setdefault(record.digest, {})
         self._records.move_to_end(key)
         if record not in records:
-            records[record] = None
+            if first and records:
+                records = digests[record.digest] = {record: None, **records}
+            else:
+                records[record] = None
             self._many += 1
             if record.confirmed:
                 self._safe[record] = key

@@ -184,12 +184,12 @@ class MessageHistory:
 
     # What is kept.
 
-    def remember(self, delivery: Delivery, record: Record) -> None:
-        """Keep the record until the message comes again."""
+    def remember(self, delivery: Delivery, record: Record, *, runs: bool = False) -> None:
+        """Keep the record until the message comes again; `runs`: a handler has it, and no equal one is to pass it."""
         key = self._key(delivery, record)
         if key is not None:
             with self._lock:
-                self._records.add(key, record, self._limit)
+                self._records.add(key, record, self._limit, first=runs)
 
     def inherit(self, records: Mapping[Hashable, Record]) -> None:
         """Take over what is known of messages with keys of their own, from before this process."""
@@ -349,4 +349,4 @@ class MessageHistory:
             record.succeeded = False
             if not closes:
                 self._runners.setdefault(delivery.consumer, set()).add(record)
-        self.remember(delivery, record)
+        self.remember(delivery, record, runs=not closes)
