@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ def message(identity: bytes, name: bytes, headers: bytes = b"", body: bytes = b"
 
 def endless(piece: bytes) -> Iterable[bytes]:
     """Return much more than any bound."""
-    return (piece * 64 for _ in range(10_000))
+    return itertools.repeat(piece * 64, 10_000)
 
 
 CASES: dict[str, tuple[Callable[[bytes], Iterable[bytes]], str, str]] = {
