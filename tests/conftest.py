@@ -26,6 +26,11 @@ settings.register_profile("nightly", settings.get_profile("quick"), max_examples
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
 
 
+def pytest_configure() -> None:
+    """Let the collector look thirty times more seldom than it does by default: it took a tenth of the time."""
+    gc.set_threshold(20_000, 10, 10)
+
+
 def pytest_collection_finish() -> None:
     """Keep what was imported and collected out of the collector's way: it stays, and is most of what there is."""
     gc.collect()
