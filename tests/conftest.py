@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from typing import TYPE_CHECKING
@@ -23,6 +24,17 @@ settings.register_profile("thorough", settings.get_profile("quick"), max_example
 # Other examples each night: `--hypothesis-seed`, which .ci/full chooses and says, repeats them.
 settings.register_profile("nightly", settings.get_profile("quick"), max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "thorough" if "CI" in os.environ else "quick"))
+
+
+def pytest_configure() -> None:
+    """Let the collector look thirty times more seldom than it does by default: it took a tenth of the time."""
+    gc.set_threshold(20_000, 10, 10)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected out of the collector's way: it stays, and is most of what there is."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

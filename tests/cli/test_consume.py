@@ -268,7 +268,8 @@ def test_exit_statuses_that_steer(cli: Any, shop: MemoryBroker, uri: str) -> Non
 def test_command_that_takes_too_long(cli: Any, shop: MemoryBroker, uri: str) -> None:
     """It is killed, with its children, and has failed."""
     script = 'test "$REDELIVERY_HEADER_number" = 2 || exit 0; cat; mkfifo pipe; read -r never < pipe'
-    ended = cli("consume", uri, "orders", "--exec", script, "--count", "3", "--timeout", "2")
+    once = uri.replace("maximumRedeliveries=2", "maximumRedeliveries=0")
+    ended = cli("consume", once, "orders", "--exec", script, "--count", "3", "--timeout", "2")
     assert ended.code == 0
     assert [letter.cause for letter in shop.dead_letters()] == ["CommandFailed: killed after 2 s (--timeout)"]
 

@@ -105,8 +105,10 @@ def test_broken_off_before_anything(
     assert breaking.depth("DLQ") == COUNT
 
 
-def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker) -> None:
+def test_a_refused_copy_after_some(cli: Any, breaking: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """What went before is counted; the rest stays."""
+    # The tries are of interest, not the seconds between them.
+    monkeypatch.setattr("redelivery.core.pending_confirms.FIRST_RETRY", 0.02)
     breaking.refuse_settlements(lambda message: message.body == b"150")
     ended = cli("dlq", "redrive", URI, *FAST)
     done = COUNT - breaking.depth("DLQ")

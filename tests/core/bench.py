@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from tests.core.model import WALL_OFFSET, Arrival, Letter
@@ -25,6 +26,13 @@ CAUSE = Cause("it failed")
 NATIVE = Capabilities("model", poison_persistent=True, poison_non_persistent=True, release=True)
 CONFIRMED_FORWARD = Capabilities("model", forward="confirmed")
 NOTHING: list[Any] = []
+THREE = RedeliveryPolicy(maximum_redeliveries=3, initial_redelivery_delay=60.0, redelivery_delay=60.0)
+
+
+@functools.lru_cache
+def only(policy: RedeliveryPolicy) -> RedeliveryPolicyMap:
+    """Return a map of one policy, made once: walks make ten thousand engines."""
+    return RedeliveryPolicyMap({}, default=policy)
 
 
 class Bench:
@@ -33,12 +41,10 @@ class Bench:
     def __init__(
         self, *, policy: RedeliveryPolicy | None = None, able: Capabilities = NATIVE, **options: Any
     ) -> None:
-        policy = policy or RedeliveryPolicy(
-            maximum_redeliveries=3, initial_redelivery_delay=60.0, redelivery_delay=60.0
-        )
+        policy = policy or THREE
         options.setdefault("dead_letters", DeadLetterRouting())
         kind = LedgerEngine if options.pop("counted", False) else Engine
-        self.engine = kind(1, policies=RedeliveryPolicyMap({}, default=policy), **options)
+        self.engine = kind(1, policies=only(policy), **options)
         self.engine.wall_offset = WALL_OFFSET
         self.able = able
         self.now = 100.0

@@ -40,11 +40,14 @@ class _Child:
         self._trace = tempfile.TemporaryFile("w+")  # noqa: SIM115 - it is closed at the end
         self._read, write = os.pipe()
         # The parent's objects stay shared as long as the child's collector leaves them alone.
-        gc.freeze()
+        thaws = not gc.get_freeze_count()
+        if thaws:
+            gc.freeze()
         self.pid = os.fork()
         if self.pid:
             os.close(write)
-            gc.unfreeze()
+            if thaws:
+                gc.unfreeze()
             return
         status = 1
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import signal
 import time
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 
 SEED = 20250101
 TARGETS = targets()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _keep() -> None:
+    """Keep what earlier tests have left out of the collector's way: it is asked here again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def quick(target: Target) -> Campaign:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,11 +18,15 @@ INSTALLED = all(importlib.util.find_spec(name) is not None for name in ("pyarrow
 if INSTALLED:
     from tests.spark.query import Query
 
+    from redelivery_spark.wal.folder import Folder
+    from redelivery_spark.wal.store_probe import why_not
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from redelivery.testing import MemoryBroker
+    from redelivery_spark.wal.wal_store import WalStore
 
 AT_ONCE = "jms.redeliveryPolicy.maximumRedeliveries=0"
 HOURS = "jms.redeliveryPolicy.redeliveryDelay=36000000&jms.redeliveryPolicy.initialRedeliveryDelay=36000000"
@@ -32,6 +37,26 @@ def pytest_pycollect_makemodule() -> None:
     """Skip all modules here where they cannot be imported."""
     if not INSTALLED:
         pytest.skip("the extra `spark` is not installed")
+
+
+@pytest.fixture(autouse=True)
+def at_ease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let files be on the disk when the system has them: no test takes the power away.
+
+    What a folder can hold a test finds out at the first start of a log there, and not at each of a hundred more.
+    """
+    if not INSTALLED:
+        return
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    found: set[str] = set()
+
+    def asked(store: WalStore) -> str | None:
+        reason = None if store.url in found else why_not(store)
+        if reason is None and isinstance(store, Folder):
+            found.add(store.url)
+        return reason
+
+    monkeypatch.setattr("redelivery_spark.wal.store.why_not", asked)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ def message(identity: bytes, name: bytes, headers: bytes = b"", body: bytes = b"
 
 def endless(piece: bytes) -> Iterable[bytes]:
     """Return much more than any bound."""
-    return (piece * 64 for _ in range(10_000))
+    return itertools.repeat(piece * 64, 10_000)
 
 
 CASES: dict[str, tuple[Callable[[bytes], Iterable[bytes]], str, str]] = {
@@ -136,6 +137,8 @@ def test_rubbish_without_a_message_before_it_only_ends_the_connection() -> None:
         consumer = connection.consumer("q")
         eventually(lambda: peer.connections > 3)
         assert consumer.receive(timeout=0) is None
+        # A connection that ends meanwhile answers no DISCONNECT: five seconds would be waited for it.
+        connection.close(0.2)
 
 
 @pytest.mark.parametrize("broken", ["_explained", "disconnect_cause"])
