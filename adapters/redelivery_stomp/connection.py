@@ -77,6 +77,8 @@ class StompConnection:
         self._refused: AdapterError | None = None
         # True when nothing more is reported.
         self._over = False
+        # While it is closed: nothing more will come.
+        self._ended = threading.Event()
         self._lost = False
         self._opened = False
         self._version = "1.2"
@@ -153,15 +155,20 @@ class StompConnection:
         if self._over:
             return False
         deadline = time.monotonic() + timeout
-        done = threading.Event()
-        # From here on the end is no loss.
+        answered = threading.Event()
+
+        def answer(_: object) -> None:
+            answered.set()
+            self._ended.set()
+
+        # From here on the end is no loss, and ends the waiting.
         self._over = True
-        goodbye = frame(b"DISCONNECT", [self.receipt(lambda _: done.set(), REQUEST)])
+        goodbye = frame(b"DISCONNECT", [self.receipt(answer, REQUEST)])
         with suppress(*BROKEN):
             self.transport.write(goodbye)
-            done.wait(capped(max(0.0, deadline - time.monotonic())))
+            self._ended.wait(capped(max(0.0, deadline - time.monotonic())))
         self.abandon()
-        return done.is_set()
+        return answered.is_set()
 
     # Writing.
 
@@ -293,6 +300,7 @@ class StompConnection:
         """Report the end of the connection, once, whatever goes wrong while it is explained."""
         with self._lock:
             if self._over:
+                self._ended.set()
                 return
             self._over = self._lost = True
             opened = self._opened

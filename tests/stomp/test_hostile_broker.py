@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import socket
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,8 +138,17 @@ def test_rubbish_without_a_message_before_it_only_ends_the_connection() -> None:
         consumer = connection.consumer("q")
         eventually(lambda: peer.connections > 3)
         assert consumer.receive(timeout=0) is None
-        # A connection that ends meanwhile answers no DISCONNECT: five seconds would be waited for it.
-        connection.close(0.2)
+
+
+def test_nobody_waits_for_a_goodbye_on_a_connection_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the stream is as good as the receipt of DISCONNECT."""
+    wire = Wire(monkeypatch)
+    closing = threading.Thread(target=wire.link.close, args=(600.0,))
+    closing.start()
+    eventually(lambda: wire.written)
+    wire.link.lost("the connection was closed by the other side")
+    closing.join(60)
+    assert not closing.is_alive()
 
 
 @pytest.mark.parametrize("broken", ["_explained", "disconnect_cause"])
