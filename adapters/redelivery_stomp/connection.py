@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from stomp.exception import StompException
@@ -77,8 +77,7 @@ class StompConnection:
         self._refused: AdapterError | None = None
         # True when nothing more is reported.
         self._over = False
-        # While it is closed: nothing more will come.
-        self._ended = threading.Event()
+        self._goodbye_answered = SimpleQueue[bool]()
         self._lost = False
         self._opened = False
         self._version = "1.2"
@@ -94,8 +93,7 @@ class StompConnection:
         self._nameless: StompDelivery | None = None
         self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
         settings = opening.settings
-        limits = FrameLimits(settings.maximum_header_bytes, settings.maximum_message_bytes)
-        scanner = FrameScanner(token, limits)
+        scanner = FrameScanner(token, FrameLimits.of(settings))
         self.proof = scanner.proof
         self.transport = ScanningTransport(
             opening.endpoint, settings.tls, settings.connect_timeout, scanner, self._messages
@@ -154,21 +152,15 @@ class StompConnection:
         """Write DISCONNECT, wait for its receipt, and close, within `timeout` seconds; return whether it came."""
         if self._over:
             return False
-        deadline = time.monotonic() + timeout
-        answered = threading.Event()
-
-        def answer(_: object) -> None:
-            answered.set()
-            self._ended.set()
-
-        # From here on the end is no loss, and ends the waiting.
+        answered = False
+        # From here on the end is no loss.
         self._over = True
-        goodbye = frame(b"DISCONNECT", [self.receipt(answer, REQUEST)])
-        with suppress(*BROKEN):
-            self.transport.write(goodbye)
-            self._ended.wait(capped(max(0.0, deadline - time.monotonic())))
+        with suppress(*BROKEN, Empty):
+            receipt = self.receipt(lambda _: self._goodbye_answered.put(item=True), REQUEST)
+            self.transport.write(frame(b"DISCONNECT", [receipt]))
+            answered = self._goodbye_answered.get(timeout=capped(max(0.0, timeout)))
         self.abandon()
-        return answered.is_set()
+        return answered
 
     # Writing.
 
@@ -300,7 +292,7 @@ class StompConnection:
         """Report the end of the connection, once, whatever goes wrong while it is explained."""
         with self._lock:
             if self._over:
-                self._ended.set()
+                self._goodbye_answered.put(item=False)
                 return
             self._over = self._lost = True
             opened = self._opened

@@ -72,7 +72,7 @@ class FrameProof:
         Of two handles one is a producer's, and the first would decide: ActiveMQ Classic writes its headers in an order
         that the producer can choose. What is only shown has none, but for its producer's, which acknowledges nothing.
         """
-        if self.browse in head:
+        if self.browses and self.browse in head:
             return True
         name = self.handle
         at = head.find(name)

@@ -7,10 +7,13 @@ the split costs about 1 µs. It also believes every frame, has no limits, and ra
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery_stomp.frame_proof import COMMAND_LINE, FrameProof
 from redelivery_stomp.frames import MESSAGE, number
+
+if TYPE_CHECKING:
+    from redelivery.settings import Settings
 
 __all__ = ["FrameLimits", "FrameScanner", "OtherFrame"]
 
@@ -38,6 +41,11 @@ class FrameLimits(NamedTuple):
 
     header: int = 2**24
     body: int = 2**28
+
+    @classmethod
+    def of(cls, settings: Settings) -> FrameLimits:
+        """Return those of the connection's options."""
+        return cls(settings.maximum_header_bytes, settings.maximum_message_bytes)
 
 
 class OtherFrame(NamedTuple):

@@ -232,6 +232,20 @@ def test_what_is_released_keeps_what_is_known_and_what_is_deferred_is_no_suspect
     assert (clear.entry.count, clear.entry.suspect, clear.failed) == (2, False, False)
 
 
+def test_a_handler_that_ends_too_late_never_makes_less_of_what_is_written() -> None:
+    """Its connection was lost, and the message may have failed elsewhere since, or be poison there."""
+    bench = Counted()
+    running = bench.begun(Letter(0), Entry(1, "ValueError", 0.0, 0.0))
+    bench.lose()
+    bench.connect()
+    clear = cleared(bench.fail(running))
+    assert clear.entry is not None
+    known = (None, Entry(1), Entry(2), Entry(2, poisoned=True), Entry(3))
+    assert [clear.keeps(entry) for entry in known] == [False, False, False, True, True]
+    in_time = cleared(bench.fail(bench.begun(Letter(1))))
+    assert not in_time.keeps(Entry(3))
+
+
 def test_a_look_up_that_is_answered_too_late_begins_nothing() -> None:
     """Its connection was lost, or the consumer drained: nothing was run, so nothing is stale."""
     bench = Counted()

@@ -95,6 +95,21 @@ def test_what_has_killed_its_process_too_often_is_poison(
     assert [one.cause for one in ledger.buried()] == ["crash"]
 
 
+def test_a_result_that_comes_too_late_leaves_a_greater_count(twin: Twin, ledger: SqliteLedger) -> None:
+    """It is of a connection that was lost; another consumer has failed with the message since."""
+    twin.broker.send("orders", "x")
+    connection = twin.connect(ledger=ledger, policies=POLICIES)
+    message = twin.receive(twin.call(connection.consumer("orders")))
+    assert message is not None
+    key = fingerprint(message._delivery)
+    twin.broker.cut()
+    twin.advance(1)
+    ledger.end(None, key, Entry(2, "elsewhere"), failed=True, keep=False)
+    assert not message.fail("late")
+    assert ledger.look_up(key, fresh=True) == Entry(2, "elsewhere")
+    twin.leave(connection)
+
+
 def test_a_suspect_runs_alone(twin: Twin, ledger: SqliteLedger) -> None:
     """Nothing else of the process runs beside it, on no consumer; when it has ended, all go on."""
     for queue in ("a", "b"):

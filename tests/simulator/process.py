@@ -72,9 +72,11 @@ class SimLedger:
     def clear(self, command: Clear) -> None:
         key = fingerprint(command.delivery)
         self.marks.pop(command.delivery, None)
+        if command.keeps(self.entries.get(key)):
+            return
         if command.entry is not None:
             self.entries[key] = command.entry
-        elif not command.keep:
+        else:
             self.entries.pop(key, None)
 
     def bury(self, command: Bury) -> None:

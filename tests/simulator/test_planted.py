@@ -65,10 +65,10 @@ def remembering(**lost: Any) -> Fault:
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = MessageHistory.remember
 
-        def remember(self: MessageHistory, delivery: Any, record: Record) -> None:
+        def remember(self: MessageHistory, delivery: Any, record: Record, *, runs: bool = False) -> None:
             for name, value in lost.items():
                 setattr(record, name, value)
-            plain(self, delivery, record)
+            plain(self, delivery, record, runs=runs)
 
         patch.setattr(MessageHistory, "remember", remember)
 
@@ -97,9 +97,9 @@ def charged_for_losses(patch: pytest.MonkeyPatch) -> None:
     """Believe the broker's count of what nobody has seen."""
     plain = MessageHistory.remember
 
-    def remember(self: MessageHistory, delivery: Any, record: Record) -> None:
+    def remember(self: MessageHistory, delivery: Any, record: Record, *, runs: bool = False) -> None:
         if record.count or record.due is not None or record.poisoned:
-            plain(self, delivery, record)
+            plain(self, delivery, record, runs=runs)
 
     patch.setattr(MessageHistory, "remember", remember)
 

@@ -217,8 +217,8 @@ class Truth:
         self.gone[message.name] = "copied"
         due = self.not_before.pop(message.name, None)
         if due is not None:
-            # "A copy may come a second before it is due."
-            self.not_before[copy.name] = due - EARLY
+            # "A copy may come a second before it is due", and that is written in whole milliseconds.
+            self.not_before[copy.name] = due - EARLY - 0.0005
             if message.name in self.deferred:
                 self.deferred.add(copy.name)
         self.deferred.discard(message.name)

@@ -84,17 +84,31 @@ class Clear:
     """The attempt has ended: `entry` is what to write down of the message, None: forget it.
 
     `failed`: it has been charged for, so the mark stays until the entry is written. `keep`: leave what is written.
+    `late`: the message may have come again, and more be known of it by now: leave that.
     """
 
-    __slots__ = ("delivery", "entry", "failed", "keep")
+    __slots__ = ("delivery", "entry", "failed", "keep", "late")
 
     def __init__(
-        self, delivery: Delivery, entry: Entry | None, *, failed: bool = False, keep: bool = False
+        self,
+        delivery: Delivery,
+        entry: Entry | None,
+        *,
+        failed: bool = False,
+        keep: bool = False,
+        late: bool = False,
     ) -> None:
         self.delivery = delivery
         self.entry = entry
         self.failed = failed
         self.keep = keep
+        self.late = late
+
+    def keeps(self, known: Entry | None) -> bool:
+        """Whether what is written of the message stays as it is."""
+        if self.keep or not self.late or known is None or self.entry is None:
+            return self.keep
+        return known.poisoned or known.count > self.entry.count
 
 
 class Bury:

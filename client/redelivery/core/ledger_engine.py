@@ -182,7 +182,8 @@ class LedgerEngine(Engine):
         if done or dropped:
             return [Clear(delivery, None), *commands]
         failed = record.count > before or not isinstance(event, Deferred)
-        return [Clear(delivery, self._entry(record), failed=failed), *commands]
+        late = delivery.outcome == "stale"
+        return [Clear(delivery, self._entry(record), failed=failed, late=late), *commands]
 
     def _entry(self, record: Record) -> Entry:
         first, last = record.first_failure, record.last_failure

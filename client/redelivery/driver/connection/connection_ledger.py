@@ -149,7 +149,8 @@ class ConnectionLedger:
         delivery = command.delivery
         key, mark = delivery.attempt
         delivery.attempt = key, None
-        self.ledger.end(mark, key, command.entry, failed=command.failed, keep=command.keep)
+        keep = command.keeps(self.ledger.look_up(key, fresh=True) if command.late else None)
+        self.ledger.end(mark, key, command.entry, failed=command.failed, keep=keep)
 
     def bury(self, command: Bury, now: float) -> None:
         """Forget a message whose dead letter is safe, at once or after a while. Raises LedgerError."""
