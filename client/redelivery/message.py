@@ -210,7 +210,7 @@ class Message:
         """Give it back, uncharged. False if too late.
 
         ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes, or comes
-        again when what is held fills `redelivery.maxParked`.
+        again when what is held has filled `redelivery.maxParked`, and others have needed its room.
         """
         return self._settle(Released(self._delivery))
 

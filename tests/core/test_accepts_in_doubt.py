@@ -71,7 +71,7 @@ def test_a_producers_bytes_are_in_doubt_for_one_connection(kind: type[Copy], *, 
     assert unseen(history, kind()) is known
 
 
-@pytest.mark.parametrize("consumer", [1, 2])
+@pytest.mark.parametrize("consumer", [0, 1, 2])
 @pytest.mark.parametrize("state", ["unsettled", "running"])
 def test_equal_messages_that_were_here_together_are_two(state: str, consumer: int) -> None:
     """One was accepted and the broker has sent the other besides: neither is accepted for the other."""
@@ -80,10 +80,23 @@ def test_equal_messages_that_were_here_together_are_two(state: str, consumer: in
     held = ([other], []) if state == "unsettled" else ([], [other])
     if consumer == 1:
         history.connection_lost(1, [Copy()], *held, 0.0, 1)
-    else:
+    elif consumer == 2:
         accepted(history, Copy())
         history.connection_lost(2, [], *held, 0.0, 1)
+    else:
+        history.connection_lost(0, [], *held, 0.0, 1)
+        accepted(history, Copy())
     assert not unseen(history, Copy())
+
+
+def test_what_was_held_on_an_earlier_connection_is_no_evidence() -> None:
+    """The broker sends it again on the next one, where it may have been accepted since."""
+    history = MessageHistory()
+    history.connected("one")
+    history.connection_lost(1, [], [Copy()], [], 0.0, 1)
+    history.connected("one")
+    history.connection_lost(1, [Copy()], [], [], 1.0, 2)
+    assert unseen(history, Copy())
 
 
 def test_what_is_held_of_other_bytes_or_the_brokers_own_changes_nothing() -> None:

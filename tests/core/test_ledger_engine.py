@@ -177,10 +177,11 @@ def test_the_rest_of_a_delay_is_waited_for_in_the_next_process() -> None:
 
 
 def test_what_was_released_is_looked_up_when_it_comes_again() -> None:
-    """With no release at the broker, and no room left for another one, it is begun anew, and uncharged."""
+    """With no release at the broker, when another one has needed its room, it is begun anew, and uncharged."""
     bench = Counted(able=Capabilities("model"), max_parked=1)
     arrival = bench.begun(Letter(0))
     assert bench.feed(Released(arrival))
+    bench.succeed(bench.begun(Letter(1)))
     (look,) = bench.feed(Wanted())
     assert isinstance(look, LookUp)
     assert look.delivery is arrival

@@ -148,18 +148,46 @@ def test_release_is_held_where_the_broker_has_none() -> None:
 
 @pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
 def test_what_is_held_for_a_release_stops_nothing(ordering: str) -> None:
-    """With no room for a fresh one, what was released first comes again, behind all others; so each comes in turn."""
+    """What was released first makes way for fresh ones, and comes again when there is room and nothing else."""
     bench = Bench(able=Capabilities("model"), max_parked=3, ordering=ordering)
     arrivals = bench.arrive(*(Letter(number) for number in range(5)))
-    came: list[int] = []
-    for _ in range(12):
+    for number in range(5):
         delivery = bench.want()
-        assert delivery is not None
-        came.append(arrivals.index(delivery))
+        assert delivery is arrivals[number]
         bench.feed(Released(delivery))
         assert bench.engine.parked <= 3
-    assert came == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]
-    assert arrivals[0].record is None
+    assert (bench.want(), bench.engine.ready()) == (None, 0), "nothing goes round in a circle"
+    for again in (arrivals[0], arrivals[1]):
+        assert bench.engine.next_due() == bench.now + 1.0
+        bench.now += 1.0
+        assert bench.want() is again
+        bench.feed(Released(again))
+        assert (bench.want(), bench.engine.ready()) == (None, 0)
+    for number, again in ((5, arrivals[2]), (6, arrivals[3])):
+        (fresh,) = bench.arrive(Letter(number))
+        assert bench.want() is fresh
+        bench.succeed(fresh)
+        assert bench.engine.ready() > 0
+        assert bench.want() is again
+        assert again.record is None
+        bench.feed(Released(again))
+        assert (bench.want(), bench.engine.parked) == (None, 3)
+    for _ in range(6):
+        bench.arrive(Letter(7))
+        for delivery in iter(bench.want, None):
+            bench.succeed(delivery)
+    assert [each.state for each in arrivals].count("settled") == 3
+    assert bench.engine.parked == 2, "there is room: these are held until the consumer closes"
+
+
+def test_what_is_held_for_a_release_makes_way_for_several() -> None:
+    """More may have been released at once than may be parked: each fresh one has its turn all the same."""
+    bench = Bench(able=Capabilities("model"), max_parked=2)
+    held = [bench.run(Letter(number)) for number in range(6)]
+    for each in held:
+        bench.feed(Released(each))
+    (fresh,) = bench.arrive(Letter(6))
+    assert bench.want() is fresh
 
 
 def test_expired_is_poison_and_not_dispatched() -> None:

@@ -140,9 +140,10 @@ class Walk:
         return self.is_suspect()
 
     def is_released(self) -> Arrival:
-        """Given back by its handler."""
+        """Given back by its handler, and the next one is asked for."""
         delivery = self.runs()
         self.bench.feed(Released(delivery))
+        self.bench.want()
         return delivery
 
     def is_poison(self) -> Arrival:

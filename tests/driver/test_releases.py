@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     import pytest
     from tests.driver.twins import Twin
 
+    from redelivery import Message
+
 
 def test_a_consumer_that_releases_goes_on(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Far more often than it may park: what was released first comes again, and all are accepted in the end."""
+    """Far more than it may park: what was released first makes way, and comes again for others that are accepted."""
     able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     connection = twin.connect("?redelivery.credit=4&redelivery.maxParked=4")
@@ -21,14 +23,35 @@ def test_a_consumer_that_releases_goes_on(twin: Twin, monkeypatch: pytest.Monkey
     for number in range(10):
         twin.broker.send("orders", str(number))
     for _ in range(30):
-        message = twin.receive(consumer, 1)
+        # The broker gives no more than eight at once: then one comes again each second.
+        message = twin.receive(consumer, 2)
         assert message is not None
         assert (message.release(), message.redelivery_count) == (True, 0)
         assert consumer.parked <= 4
     accepted: set[str] = set()
-    while (message := twin.receive(consumer, 1)) is not None:
+    while (message := twin.receive(consumer, 2)) is not None:
         message.accept()
         accepted.add(message.text)
     assert len(accepted) + consumer.parked == 10
     twin.call(consumer.close())
     assert len(twin.broker.messages("orders")) == 10 - len(accepted)
+
+
+def test_a_handler_that_releases_everything_ends_with_the_queue(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message is handled once, though there are more than may be parked; then there is nothing to do."""
+    able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    connection = twin.connect("?redelivery.credit=20&redelivery.maxParked=3")
+    for number in range(5):
+        twin.broker.send("orders", str(number))
+    handled: list[str] = []
+
+    def handle(message: Message) -> None:
+        handled.append(message.text)
+        message.release()
+
+    twin.listen(connection, "orders", handle)
+    twin.run(connection, until_idle=0.5)
+    assert handled == ["0", "1", "2", "3", "4"]

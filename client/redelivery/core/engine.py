@@ -168,7 +168,7 @@ class Engine:
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
-        return None if self._closed else self._schedule.next_due()
+        return None if self._closed else self._held.next_due(self._schedule.next_due())
 
     def next_alarm(self) -> float | None:
         """When a `Tick` is needed: for a poison acknowledgement without success, or what is set aside."""
@@ -176,7 +176,7 @@ class Engine:
 
     def ready(self) -> int:
         """How many deliveries could be dispatched at once."""
-        return 0 if self._closed else self._schedule.ready()
+        return 0 if self._closed else self._schedule.ready() or self._held.ready(full=self.full)
 
     @property
     def full(self) -> bool:
@@ -332,9 +332,8 @@ class Engine:
     def _next(self, now: float) -> Delivery | Sequence[Command]:
         """Return the delivery whose turn it is, or what is to be done before the next one is asked for."""
         # A fresh message may fail, and have to be held.
-        fresh = self._parks_nothing() or self.parked < self._asides.most_parked
-        if not fresh and self._held.one_again(self._schedule):
-            fresh = self.parked < self._asides.most_parked
+        room = self._asides.most_parked - self.parked
+        fresh = self._parks_nothing() or self._held.room(self._schedule, room, now)
         while (delivery := self._schedule.next(now, fresh=fresh)) is not None:
             record = delivery.record
             if record is None or record.copy is not delivery:

@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.accepts_in_doubt import AcceptsInDoubt, Proof
+from redelivery.core.held_at_loss import HeldAtLoss
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.transitions import enter
 
@@ -58,8 +59,9 @@ class MessageHistory:
         self._windows = 0
         self._records = KnownRecords()
         self._doubts = AcceptsInDoubt()
-        # The connection with which they were lost.
+        # The connection with which they were lost, and what else was held there.
         self._doubted = -1
+        self._held = HeldAtLoss()
         # Records whose copy waits for a handler, and those of each consumer's handlers.
         self._awaited: dict[Record, Hashable] = {}
         self._runners: dict[int, set[Record]] = {}
@@ -223,6 +225,7 @@ class MessageHistory:
     def connected(self, address: str) -> None:
         """Learn where the connection goes. The ids of another broker are others, though they may look the same."""
         with self._lock:
+            self._held.clear()
             known, self._address = self._address, address
             if known in ("", address):
                 return
@@ -266,18 +269,25 @@ class MessageHistory:
         By a producer's bytes they may be known on the next connection only; and not if the broker has sent the same
         bytes, which are `held`, besides those that were accepted: then they are two messages.
         """
+        keys: set[Hashable] = set()
         with self._lock:
             if epoch != self._doubted:
                 self._doubts.forget(strong=False)
+                self._held.clear()
                 self._doubted = epoch
             for proof in proofs:
                 self._doubts.add(proof, self._limit)
-            doubted = bool(self._doubts)
-        for delivery in held if doubted else ():
-            if not delivery.strong and delivery.key in self._doubts:
-                digest = delivery.digest()
-                with self._lock:
-                    self._doubts.discard(delivery.key, digest)
+                if proof is not None and proof[0] in self._held:
+                    keys.add(proof[0])
+            for delivery in held:
+                if not delivery.strong and delivery.key is not None:
+                    self._held.add(delivery)
+                    if delivery.key in self._doubts:
+                        keys.add(delivery.key)
+            for key in keys:
+                # Equal ids and a lost connection: seldom enough to be computed here.
+                for digest in self._held.digests(key):
+                    self._doubts.discard(key, digest)
 
     def recall_verdicts(self, now: float) -> None:
         """Remember confirmed verdicts that the loss of the connection at `now` may have undone."""

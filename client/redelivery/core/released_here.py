@@ -1,7 +1,9 @@
 """What was released where the broker takes nothing back before the consumer closes.
 
-It is kept here, unacknowledged, and counts as parked. When that leaves no room for a fresh message, what was released
-first comes again, behind all that is ready: else a consumer that releases now and then would come to a standstill.
+It is kept here, unacknowledged, and counts as parked. When that leaves no room for a fresh message that is ready, what
+was released first makes way: it comes again when there is room and nothing else is ready. If nothing is, for the broker
+may give no more while all this is unsettled, one comes again each second. So a consumer that releases does not come to
+a standstill, and does not go round in a circle either.
 """
 
 from __future__ import annotations
@@ -18,35 +20,76 @@ if TYPE_CHECKING:
 
 __all__ = ["ReleasedHere"]
 
+# Seconds until one comes again although nobody needs its room.
+PAUSE = 1.0
+
 
 class ReleasedHere:
-    """Deliveries in the order in which they were released."""
+    """Deliveries in the order in which they were released. Its length is that of those that count as parked."""
 
-    __slots__ = ("_deliveries",)
+    __slots__ = ("_coming", "_kept", "_next_turn")
 
     def __init__(self) -> None:
-        self._deliveries: dict[Delivery, None] = {}
+        self._kept: dict[Delivery, None] = {}
+        # Those that have made way: they take up credit, and no room for what is parked.
+        self._coming: dict[Delivery, None] = {}
+        # While nothing can be dispatched: when the next one comes again.
+        self._next_turn: float | None = None
 
     def __len__(self) -> int:
-        return len(self._deliveries)
+        return len(self._kept)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept or self._coming)
 
     def __iter__(self) -> Iterator[Delivery]:
-        return iter(self._deliveries)
+        yield from self._kept
+        yield from self._coming
+
+    def ready(self, *, full: bool) -> int:
+        """How many come again, if nothing else is ready."""
+        return 0 if full else len(self._coming)
+
+    def next_due(self, due: float | None) -> float | None:
+        """When the next one comes again, or `due`, which is when another one does."""
+        turn = self._next_turn
+        return due if turn is None else turn if due is None else min(due, turn)
 
     def keep(self, delivery: Delivery) -> None:
         """Take in a delivery."""
         enter(delivery, "held")
-        self._deliveries[delivery] = None
+        self._kept[delivery] = None
 
-    def one_again(self, schedule: Schedule) -> bool:
-        """Let the first one be dispatched again; False if there is none."""
-        delivery = next(iter(self._deliveries), None)
-        if delivery is not None:
-            del self._deliveries[delivery]
+    def room(self, schedule: Schedule, room: int, now: float) -> bool:
+        """Whether a fresh message may be dispatched, where so many more may be parked: below 1, others make way."""
+        while room < 1:
+            if not self._make_way(now, needed=schedule.ready() > 0):
+                return False
+            room += 1
+        self._next_turn = None
+        while room and self._coming and not schedule.ready():
+            delivery = next(iter(self._coming))
+            del self._coming[delivery]
             enter(delivery, "ready")
             schedule.add(delivery)
+            # It may have to wait behind its group.
+            room -= 1
+        return True
+
+    def _make_way(self, now: float, *, needed: bool) -> bool:
+        """Let the first one count as parked no longer: at once if it is `needed`, else in time. False if none does."""
+        delivery = next(iter(self._kept), None)
+        if delivery is not None and not needed and (self._next_turn is None or now < self._next_turn):
+            self._next_turn = now + PAUSE if self._next_turn is None else self._next_turn
+            return False
+        self._next_turn = None
+        if delivery is not None:
+            del self._kept[delivery]
+            self._coming[delivery] = None
         return delivery is not None
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._deliveries.clear()
+        self._kept.clear()
+        self._coming.clear()
+        self._next_turn = None

@@ -90,7 +90,7 @@ TRANSITIONS = (
     Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),
     Transition("settling", "held", (Tick,), "it can be dead-lettered no more: the consumer stops"),
     Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and comes again"),
-    Transition("held", "ready", (Wanted,), "it takes the room of a fresh one: it comes again, behind the others"),
+    Transition("held", "ready", (Wanted,), "it has made way for a fresh one, or nothing else can come"),
     # The end of a connection.
     Transition("ready", "lost", (ConnectionLost,), "the broker delivers it again"),
     Transition("parked", "lost", (ConnectionLost,), "the broker delivers it again; count and due time are remembered"),
