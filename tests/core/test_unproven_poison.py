@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, PoisonAck, SetAside
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.dead_lettering.strategies import IndividualStrategy
-from redelivery.core.delivery import Delivery, Record
+from redelivery.core.delivery import EXPIRED, Delivery, Record
 from redelivery.core.destination import Destination
 
 if TYPE_CHECKING:
@@ -64,6 +64,28 @@ def test_only_what_is_kept_for_certain_is_left_to_the_broker(
     """Else a copy is sent, and what no copy can be made of is set aside."""
     delivery = Seen(kind, persistent=persistent)
     assert isinstance(DeadLetterRouting(route=route).command(delivery, Record(1), able, 0.0, 0.0), expected)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("kind", ["partial", "unknown"])
+def test_what_has_expired_and_cannot_be_copied_is_left_to_the_broker(
+    kind: BodyKind, *, persistent: bool
+) -> None:
+    """Which does with it what it does with all that expires; a hundred empty ticks stop no consumer."""
+    expired = Record()
+    expired.cause = EXPIRED
+    delivery = Seen(kind, persistent=persistent)
+    for able, route, expected in (
+        (UNPROVEN, "auto", PoisonAck),
+        (UNPROVEN, "ack", PoisonAck),
+        (UNPROVEN, "forward", SetAside),
+        (Capabilities("without such an acknowledgement"), "auto", SetAside),
+    ):
+        routing = DeadLetterRouting(route=cast("Route", route))
+        assert isinstance(routing.command(delivery, expired, able, 0.0, 0.0), expected)
+    assert isinstance(
+        DeadLetterRouting().command(Seen("text", persistent=persistent), expired, UNPROVEN, 0.0, 0.0), Forward
+    )
 
 
 def test_what_is_set_aside_tells_how_to_vouch_for_it() -> None:

@@ -164,7 +164,9 @@ class DeadLetterRouting:
         # What its producer wrote there would stay on the dead letter: a copy is written anew.
         if own and kept and not partial and comes_with_origin(delivery):
             own = False
-        if own or (partial and kept and self.route != "forward"):
+        # What has expired and cannot be copied is the broker's, which does with it what it does with all that expires.
+        left = kept or (cause is EXPIRED and capabilities.poison_persistent and delivery.original)
+        if own or (partial and left and self.route != "forward"):
             return PoisonAck(delivery, cause, record.count)
         destination = self.destination_for(delivery.destination, capabilities)
         if partial:
