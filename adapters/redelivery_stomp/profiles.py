@@ -37,6 +37,8 @@ SHARE = 500
 OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
 # Artemis: begin of the header line of a message that has a group.
 GROUP = b"\n_AMQ_GROUP_ID:"
+# Begin of an encoded AMQP message: the descriptor of a section.
+ENCODED = re.compile(rb"\0(?:S|\x80\0{7})[\x70-\x78]")
 # Artemis: largest credit of which every message is counted, and the bytes of a window for each of its messages: one
 # that this library sends has 340 and its body.
 SMALL, SMALLEST = 32, 320
@@ -216,13 +218,16 @@ class StompArtemis(StompProfile):
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         length, identity = head.find(b"\ncontent-length:"), head.find(b"\nmessage-id:")
+        core, amqp = headers.get("__AMQ_CID"), headers.get("JMS_AMQP_ORIGINAL_ENCODING")
         if not body:
-            # Every JMS client's message has __AMQ_CID. Its Object or Map arrives empty, like an empty text.
-            if headers.get("__AMQ_CID"):
+            # A message of a JMS client of the broker's has the one, of an AMQP producer the other. Its Object, Map or
+            # list arrives empty, like an empty text.
+            if core or amqp:
                 return "unknown" if length < 0 else "unknown-bytes"
             return "text" if length < 0 else "bytes"
         if 0 <= length < identity:
-            return "bytes"
+            # An AMQP number or symbol arrives in its encoding, or as so many bytes of the encoded message (2.40.0).
+            return "partial" if not (core or amqp) and ENCODED.match(body) else "bytes"
         # A Map arrives as a text in the broker's own encoding, which begins with a NUL.
         return "partial" if body.startswith(b"\0") else "text"
 

@@ -89,6 +89,8 @@ def test_a_producers_property_changes_no_flag() -> None:
         (StompArtemis(), ["content-length:0"], b"", "bytes"),
         (StompArtemis(), [], b"", "text"),
         (StompArtemis(), ["__AMQ_CID:1"], b"", "unknown"),
+        (StompArtemis(), ["JMS_AMQP_ORIGINAL_ENCODING:7"], b"", "unknown"),
+        (StompArtemis(), ["JMS_AMQP_ORIGINAL_ENCODING:5", "content-length:4"], b"text", "text"),
         (StompArtemis(), ["content-length:0", "__AMQ_CID:1"], b"", "unknown-bytes"),
     ],
 )
@@ -99,8 +101,17 @@ def test_body_kinds(profile: StompProfile, extra: list[str], body: bytes, kind: 
 
 
 def test_bytes_on_artemis_have_their_length_in_front() -> None:
-    """Its place is all that tells Bytes from Text."""
-    assert delivery(StompArtemis(), ["subscription:1", "content-length:1", *ARTEMIS[1:]]).body_kind == "bytes"
+    """Its place is all that tells Bytes from Text; an AMQP number comes as Bytes too, in its encoding."""
+    lines = ["subscription:1", "content-length:5", *ARTEMIS[1:]]
+    for body, producer, kind in (
+        (b"bytes", [], "bytes"),
+        (b"\0SwT*", [], "partial"),
+        (b"\0Sp\xc0\2", ["JMS_AMQP_HEADER:true"], "partial"),
+        (b"\0\x80\0\0\0\0\0\0\0\x77T*", [], "partial"),
+        (b"\0SwT*", ["JMS_AMQP_ORIGINAL_ENCODING:2"], "bytes"),
+        (b"\0SwT*", ["__AMQ_CID:1"], "bytes"),
+    ):
+        assert delivery(StompArtemis(), [*lines, *producer], body).body_kind == kind
 
 
 def test_settlements() -> None:

@@ -1,0 +1,69 @@
+"""What an AMQP producer sends and a STOMP consumer cannot handle: it is copied whole, or left where it is."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.raw_amqp import RawAmqp, proton
+from integration.work import POLICY, Running, Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.brokers import Broker
+    from integration.conftest import Session
+
+VALUES: dict[str, Callable[[], Any]] = {
+    "text": lambda: "Grüße",
+    "empty text": lambda: "",
+    "bytes": lambda: b"\0Sw*raw",
+    "empty bytes": lambda: b"",
+    "integer": lambda: 42,
+    "number": lambda: 1.5,
+    "truth": lambda: True,
+    "symbol": lambda: proton.symbol("s"),
+    "uuid": lambda: uuid.UUID(int=7),
+    "map": lambda: {"a": 1},
+    "list": lambda: [1, "x"],
+    "none": lambda: None,
+}
+
+
+@pytest.fixture(params=["activemq", "artemis"])
+def broker(request: pytest.FixtureRequest, session: Session) -> Broker:
+    """Each broker that hands AMQP messages to STOMP consumers, mostly."""
+    return session.broker(request.param)
+
+
+def plain(value: object) -> object:
+    """A body as one can compare it: a text and bytes by their bytes."""
+    value = bytes(value) if isinstance(value, memoryview) else value
+    return value.encode() if isinstance(value, str) else value or b""
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("durable", [True, False])
+def test_no_body_is_lost(broker: Broker, unique_queue: str, name: str, *, durable: bool) -> None:
+    """In the dead letter or still on its queue it is what was sent, whatever of it arrives over STOMP."""
+    value, dead, work = VALUES[name](), f"{unique_queue}.dead", Work()
+    with RawAmqp(broker) as raw:
+        raw.send(unique_queue, value, durable=durable, properties={"key": "bad"})
+        policies = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=0))
+        uri = broker.uri(protocol="stomp", redelivery__deadLetterDestination=dead)
+        with redelivery.connect(uri, policies=policies) as connection:
+            connection.listen(unique_queue, work)
+            with Running(connection) as running:
+
+                def done() -> bool:
+                    report = connection.report()
+                    return report.poisoned + report.set_aside == 1
+
+                eventually(done, message="it is poison")
+            assert running.error is None
+        found = [each.body for queue in (unique_queue, dead) for each in raw.receive(queue, timeout=2.0)]
+    assert [plain(each) for each in found] == [plain(value)]
