@@ -73,47 +73,6 @@ def test_a_producers_property_changes_no_flag() -> None:
     assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 1700000000.0)
 
 
-@pytest.mark.parametrize(
-    ("profile", "extra", "body", "kind"),
-    [
-        (StompClassic(), [], b"text", "text"),
-        (StompClassic(), ["content-length:1"], b"x", "bytes"),
-        (StompClassic(), ["content-length:0"], b"", "unknown-bytes"),
-        (StompClassic(), [], b"", "unknown"),
-        (StompClassic(), ["redeliveryId:1"], b"", "unknown"),
-        (StompClassic(), ["amq-msg-type:text"], b"", "unknown"),
-        (StompClassic(), ["amq-msg-type:bytes"], b"", "unknown-bytes"),
-        (StompClassic(), ["amq-msg-type:text", "content-length:3"], b"a\0b", "text"),
-        (StompArtemis(), ["content-length:4"], b"text", "text"),
-        (StompArtemis(), ["content-length:4"], b"\0map", "partial"),
-        (StompArtemis(), ["content-length:0"], b"", "bytes"),
-        (StompArtemis(), [], b"", "text"),
-        (StompArtemis(), ["__AMQ_CID:1"], b"", "unknown"),
-        (StompArtemis(), ["JMS_AMQP_ORIGINAL_ENCODING:7"], b"", "unknown"),
-        (StompArtemis(), ["JMS_AMQP_ORIGINAL_ENCODING:5", "content-length:4"], b"text", "text"),
-        (StompArtemis(), ["content-length:0", "__AMQ_CID:1"], b"", "unknown-bytes"),
-    ],
-)
-def test_body_kinds(profile: StompProfile, extra: list[str], body: bytes, kind: str) -> None:
-    """What the measured table says of each kind of JMS message."""
-    lines = CLASSIC if isinstance(profile, StompClassic) else ARTEMIS
-    assert delivery(profile, [*lines, *extra], body).body_kind == kind
-
-
-def test_bytes_on_artemis_have_their_length_in_front() -> None:
-    """Its place is all that tells Bytes from Text; an AMQP number comes as Bytes too, in its encoding."""
-    lines = ["subscription:1", "content-length:5", *ARTEMIS[1:]]
-    for body, producer, kind in (
-        (b"bytes", [], "bytes"),
-        (b"\0SwT*", [], "partial"),
-        (b"\0Sp\xc0\2", ["JMS_AMQP_HEADER:true"], "partial"),
-        (b"\0\x80\0\0\0\0\0\0\0\x77T*", [], "partial"),
-        (b"\0SwT*", ["JMS_AMQP_ORIGINAL_ENCODING:2"], "bytes"),
-        (b"\0SwT*", ["__AMQ_CID:1"], "bytes"),
-    ):
-        assert delivery(StompArtemis(), [*lines, *producer], body).body_kind == kind
-
-
 def test_settlements() -> None:
     """1.2 names the handle as it stood on the wire; Artemis' is the message-id, whatever a producer put into `ack`."""
     assert delivery(StompClassic(), CLASSIC).settlement(b"ACK") == b"ACK\nid:ID\\cvm-1\\c1\n"
