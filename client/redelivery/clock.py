@@ -99,11 +99,13 @@ class _Timers:
         """Call it at a time of the monotonic clock; return what cancels it."""
         held = [callback]
         with self._turn:
-            heappush(self._waiting, (at, next(self._numbers), held))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="redelivery-timers", daemon=True)
-                self._thread.start()
-            elif self._waiting[0][2] is held:
+                thread = threading.Thread(target=self._run, name="redelivery-timers", daemon=True)
+                # It may raise: then nothing waits, and the next call tries again.
+                thread.start()
+                self._thread = thread
+            heappush(self._waiting, (at, next(self._numbers), held))
+            if self._waiting[0][2] is held:
                 self._turn.notify()
         return lambda: self._cancel(held)
 

@@ -70,6 +70,22 @@ def test_a_broker_that_answers_nothing_is_given_longer() -> None:
     assert over.wait(PATIENCE)
 
 
+def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question that meets the system's limit of threads raises; the answer to the next one is missed in time."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    over = threading.Event()
+    patience = ResponseTimeout(over.set, limit=0.01)
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            patience.asked()
+    patience.asked()
+    assert over.wait(PATIENCE)
+
+
 class Consumer:
     """A consumer's link that nobody answers."""
 

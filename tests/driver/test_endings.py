@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.driver.twins import eventually
 
 import redelivery
 import redelivery_memory.adapter
 from redelivery.adapter import Subscribed
 from redelivery.core.commands import Accept
+from redelivery.core.events import ConnectionLost
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -196,3 +198,55 @@ def test_a_fault_over_a_lost_connection_ends_its_consumers(
     with pytest.raises(redelivery.AdapterError, match="internal error: RuntimeError"):
         twin.run(connection)
     assert "the connection is given up" in caplog.text
+
+
+def test_a_connection_that_is_given_up_is_closed(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over a fault of its thread: the broker gives what it has prefetched to others, and a later result is stale."""
+    connection, other = twin.connect(), twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    names = [twin.broker.send("orders", text) for text in ("a", "b")]
+    held = twin.receive(consumer)
+
+    def fault() -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(connection._driver, "_part_with_stopped", fault)
+    connection._driver.expect_alarm()
+    eventually(twin, lambda: twin.broker.connections == 1)
+    assert held.accept() is False
+    others = twin.call(other.consumer("orders"))
+    assert [twin.receive(others).text for _ in names] == ["a", "b"]
+    assert "accepted" not in [step.action for name in names for step in twin.broker.history(name)]
+    with pytest.raises(redelivery.AdapterError, match="internal error: RuntimeError"):
+        twin.receive(consumer)
+
+
+def test_a_connection_that_is_given_up_is_closed_by_its_own_thread(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by the adapter's, on which the fault came: it would wait for itself. Nothing is written on the way out."""
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    twin.broker.send("orders", "a")
+    driver = connection._driver
+    close, closed_by, written = driver._adapter.close, list[str](), list[object]()
+
+    def closes(timeout: float) -> bool:
+        closed_by.append(threading.current_thread().name)
+        answered: bool = close(timeout)
+        return answered
+
+    def fault(_: float) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(driver._adapter, "close", closes)
+    monkeypatch.setattr(driver._adapter, "execute", written.extend)
+    monkeypatch.setattr(driver.shared_history, "connection_lost", fault)
+    driver._deferred.append(Accept(()))
+    with pytest.raises(RuntimeError, match="a fault"):
+        driver._sink(ConnectionLost(driver._epoch, redelivery.TransportError("cut")))
+    eventually(twin, lambda: not twin.broker.connections)
+    assert (closed_by, written) == (["redelivery-connection"], [])
+    assert [one.delivered for one in twin.broker.messages("orders")] == [False]
+    with pytest.raises(redelivery.AdapterError, match="internal error: RuntimeError"):
+        twin.receive(consumer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +84,66 @@ def test_an_async_handler_is_cancelled_and_charged(real: MemoryBroker) -> None:
     assert (report.accepted, report.poisoned) == (1, 2)
     causes = {letter.cause for letter in real.dead_letters()}
     assert causes == {"HandlerTimeout: the handler took longer than 0.3 s"}
+
+
+def test_a_swallowed_cancellation_changes_no_timeout(real: MemoryBroker) -> None:
+    """A handler cancels its own task and goes on: a later one that takes too long is charged as any other."""
+    for body in ("swallow", "hang", "quick"):
+        real.send("orders", body)
+    handled: list[str] = []
+
+    async def handle(message: Message) -> None:
+        handled.append(message.text)
+        if message.text == "swallow":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+        elif message.text == "hang":
+            await asyncio.Event().wait()
+
+    async def main() -> redelivery.Report:
+        async with redelivery.connect_async(real.uri, policies=POLICIES) as connection:
+            connection.listen("orders", handle, timeout=0.3)
+            return await connection.run(until_idle=0.1)
+
+    report = asyncio.run(main())
+    assert handled == ["swallow", "hang", "quick"]
+    assert (report.accepted, report.poisoned) == (2, 1)
+    (letter,) = real.dead_letters()
+    assert (letter.text, letter.cause) == ("hang", "HandlerTimeout: the handler took longer than 0.3 s")
+
+
+def test_a_worker_that_is_cancelled_beside_its_timeout_ends(real: MemoryBroker) -> None:
+    """Also behind a swallowed cancellation: its message goes back to the broker, and is not charged."""
+
+    async def handle(message: Message) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if message.text == "swallow":
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            # By another one than its timeout, in the same moment.
+            task.cancel()
+            raise
+
+    async def main() -> None:
+        async with redelivery.connect_async(real.uri, policies=POLICIES) as connection:
+            connection.listen("orders", handle, timeout=0.2)
+            for body in ("swallow", "hang"):
+                real.send("orders", body)
+            with pytest.raises(asyncio.CancelledError):
+                await connection.run()
+
+    asyncio.run(main())
+    assert [held.text for held in real.messages("orders")] == ["hang"]
+    assert real.dead_letters() == []
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from tests.eventually import eventually
 
 import redelivery
-from redelivery.clock import SystemClock
+from redelivery.clock import SystemClock, _Timers
 from redelivery.testing import MemoryBroker
 
 
@@ -106,3 +106,22 @@ def test_the_others_are_called_whatever_one_raises(
     clock.call_later(0, fails)
     clock.call_later(0.01, done.set)
     assert done.wait(60)
+
+
+def test_a_thread_that_cannot_start_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call that meets the system's limit of threads raises, and is not made; the next ones are made in time."""
+    monkeypatch.setattr("redelivery.clock._timers", _Timers())
+    clock, seen, done = SystemClock(), list[str](), threading.Event()
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            clock.call_later(0, lambda: seen.append("refused"))
+    clock.call_later(0, lambda: seen.append("made"))
+    clock.call_later(0.01, done.set)
+    assert done.wait(5)
+    assert seen == ["made"]
+
+
+def refused(_: threading.Thread) -> None:
+    """Start no thread, as the system does at its limit."""
+    raise RuntimeError("can't start new thread")

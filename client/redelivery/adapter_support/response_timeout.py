@@ -66,9 +66,11 @@ class ResponseTimeout:
         self.answered()
 
     def _start(self, seconds: float) -> None:
-        self._timer = threading.Timer(seconds, self._look)
-        self._timer.name, self._timer.daemon = "redelivery-patience", True
-        self._timer.start()
+        timer = threading.Timer(seconds, self._look)
+        timer.name, timer.daemon = "redelivery-patience", True
+        # It may raise: then the next question tries again.
+        timer.start()
+        self._timer = timer
 
     def _look(self) -> None:
         with self._lock:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
@@ -511,6 +512,8 @@ class ConnectionDriver:
             self._keep_on()
         except BaseException as error:  # noqa: BLE001 - told to all consumers
             self._fault(error)
+        if self._failure is not None:
+            self._abandon(self._failure)
 
     def _keep_on(self) -> None:
         idle = 0
@@ -529,7 +532,9 @@ class ConnectionDriver:
                     everyone, self._everyone = self._everyone, False
                     up, closing = self._up, self._closing
                 if closing:
-                    return self._write_the_rest()
+                    if self._failure is None:
+                        self._write_the_rest()
+                    return
                 self._part_with_stopped()
                 if not up:
                     if everyone:
@@ -606,6 +611,20 @@ class ConnectionDriver:
             dispatcher.stop(failure)
         self.browsers.lost(failure)
         self._fail_waiting(failure, for_good=True)
+
+    def _abandon(self, failure: RedeliveryError) -> None:
+        """Close what was given up, and acknowledge nothing: the broker gives to others what it has sent here.
+
+        On the driver's own thread, so that no thread of the adapter's waits for its own end.
+        """
+        began, dispatchers = time.monotonic(), list(self.dispatchers.values())
+        for dispatcher in dispatchers:
+            # The fault may be in there; it has been logged.
+            with suppress(BaseException):
+                dispatcher.disconnect(failure)
+        for dispatcher in dispatchers:
+            dispatcher.wait_written(began + IN_HAND)
+        self._adapter.close(CLOSE_TIMEOUT - IN_HAND)
 
     def _nap(self, seconds: float) -> None:
         with self._lock:

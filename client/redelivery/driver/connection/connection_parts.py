@@ -11,7 +11,6 @@ from redelivery.clock import Clock, SystemClock
 from redelivery.driver.arguments import ConnectOptions, check_drops, checked_ledger, checked_policies, known
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
-from redelivery.driver.consumer import message_log
 from redelivery.errors import ConfigurationError
 from redelivery.registry import adapter_for
 from redelivery.uri.parser import parse_uri
@@ -56,7 +55,7 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
-    observer = message_log.guarded(options.get("observer"))
+    observer = options.get("observer")
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
     driver = ConnectionDriver(settings, adapter, clock, connection_ledger)

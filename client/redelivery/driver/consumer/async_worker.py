@@ -127,6 +127,8 @@ async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
     """Await a handler; cancel it when its time is over. Raises HandlerTimeout."""
     task = asyncio.current_task()
     assert task is not None
+    # What a handler before has swallowed stays counted.
+    before = task.cancelling()
     over = False
 
     def cancel() -> None:
@@ -139,7 +141,7 @@ async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
         result = await running
     except asyncio.CancelledError:
         # Else the worker itself is cancelled, too.
-        if over and task.uncancel() == 0:
+        if over and task.uncancel() <= before:
             raise overdue.late() from None
         raise
     finally:

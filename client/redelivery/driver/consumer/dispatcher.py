@@ -41,7 +41,6 @@ from redelivery.driver.consumer.hooks import APPLICATION
 from redelivery.driver.consumer.read_throttle import ReadThrottle
 from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
 from redelivery.errors import AlreadySettled, another
-from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,7 +103,9 @@ class Dispatcher:
         # Whether the application takes messages itself; else handlers are run.
         self.pulled = False
         self._settlements = SettlementBatch()
-        self._once = message_log.Once(subscribe)
+        # Of the log: whoever leaves the lock writes them. A log handler may be slow, and may close the connection.
+        self._lines: list[message_log.Line] = []
+        self._once = message_log.Once(subscribe, self._lines)
         self._tell_holds = False
         self._throttle = ReadThrottle()
 
@@ -131,8 +132,9 @@ class Dispatcher:
                     # It is tried again sooner than a missing answer.
                     self._driver.expect_alarm(self)
                 self._notice_end()
-        self._write(writes)
-        message_log.say_waits(commands)
+            lines = self._unsaid()
+        self._write(writes, lines)
+        message_log.say_all(message_log.waits(commands))
         if pause:
             self._throttle.wait(self._lock)
 
@@ -155,10 +157,12 @@ class Dispatcher:
             self._tell_holds = event.capabilities.window_in_bytes
             now = self._now()
             self._route(self.engine.feed(event, now), now)
-            return self._settlements.all()
+            writes, lines = self._settlements.all(), self._unsaid()
+        message_log.say_all(lines)
+        return writes
 
-    def _write(self, writes: Sequence[AdapterCommand]) -> None:
-        """Write what was taken in hand."""
+    def _write(self, writes: Sequence[AdapterCommand], lines: Sequence[message_log.Line] = ()) -> None:
+        """Write what was taken in hand, and then lines of the log."""
         if writes:
             try:
                 self._driver.write(writes)
@@ -167,6 +171,8 @@ class Dispatcher:
                     self._unwritten -= 1
                     if not self._unwritten:
                         self._quiet.notify_all()
+        if lines:
+            message_log.say_all(lines)
 
     def tick(self) -> None:
         """Let the engine look at the time, if it asked for it."""
@@ -181,6 +187,8 @@ class Dispatcher:
             self._end_with(self.error or error)
             self._wake(everyone=True)
             self._notice_end()
+            lines = self._unsaid()
+        message_log.say_all(lines)
 
     def disconnect(self, error: RedeliveryError) -> None:
         """Let go of all deliveries: the broker takes them back, and what is still reported of them is stale."""
@@ -242,7 +250,7 @@ class Dispatcher:
                 if delivery.state != "running":
                     raise AlreadySettled("this message has been settled before: once is all that it can be")
                 now = self._now()
-                line = self._result(event, now)
+                self._result(event, now)
                 outcome = delivery.outcome
                 if self.closed:
                     self._notice_end()
@@ -250,8 +258,8 @@ class Dispatcher:
                 # An asyncio loop has better to do than to write.
                 writes = self._take(writes) if self.on_ready is None else self._leave(writes)
                 self._wake()
-            self._write(writes)
-            message_log.say(line)
+                lines = self._unsaid()
+            self._write(writes, lines)
         assert outcome is not None, "the engine sets an outcome for each result"
         return outcome
 
@@ -260,11 +268,10 @@ class Dispatcher:
 
         Return the delivery, or None and the time until one that is parked is due (None: none is parked).
         """
-        line: message_log.Line | None = None
         with self._lock:
             now = self._now()
             if after is not None:
-                line = self._result(after, now)
+                self._result(after, now)
                 if self.engine.counts.stale:
                     self._once.stale()
             delivery = self._next(now)
@@ -272,8 +279,8 @@ class Dispatcher:
                 self._settlements.due(now) if delivery is not None else self._settlements.all()
             )
             due = None if delivery is not None else self._until(None, now)
-        self._write(writes)
-        message_log.say(line)
+            lines = self._unsaid() if self._lines else ()
+        self._write(writes, lines)
         if delivery is None and self.error is not None:
             raise another(self.error)
         return delivery, due
@@ -283,10 +290,11 @@ class Dispatcher:
         if event is None or event.__class__ is Succeeded:
             return event
         with self._lock:
-            line = self._result(event, self._now())
+            self._result(event, self._now())
             if self._waiting:
                 self._wake()
-        message_log.say(line)
+            lines = self._unsaid()
+        message_log.say_all(lines)
         return None
 
     def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
@@ -308,7 +316,8 @@ class Dispatcher:
                 size += len(delivery.body)
             # What has expired on the way is dead-lettered now, not with the results of this batch.
             writes = self._take(self._settlements.due(now))
-        self._write(writes)
+            lines = self._unsaid()
+        self._write(writes, lines)
         return taken
 
     def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
@@ -319,15 +328,15 @@ class Dispatcher:
         """
         with self._lock:
             now = self._now()
-            lines = [self._result(event, now) for event in events]
+            for event in events:
+                self._result(event, now)
             if self.closed:
                 self._notice_end()
             writes = self._settlements.all()
             writes = self._take(joined(writes) if together else writes)
             self._wake()
-        self._write(writes)
-        for line in lines:
-            message_log.say(line)
+            lines = self._unsaid()
+        self._write(writes, lines)
 
     def wait_unconfirmed(self, below: int) -> None:
         """Wait until fewer than `below` poison acknowledgements are unconfirmed, or the consumer has ended.
@@ -375,14 +384,15 @@ class Dispatcher:
                 else:
                     writes = self._take(self._settlements.all())
                     if not writes:
-                        if self.closed or (deadline is not None and deadline <= now):
+                        if not self._lines and (self.closed or (deadline is not None and deadline <= now)):
                             self._pass_on()
                             if self.error is not None:
                                 raise another(self.error)
                             return None
                         self._wait(self._until(deadline, now))
                         continue
-            self._write(writes)
+                lines = self._unsaid() if self._lines else ()
+            self._write(writes, lines)
             if delivery is not None:
                 return delivery
 
@@ -403,7 +413,7 @@ class Dispatcher:
             first = commands[0]
             if len(commands) > 1 or self._observer is not None or first.__class__ is not Dispatch:
                 self._route(commands, now)
-                message_log.say_waits(commands)
+                self._note_waits(commands)
             if isinstance(first, Dispatch):
                 if self._throttle.paused:
                     self._throttle.opens(self.engine.ready())
@@ -465,6 +475,9 @@ class Dispatcher:
         return ()
 
     def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
+        if self._lines:
+            self._say_unlocked()
+            return
         held_by = None if linger else held_back()
         self._waiting += 1
         try:
@@ -491,14 +504,47 @@ class Dispatcher:
         if self.on_ready is not None:
             self.on_ready()
 
-    def _result(self, event: Event, now: float) -> message_log.Line | None:
-        """Feed the result of a dispatch; return what the log is to say, once the lock is left."""
+    def _result(self, event: Event, now: float) -> None:
+        """Feed the result of a dispatch."""
         commands = self.engine.feed(event, now)
         line = None
         if self._hooks.logs_results and event.__class__ is not Succeeded:
             line = message_log.said(event, commands, self._policies)
         self._route(commands, now)
-        return line
+        self._note(line)
+
+    def _note(self, line: message_log.Line | None) -> None:
+        """Keep a line until the lock is left."""
+        if line is not None:
+            self._lines.append(line)
+
+    def _note_waits(self, commands: Sequence[Command]) -> None:
+        """Keep the lines on commands that follow from no result."""
+        self._lines += message_log.waits(commands)
+
+    def _unsaid(self) -> Sequence[message_log.Line]:
+        """Take the lines that are to be written as soon as the lock is left."""
+        if not self._lines:
+            return ()
+        lines = self._lines[:]
+        self._lines.clear()
+        return lines
+
+    def _say_unlocked(self) -> None:
+        """Leave the lock for as long as it takes to write what is to be logged."""
+        lines = self._unsaid()
+        self._lock.release()
+        try:
+            message_log.say_all(lines)
+        finally:
+            self._lock.acquire()
+
+    def _observe(self, observer: Callable[[Subscribe, Command], None], command: Command) -> None:
+        """Show a command to the observer. What it raises is logged, or the commands behind it would be lost."""
+        try:
+            observer(self.subscribe, command)
+        except BaseException as error:  # noqa: BLE001 - logged
+            self._lines.append(message_log.unobserved(self.subscribe, error))
 
     def _count(self, command: Clear | Bury) -> None:
         """Tell the ledger, if there is one."""
@@ -506,16 +552,16 @@ class Dispatcher:
     def _route(self, commands: Sequence[Command], now: float) -> None:  # noqa: C901, PLR0912 - the table of commands
         for command in commands:
             if self._observer is not None:
-                self._observer(self.subscribe, command)
+                self._observe(self._observer, command)
             match command:
                 case Dropped():
-                    self._driver.drops.count()
+                    self._note(self._driver.drops.count())
                 case Accept():
                     # First collect, then expect: the driver's thread looks the other way round.
                     if self._settlements.collect(command.deliveries, now):
                         self._driver.expect(self)
                 case AcceptUnseen():
-                    message_log.say_unseen(command)
+                    self._note(message_log.unseen(command))
                 case Clear() | Bury():
                     self._count(command)
                 case PolicyFault():
@@ -527,15 +573,15 @@ class Dispatcher:
                         self._settlements.put(command)
                 case SetAside():
                     self._driver.expect_alarm(self)
-                    message_log.say_aside(command)
+                    self._note(message_log.aside(command))
                     if self._tell_holds:
                         self._settlements.put(Hold(command.delivery, inf, inf, 0, None))
                 case StillAside():
-                    message_log.say_aside(command)
+                    self._note(message_log.aside(command))
                 case Stop():
                     self.closed = True
                     self._end_with(command.error)
-                    logger.error("%s: the consumer stops: %s", self.subscribe.destination, command.error)
+                    self._lines.append(message_log.stopped(self.subscribe, command))
                     self._wake(everyone=True)
                     self._notice_end()
                 case PoisonAck() | Forward():

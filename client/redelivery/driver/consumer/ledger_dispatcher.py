@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
-    from redelivery.core.ledger_entry import Entry
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.connection.connection_ledger import ConnectionLedger
     from redelivery.driver.consumer.dispatcher_ports import DriverPort
@@ -86,11 +85,15 @@ class LedgerDispatcher(Dispatcher):
         except LedgerError as error:
             with self._lock:
                 self._fail(error)
+                lines = self._unsaid()
+            message_log.say_all(lines)
         if self._turns != self._connection_ledger.turns:
             with self._lock:
                 self._turns = self._connection_ledger.turns
                 self._fail()
                 self._wake(everyone=True)
+                lines = self._unsaid()
+            message_log.say_all(lines)
 
     def next_alarm(self) -> float | None:
         """When `tick` has something to do."""
@@ -198,7 +201,7 @@ class LedgerDispatcher(Dispatcher):
         first = commands[0] if commands else None
         if not isinstance(first, Mark):
             self._route(commands, now)
-            message_log.say_waits(commands)
+            self._note_waits(commands)
             return None
         try:
             self._connection_ledger.mark(first)
@@ -267,23 +270,28 @@ class LedgerDispatcher(Dispatcher):
         return True
 
     def _learn(self, delivery: Delivery) -> None:
-        entry: Entry | None = None
         error: LedgerError | None = None
         try:
             self._connection_ledger.ledger.refresh(delivery.attempt[0])
         except LedgerError as caught:
             error = caught
         with self._lock:
-            now = self._now()
-            try:
-                entry = None if error else self._connection_ledger.look_up(delivery, fresh=True)
-            except LedgerError as caught:
-                error = caught
-            if self.closed or error is not None:
-                self._give_up(delivery, error, now)
-                return
-            found = self._begun(self.engine.feed(Known(delivery, entry), now), now)
-            if found is not None:
-                self._decided.append(found)
-            elif not self.closed:
-                self._leave_run()
+            self._learned(delivery, error)
+            lines = self._unsaid()
+        message_log.say_all(lines)
+
+    def _learned(self, delivery: Delivery, error: LedgerError | None) -> None:
+        """Decide on a delivery that the ledger was asked about; `error`: it has no answer. With the lock held."""
+        now, entry = self._now(), None
+        try:
+            entry = None if error else self._connection_ledger.look_up(delivery, fresh=True)
+        except LedgerError as caught:
+            error = caught
+        if self.closed or error is not None:
+            self._give_up(delivery, error, now)
+            return
+        found = self._begun(self.engine.feed(Known(delivery, entry), now), now)
+        if found is not None:
+            self._decided.append(found)
+        elif not self.closed:
+            self._leave_run()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from redelivery.core.commands import (
     Accept,
@@ -54,7 +54,7 @@ from redelivery.core.policy.policy_guard import limit_of
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.delivery import Delivery
@@ -66,22 +66,31 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Drops",
+    "Line",
     "Once",
+    "aside",
     "brief",
-    "guarded",
     "named",
     "said",
     "say",
-    "say_aside",
-    "say_unseen",
-    "say_waits",
+    "say_all",
+    "stopped",
+    "unobserved",
+    "unseen",
+    "waits",
 ]
 
 # Seconds, 100 years: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
 
-Line = tuple[int, str]
-"""Level and text of a line."""
+
+class Line(NamedTuple):
+    """A line of the log that is not written yet: no lock may be held while a log handler runs."""
+
+    level: int
+    text: str
+    values: tuple[object, ...]
+    error: BaseException | None = None
 
 
 def brief(error: RedeliveryError) -> RedeliveryError:
@@ -93,20 +102,6 @@ def brief(error: RedeliveryError) -> RedeliveryError:
     return error.with_traceback(None)
 
 
-def guarded(observer: Observer | None) -> Observer | None:
-    """Return an observer whose exceptions are logged: raised in a dispatcher, they would lose its commands."""
-    if observer is None:
-        return None
-
-    def observe(consumer: Subscribe, command: Command) -> None:
-        try:
-            observer(consumer, command)
-        except BaseException:
-            logger.exception("%s: the observer failed; what was decided is carried out", consumer.destination)
-
-    return observe
-
-
 def named(delivery: Delivery) -> str:
     """Return a message's own destination and its id, with the id that `send` returned if that is another one."""
     sent = delivery.headers.get("redeliveryId")
@@ -116,9 +111,15 @@ def named(delivery: Delivery) -> str:
 
 
 def say(line: Line | None) -> None:
-    """Write a line. Call it without a lock: a log handler may be slow."""
+    """Write a line. Call it without a lock: a log handler may be slow, and it may close the connection."""
     if line is not None:
-        logger.log(line[0], "%s", line[1])
+        logger.log(line.level, line.text, *line.values, exc_info=line.error)
+
+
+def say_all(lines: Iterable[Line]) -> None:
+    """Write lines. Call it without a lock."""
+    for line in lines:
+        say(line)
 
 
 def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMap) -> Line | None:
@@ -148,28 +149,44 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
             assert_never(event)
     if not logger.isEnabledFor(level):
         return None
-    return level, f"{named(event.delivery)}: {what}; {_next(event.delivery, commands)}"
+    return Line(level, "%s", (f"{named(event.delivery)}: {what}; {_next(event.delivery, commands)}",))
 
 
-def say_unseen(command: AcceptUnseen) -> None:
-    """Log that a message is accepted without being handled. It is rare: nothing but a lost connection leads to it."""
-    if logger.isEnabledFor(logging.INFO):
-        logger.info("%s: accepted without being handled: %s", named(command.delivery), command.why)
+def unseen(command: AcceptUnseen) -> Line | None:
+    """Return the line on a message that is accepted without being handled; None if it is not logged."""
+    if not logger.isEnabledFor(logging.INFO):
+        return None
+    text = "%s: accepted without being handled: %s"
+    return Line(logging.INFO, text, (named(command.delivery), command.why))
 
 
-def say_aside(command: SetAside | StillAside) -> None:
-    """Log that a message is set aside, once, and each hour that it still is."""
+def aside(command: SetAside | StillAside) -> Line | None:
+    """Return the line on a message that is set aside, once, and each hour that it still is."""
     if isinstance(command, StillAside):
         what = "still set aside"
     elif command.again:
-        return
+        return None
     else:
         what = "set aside, and everything else goes on"
-    logger.warning("%s: %s; %s", named(command.delivery), what, command.error)
+    return Line(logging.WARNING, "%s: %s; %s", (named(command.delivery), what, command.error))
 
 
-def say_waits(commands: Sequence[Command]) -> None:
-    """Log commands that follow from no result: for messages that were redelivered, have expired, or are repeated."""
+def stopped(consumer: Subscribe, command: Stop) -> Line:
+    """Return the line on a consumer that stops."""
+    return Line(logging.ERROR, "%s: the consumer stops: %s", (consumer.destination, command.error))
+
+
+def unobserved(consumer: Subscribe, error: BaseException) -> Line:
+    """Return the line on an observer that raises."""
+    text = "%s: the observer failed; what was decided is carried out"
+    return Line(logging.ERROR, text, (consumer.destination,), error)
+
+
+def waits(commands: Sequence[Command]) -> Iterator[Line]:
+    """Return the lines on commands that follow from no result.
+
+    They are for messages that were redelivered, have expired, or are repeated.
+    """
     for command in commands:
         match command:
             case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
@@ -194,7 +211,7 @@ def say_waits(commands: Sequence[Command]) -> None:
             case _:
                 assert_never(command)
         if logger.isEnabledFor(line[0]):
-            logger.log(line[0], "%s: %s; %s", named(command.delivery), *line[1:])
+            yield Line(line[0], "%s: %s; %s", (named(command.delivery), *line[1:]))
 
 
 def _failed(event: Failed | Poisoned, policies: RedeliveryPolicyMap) -> str:
@@ -267,22 +284,23 @@ class Drops:
         self._dropped = 0
         self._lock = threading.Lock()
 
-    def count(self) -> None:
-        """Count one more."""
+    def count(self) -> Line | None:
+        """Count one more; return the line that is due."""
         with self._lock:
             self._dropped += 1
             dropped = self._dropped
-        if self._interval and dropped % self._interval == 0:
-            logger.info(
-                "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)", dropped
-            )
+        if not self._interval or dropped % self._interval:
+            return None
+        text = "%d messages have been dropped instead of dead-lettered (redelivery.reportInterval)"
+        return Line(logging.INFO, text, (dropped,))
 
 
 class Once:
-    """Warnings that a consumer logs once, because their reason stays."""
+    """Warnings on a consumer that are logged once, because their reason stays. Each is added to `lines`."""
 
-    def __init__(self, consumer: Subscribe) -> None:
+    def __init__(self, consumer: Subscribe, lines: list[Line]) -> None:
         self._consumer = consumer
+        self._lines = lines
         self._said: set[str] = set()
 
     def spent(self, running: int) -> None:
@@ -305,11 +323,8 @@ class Once:
         about = f"{id(fault.policy)}.{fault.member}"
         if about not in self._said:
             self._said.add(about)
-            error = fault.error
-            logger.error(
-                "%s: the policy %s: %s", self._consumer.destination, type(fault.policy).__name__, fault.text,
-                exc_info=None if error is None else (type(error), error, error.__traceback__),
-            )  # fmt: skip
+            values = self._consumer.destination, type(fault.policy).__name__, fault.text
+            self._lines.append(Line(logging.ERROR, "%s: the policy %s: %s", values, fault.error))
 
     def stale(self) -> None:
         """Warn of a stale result."""
@@ -318,4 +333,4 @@ class Once:
     def _say(self, text: str, *values: object) -> None:
         if text not in self._said:
             self._said.add(text)
-            logger.warning(f"%s: {text}", self._consumer.destination, *values)
+            self._lines.append(Line(logging.WARNING, f"%s: {text}", (self._consumer.destination, *values)))
