@@ -123,25 +123,6 @@ def die_when_confirmed(death: Death, adapter: type) -> None:
     replaced(adapter, "execute", execute)
 
 
-def die_in_stomp_transaction(death: Death) -> None:
-    """ActiveMQ Classic: BEGIN, SEND, ACK in one write, and when they are answered COMMIT."""
-    from redelivery_stomp.connection import StompConnection  # noqa: PLC0415
-
-    def write(plain: Any) -> Any:
-        def written(self: StompConnection, data: bytes) -> None:
-            between = death.point == "between"
-            begins = data.startswith(b"BEGIN\n") and b"\0ACK\n" in data
-            doomed = (begins if between else data.startswith(b"COMMIT\n")) and death.due()
-            end = data.index(b"\0ACK\n") + 1 if doomed and between else len(data)
-            plain(self, data[:end])
-            if doomed:
-                death.come()
-
-        return written
-
-    replaced(StompConnection, "write", write)
-
-
 def die_in_amqp_transaction(death: Death) -> None:
     """Declare, send the copy, hear that the broker has it; then accept and discharge."""
     from redelivery_amqp.io_thread import IoThread  # noqa: PLC0415
@@ -180,7 +161,6 @@ def arm(death: Death, scheme: str) -> None:
         from redelivery_stomp import StompAdapter  # noqa: PLC0415 - what a test of one protocol needs
 
         die_when_confirmed(death, StompAdapter)
-        die_in_stomp_transaction(death)
     else:
         from redelivery_amqp import AmqpAdapter  # noqa: PLC0415
 

@@ -48,7 +48,7 @@ class TestClassicOverStomp(OnBroker):
             groups=False,
             poison_persistent=True,
             proves_persistent=False,
-            forward="atomic",
+            forward="confirmed",
             transactions=True,
             unsettleable=True,
             max_unacknowledged=200,

@@ -12,7 +12,7 @@ from redelivery_amqp import codec
 from redelivery_amqp.bare_message import bare
 from redelivery_amqp.bounded_values import decoded
 from redelivery_amqp.other_bodies import other_body
-from redelivery_amqp.partial_reading import fields_in, map_in, short_keys, texts_in
+from redelivery_amqp.partial_reading import LargeMaps, fields_in, short_keys, texts_in
 from redelivery_amqp.plain_values import SaltedUUID, text_of, time_of
 from redelivery_amqp.section_fields import (
     CONTENT_ENCODING,
@@ -28,6 +28,7 @@ from redelivery_amqp.section_fields import (
     MESSAGE_ID,
     PRIORITY,
     PROPERTIES_FIELDS,
+    REPLY_KINDS,
     REPLY_TO,
     SUBJECT,
     TO,
@@ -68,6 +69,7 @@ class DeliverySource(Protocol):
     session: Any
     progress: SettlementProgress
     unsettled: set[AmqpDelivery]
+    large: LargeMaps
 
     def describe(self, source: proton.Terminus) -> None:
         """Say where the messages are to come from."""
@@ -133,6 +135,7 @@ class AmqpDelivery(Delivery):
         if self._fields:
             self._fields = {}
         self._properties = None
+        self.source.large.forget((self,))
 
     # Sections.
 
@@ -172,10 +175,13 @@ class AmqpDelivery(Delivery):
         if kept is not None:
             found: Mapping[str, Any] = kept[0]
             return found
-        found, small = map_in(self.raw, self.place(codec.MESSAGE_ANNOTATIONS))
+        found, small = self._map(codec.MESSAGE_ANNOTATIONS)
         if small:
             self._fields[codec.MESSAGE_ANNOTATIONS] = [found]
         return found
+
+    def _map(self, code: int) -> tuple[dict[str, Any], bool]:
+        return self.source.large.read(self, self.raw, code, self.place(code), keeps=self.handle is not None)
 
     # What the engine and the application ask.
 
@@ -268,11 +274,9 @@ class AmqpDelivery(Delivery):
     @property
     def headers(self) -> Mapping[str, Any]:
         found = self._properties
-        if found is not None:
-            return found
-        found, small = map_in(self.raw, self.place(codec.APPLICATION_PROPERTIES))
-        if small:
-            self._properties = found
+        if found is None:
+            found, small = self._map(codec.APPLICATION_PROPERTIES)
+            self._properties = found if small else None
         return found
 
     @property
@@ -297,7 +301,7 @@ class AmqpDelivery(Delivery):
         if not address:
             return None
         number = self.annotations().get("x-opt-jms-reply-to", 0)
-        kind = _KINDS.get(number, "queue") if isinstance(number, int) else "queue"
+        kind = REPLY_KINDS.get(number, "queue") if isinstance(number, int) else "queue"
         return self.source.profile.qualified(address, kind)
 
     @property
@@ -341,7 +345,3 @@ class AmqpDelivery(Delivery):
         for piece in bare(self.raw, self.places):
             found.update(piece)
         return found.digest()
-
-
-# Of the JMS mapping's annotations.
-_KINDS = {0: "queue", 1: "topic", 2: "temp-queue", 3: "temp-topic"}

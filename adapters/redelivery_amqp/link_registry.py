@@ -181,6 +181,8 @@ class LinkRegistry:
         for delivery in own:
             delivery.handle = None
             delivery.source.unsettled.discard(delivery)
+        if own:
+            own[-1].source.large.forget(own)
 
     def sender(self, destination: str) -> SenderLink:
         """Return the link to send to a destination."""

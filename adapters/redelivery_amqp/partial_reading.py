@@ -8,15 +8,61 @@ from redelivery_amqp import codec
 from redelivery_amqp.bounded_values import Budget, decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["entries_in", "fields_in", "key_name", "map_in", "places_in", "short_keys", "texts_in"]
+__all__ = [
+    "LargeMaps",
+    "entries_in",
+    "fields_in",
+    "key_name",
+    "map_in",
+    "places_in",
+    "short_keys",
+    "texts_in",
+]
 
 KEPT = 100
 """Most entries of a section that are kept once they are read: each takes some hundred bytes besides its own."""
 
 _TEXT = 0xA1
 _TEXTS = frozenset({_TEXT, 0xB1, 0xA3, 0xB3})
+
+
+class LargeMaps:
+    """The maps of one message that are too large to be kept for each: of the last one that was asked for them.
+
+    Whoever deals with it (the engine, the log, the copy) asks several times, and reading 49,000 properties takes a
+    second. Used from several threads; what one of them replaces is read again by the other.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[object, dict[int, dict[str, Any]]] | None = None
+
+    def of(self, message: object) -> dict[int, dict[str, Any]] | None:
+        """Return what is kept of a message, by section, if it is the last one."""
+        last = self._last
+        return last[1] if last is not None and last[0] is message else None
+
+    def read(
+        self, message: object, data: bytes, code: int, at: int | None, *, keeps: bool
+    ) -> tuple[dict[str, Any], bool]:
+        """Return a section of a message as `map_in` does; a large one is kept, if it may be, and no other message's."""
+        kept = self.of(message) or {}
+        if code in kept:
+            return kept[code], False
+        found, small = map_in(data, at)
+        if keeps and not small:
+            self._last = message, {**kept, code: found}
+        return found, small
+
+    def forget(self, messages: Sequence[object]) -> None:
+        """Keep nothing of these: they are settled, or wait."""
+        last = self._last
+        # For each message that is settled: mostly there is none.
+        if last is not None and any(each is last[0] for each in messages):
+            self._last = None
 
 
 def places_in(data: bytes, at: int, limit: int) -> Iterator[tuple[int, int]]:

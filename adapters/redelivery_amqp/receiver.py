@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import proton
 
 from redelivery.errors import AdapterError
+from redelivery_amqp.partial_reading import LargeMaps
 from redelivery_amqp.settlement_progress import SettlementProgress
 from redelivery_amqp.subscribed_names import SubscribedNames
 
@@ -60,6 +61,7 @@ class ReceiverLink:
         self.handle: Handle | None = None
         self.session: Any = None
         self.unsettled: set[AmqpDelivery] = set()
+        self.large = LargeMaps()
         self._tell = answer
         self._told = False
         self._receiver: Any = None

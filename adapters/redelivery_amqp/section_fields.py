@@ -22,6 +22,7 @@ __all__ = [
     "MESSAGE_ID",
     "PRIORITY",
     "PROPERTIES_FIELDS",
+    "REPLY_KINDS",
     "REPLY_TO",
     "REPLY_TO_GROUP",
     "SUBJECT",
@@ -38,6 +39,8 @@ DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(HEADER_FIELDS)
     MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING, EXPIRY, CREATION,
     GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP,
 ) = range(PROPERTIES_FIELDS)  # fmt: skip
+# Of the JMS mapping's annotations.
+REPLY_KINDS = {0: "queue", 1: "topic", 2: "temp-queue", 3: "temp-topic"}
 
 _IDENTITY = (int, str, bytes, UUID)
 _KINDS: dict[int, tuple[type | tuple[type, ...], ...]] = {

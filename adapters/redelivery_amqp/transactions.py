@@ -116,6 +116,7 @@ class Transfer:
                 self._wire.forget(delivery.handle)
                 delivery.handle = None
                 delivery.source.unsettled.discard(delivery)
+                delivery.source.large.forget((delivery,))
         self._answer(error)
         if isinstance(error, AdapterError) and self._deliveries:
             # What has had a part in a transaction is not settled again: proton would write the new outcome behind the

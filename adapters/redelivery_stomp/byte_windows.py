@@ -26,8 +26,8 @@ __all__ = ["ByteWindow", "CountedWindow", "SampledWindow"]
 UNIT = 1024
 # Bytes of a MESSAGE frame besides its header block and body. Artemis counts the frame.
 OVERHEAD = 11
-# Further subscriptions at one time.
-MOST = 8
+# Further subscriptions that are as wide as what is lacking; those behind them double what there is.
+FEW = 4
 # One message moves the usual size by an eighth, and counts as at most four usual ones: a huge one is not what all that
 # follow will be.
 WEIGHT = 8
@@ -118,14 +118,12 @@ class ByteWindow(ABC):
     def further(self) -> Sequence[tuple[int, Subscribe]]:
         lacking = self._lacking()
         begun = len(self.parts) - 1
-        if lacking <= 0 or begun >= MOST:
+        if lacking <= 0:
             return ()
-        total = sum(part.size for part in self.parts.values())
-        # From the fifth on at least twice as much, so that their number stays low.
-        lacking = max(lacking, total if begun >= MOST // 2 else 0)
-        # The last one must do for all that may ever be parked.
-        if begun == MOST - 1:
-            lacking = max(lacking, (self.credit + self.command.room) * self.usual)
+        # From the fifth on each has as much as all before it, so that their number grows with the logarithm only. There
+        # is no last one: with large messages parked a consumer would stand still in front of all the others.
+        if begun >= FEW:
+            lacking = max(lacking, sum(part.size for part in self.parts.values()))
         return [self._begin(min(WIDEST, ceil(lacking / UNIT)))]
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:

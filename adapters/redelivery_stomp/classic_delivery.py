@@ -12,6 +12,7 @@ from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import unescape
+from redelivery_stomp.made_up_names import makes_sense
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -58,7 +59,7 @@ def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
     kind, _, name = consumed.partition("://")
     own = profile.qualified(name, "queue") if kind == "native" else consumed
     claimed = profile.qualified(address, kind)
-    if kind.startswith("temp-") and claimed.startswith(f"{kind}://ID:"):
+    if kind.startswith("temp-") and claimed.startswith(f"{kind}://ID:") and makes_sense(claimed):
         # At the broker its name is another one than here.
         return claimed
     try:

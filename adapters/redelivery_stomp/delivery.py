@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
 from redelivery_stomp.frame_proof import BROWSES
 from redelivery_stomp.frames import Headers, RawHeaders, number
+from redelivery_stomp.made_up_names import makes_sense
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
@@ -223,7 +224,9 @@ class StompDelivery(Delivery):
 
     @property
     def destination(self) -> str:
-        return self.source.profile.qualified(self.raw.get("destination") or "", self.source.kind)
+        source = self.source
+        told = source.profile.qualified(self.raw.get("destination") or "", source.kind)
+        return told if told == source.destination or makes_sense(told) else source.destination
 
     @property
     def origin(self) -> str | None:

@@ -92,11 +92,8 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def destination(self) -> str:
-        source = self.source
-        if source.kind == "queue":
-            # The header has the exchange.
-            return source.destination
-        return source.profile.qualified(self.raw.get("destination") or "", source.kind)
+        # The header has the exchange.
+        return self.source.destination if self.source.kind == "queue" else super().destination
 
     @property
     def broker_count(self) -> int | None:

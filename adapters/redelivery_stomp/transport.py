@@ -39,8 +39,10 @@ READ = 262144
 HEARTBEAT = b"\n"
 # Seconds.
 MOMENT = 0.001
-# That a message waits for the rest of a frame behind it, which may be hidden in that message and has no rest.
-STARVED = 1.0
+# That a message waits for the rest of a frame behind it, which may be hidden in that message and has no rest. A broker
+# that collects its garbage, or a link that stalls, is silent for seconds in the middle of a frame, too; and whoever is
+# accused three times within a minute stops its consumer. A text that hides half a frame is rare, and can wait.
+STARVED = 10.0
 
 
 class ScanningTransport(Transport):
@@ -172,7 +174,7 @@ class ScanningTransport(Transport):
             self._answer(each)
 
     def starve(self) -> None:
-        """End the connection if a message still waits for what is behind it: nothing of it has come for a second."""
+        """End the connection if a message still waits for what is behind it: nothing of it has come for `STARVED`."""
         with self._scanning:
             held = self._scanner.give_up()
             if not held:

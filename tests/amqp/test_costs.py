@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import pytest
@@ -15,10 +15,14 @@ from tests.amqp.test_pills import asked, copy_of_it, one_entry, section
 
 from redelivery.dlq.dead_letter import read_letter
 from redelivery_amqp import bounded_values, codec
+from redelivery_amqp.partial_reading import map_in
 from redelivery_amqp.value_encoding import list_of, map_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from redelivery_amqp.delivery import AmqpDelivery
+    from redelivery_amqp.receiver import ReceiverLink
 
 PRIME = 2**61 - 1
 KEYS: dict[str, Callable[[int], bytes]] = {
@@ -110,6 +114,55 @@ def test_annotations_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.annotations() == {"k": True}
     monkeypatch.setattr(codec, "read_map", None)
     assert found.annotations() == {"k": True}
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Has a byte string for each time that a map is read."""
+    found: list[bytes] = []
+
+    def counted(data: bytes, at: int | None) -> tuple[dict[str, Any], bool]:
+        found.append(data)
+        return map_in(data, at)
+
+    monkeypatch.setattr("redelivery_amqp.partial_reading.map_in", counted)
+    return found
+
+
+def unsettled(data: bytes, link: ReceiverLink | None = None) -> AmqpDelivery:
+    """A message that is not settled yet."""
+    found = delivery(data)
+    found.source, found.handle = link or found.source, object()
+    return found
+
+
+def test_many_properties_are_read_once_for_a_dead_letter(reads: list[bytes]) -> None:
+    """Nested ones are not kept for each message, but for the last one: 49,000 take a second, and all ask for them."""
+    nested = [(b"\xa1\x03%03d" % number, b"\xc0\x02\x01\x40") for number in range(200)]
+    bad = unsettled(section(0x74, map_of(nested)) + BODY)
+    assert copy_of_it(bad).headers["199"] == [None]
+    assert reads.count(bad.raw) == 1
+    assert bad.headers is bad.headers
+
+
+def test_properties_are_not_kept_longer_than_their_message_is_dealt_with(reads: list[bytes]) -> None:
+    """Of one message at a time for each link; none of what is settled, or waits, or has no handle."""
+    large = section(0x74, one_entry(b"\xa1\x01k", b"\xc0\x02\x01\x40")) + BODY
+    first = unsettled(large)
+    link = cast("ReceiverLink", first.source)
+    second = unsettled(large, link)
+    for one in (first, second, second, first):
+        assert one.headers == {"k": [None]}
+    assert len(reads) == 3
+    first.slim()
+    assert first.headers == first.headers == {"k": [None]}
+    assert len(reads) == 4
+    link.large.forget([second, first])
+    assert link.large.of(first) is None
+    assert link.large.of(delivery(large)) is None
+    first.handle = None
+    assert first.headers == first.headers
+    assert len(reads) == 6
 
 
 @pytest.mark.parametrize(

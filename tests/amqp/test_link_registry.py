@@ -14,6 +14,7 @@ from redelivery_amqp.link_registry import LinkRegistry
 from redelivery_amqp.profiles import AmqpArtemis
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.receiver import ReceiverLink
+from redelivery_amqp.value_encoding import map_of
 
 COMMAND = Subscribe(7, "queue://orders", 10)
 
@@ -62,6 +63,18 @@ def test_deliveries_of_another_connection_are_not_settled(wire: Wire, links: Lin
     links.settle(deliveries, RELEASED)
     assert wire.settled == {"own": ACCEPTED}
     assert own.unsettled == set()
+
+
+def test_what_was_read_of_a_message_goes_when_it_is_settled(links: LinkRegistry) -> None:
+    """Of many properties it takes much more room than their bytes."""
+    receiver = links.add(COMMAND, lambda _: None)
+    first, second = arrived(receiver, "first", "second")
+    nested = map_of([(b"\xa1\x01k", b"\xc0\x02\x01\x40")])
+    receiver.large.read(second, nested, 0x74, 0, keeps=True)
+    links.settle([first], ACCEPTED)
+    assert receiver.large.of(second) == {0x74: {"k": [None]}}
+    links.settle([second], ACCEPTED)
+    assert receiver.large.of(second) is None
 
 
 def test_the_end_of_a_consumer_releases_what_no_handler_has(wire: Wire, links: LinkRegistry) -> None:

@@ -17,6 +17,7 @@ from redelivery.core.commands import Forward  # noqa: E402
 from redelivery.core.dead_lettering.origin import origin_of  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
+from redelivery.dlq.dead_letter import read_letter  # noqa: E402
 from redelivery.errors import ConfigurationError  # noqa: E402
 from redelivery_amqp.message_copies import copied  # noqa: E402
 from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ  # noqa: E402
@@ -45,6 +46,17 @@ def test_whose_record_is_believed_on_artemis() -> None:
     assert origin_of(died(by_broker | {"x-opt-ORIG-ADDRESS": "admin"}, **core, **claim)) is None
     copy = {"x-opt-ORIG-ADDRESS": "orders", "x-opt-ORIG-QUEUE": "orders"}
     assert origin_of(died(copy, redeliveryOriginalDestination="topic://orders")) == "topic://orders"
+
+
+def test_a_record_that_is_no_one_name_is_nobodys() -> None:
+    """Artemis has an address with a comma, and records it: else its dead letter stops what looks after the queue."""
+    by_broker = {"x-opt-ORIG-ADDRESS": "a,", "x-opt-ORIG-QUEUE": "a,", "x-opt-ORIG-MESSAGE-ID": 7}
+    letters = [
+        died(by_broker),
+        died({}, _AMQ_ORIG_ADDRESS="a,", _AMQ_ORIG_QUEUE="a,", _AMQ_ORIG_MESSAGE_ID=7),
+    ]
+    for letter in letters:
+        assert read_letter(letter, "queue://DLQ").original_destination is None
 
 
 @pytest.mark.parametrize(

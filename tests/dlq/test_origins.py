@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 BOGUS: list[Any] = [
     "bogus://x", "://", "://x", "queue://", "queue:// ", "orders", "native:///x/y", "temp-queue://x", "temp-topic://x",
-    "queue://a.>", "queue://a.*", "topic://>", "queue://a.#", "queue://a,b", "queue://a?x=1", "queue://a\nb",
+    "queue://a.>", "queue://a.*", "topic://>", "queue://a.#", "queue://a,b", "queue://a,", "queue://,",
+    "queue://a,topic://", "queue://x,y://z", "topic://a.b,,c", "queue://a,native://b", "queue://a ", "queue://a?x=1", "queue://a\nb",
     "queue://a\0", "queue://\udc80", "queue://" + "a" * 2000, "QUEUE://a", " queue://a", "", 7, None, b"queue://a",
     {"queue": "a"}, float("inf"),
 ]  # fmt: skip
@@ -86,6 +87,19 @@ def test_a_bogus_origin_stays(broker: MemoryBroker, tools: DeadLetterQueue, bury
     assert (dry.redriven, dry.without_origin) == (2, 1)
     assert (broker.depth("orders"), broker.depth("DLQ")) == (2, 1)
     assert tools.redrive(to="elsewhere").redriven == 1
+
+
+@pytest.mark.parametrize("origin", ["queue://a,", "queue://x,y://z"])
+def test_a_bogus_origin_keeps_nobody_from_the_other_letters(
+    broker: MemoryBroker, tools: DeadLetterQueue, bury: Any, origin: str
+) -> None:
+    """Whoever may send to the dead-letter queue would else stop what looks after it, for all."""
+    for one in ("queue://orders", origin, "queue://orders"):
+        bury(repr(one), origin=one, cause="X")
+    assert [one.original_destination for one in tools] == ["queue://orders", None, "queue://orders"]
+    assert sum(group.count for group in tools.summary()) == 3
+    assert tools.purge(cause="X").purged == 3
+    assert broker.depth("DLQ") == 0
 
 
 def test_origins_that_parse() -> None:

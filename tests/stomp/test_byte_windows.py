@@ -9,10 +9,14 @@ from tests.stomp.test_windows import QUEUE, answer_all, begun, came, subscribed
 
 from redelivery.core.commands import Accept, Credit, Hold, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
+from redelivery_stomp.byte_windows import ByteWindow
+from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.profiles import StompArtemis
 
 if TYPE_CHECKING:
     from tests.stomp.test_refused import Wire
+
+LARGE = b"x" * 1_000_000
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, credit: int) -> Wire:
@@ -85,6 +89,39 @@ def test_on_artemis_room_is_given_back_although_the_engine_counts_in_steps(
     wire.written.clear()
     wire.adapter.execute((Accept(last),))
     assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
+
+
+@pytest.mark.parametrize("credit", [1, 4, 32, 33])
+def test_on_artemis_there_is_always_room_for_another_message(credit: int) -> None:
+    """Of small ones that succeed and large ones that are parked; the subscriptions stay few nevertheless."""
+    command = Subscribe(1, "queue://orders", window=credit, room=1000)
+    source = Subscription(command, 1, StompArtemis(), "1.2")
+    window = source.window
+    assert isinstance(window, ByteWindow)
+    left = {0: window.parts[0].size}
+
+    def begin() -> None:
+        left.update((number, further.window * 1024) for number, further in window.further())
+
+    for size in ([200] * 16 + [1_000_000]) * 100:
+        one = StompDelivery(source, b"", LARGE[:size])
+        # Without any the consumer stands still.
+        number = next(each for each, room in left.items() if room > 0)
+        left[number] -= size
+        window.sampled(one)
+        window.came(one, number)
+        begin()
+        if size > 200:
+            window.parks(one, number)
+            window.grow(1)
+            begin()
+        else:
+            left[number] += size
+            window.accepted([one])
+            for end in window.ending(()):
+                window.ended(end)
+                del left[end]
+        assert len(left) <= 16
 
 
 @pytest.mark.parametrize("credit", [1, 4, 32, 33, 1000])

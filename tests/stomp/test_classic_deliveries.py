@@ -42,6 +42,8 @@ def test_nothing_that_classic_writes_of_a_message_is_proof() -> None:
         ("native:///queue/orders", "/queue/Berlin", "queue://orders"),
         ("temp-queue://mine", "/remote-temp-queue/ID\\cvm-1\\c2", "temp-queue://ID:vm-1:2"),
         ("temp-queue://mine", "/queue/Berlin", "temp-queue://mine"),
+        ("temp-queue://mine", "/remote-temp-queue/ID\\cvm-1\\c2,", "temp-queue://mine"),
+        ("queue://orders.>", "/queue/orders.a,", "queue://orders.>"),
     ],
 )
 def test_a_producer_does_not_say_on_classic_where_its_message_was(

@@ -241,7 +241,7 @@ HALF = b"a\0\nMESSAGE\nfoo:bar"
 
 
 def test_a_text_that_ends_in_half_a_frame_holds_nothing_up(wire: Wire) -> None:
-    """Nothing can come behind it while its consumer has no credit: after a second without a byte it is the culprit."""
+    """Nothing can come behind it while its consumer has no credit: after `STARVED` without a byte it is the culprit."""
     wire.read(arrival("text", HALF, number=2)[:-2])
     assert not wire.events
     wire.link.transport.starve()
@@ -258,6 +258,11 @@ def test_a_frame_that_goes_on_in_time_is_waited_for(wire: Wire) -> None:
     wire.link.transport.starve()
     assert not wire.link.transport.fault
     assert sum(len(event.deliveries) for event in wire.events if isinstance(event, Arrived)) == 2
+
+
+def test_a_pause_of_seconds_in_a_frame_accuses_nobody(wire: Wire) -> None:
+    """As of a broker that collects its garbage, or a link that stalls: the message before it is innocent."""
+    assert wire.link.transport._starved._limit >= 10
 
 
 def test_a_consumer_without_credit_stops_over_such_a_text(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 from stomp.utils import Frame
 from tests.stomp.test_refused import Wire
 
-from redelivery.core.commands import Accept, PoisonAck, Subscribe, Unsubscribe
+from redelivery.core.commands import Accept, Forward, PoisonAck, Subscribe, Unsubscribe
 from redelivery.core.delivery import Cause
-from redelivery.core.events import ConnectionLost
+from redelivery.core.events import Confirmed, ConnectionLost
+from redelivery.core.outgoing import Outgoing
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.profiles import StompArtemis
 
@@ -110,6 +111,19 @@ def test_a_refused_poison_acknowledgement_accuses_its_message(wire: Wire) -> Non
     wire.adapter.execute([PoisonAck(message(wire, "a"), Cause("bad"), 1)])
     wire.answer(b"NACK", "no")
     assert suspect(wire) == "a"
+
+
+def test_a_copy_on_classic_is_in_no_transaction(wire: Wire) -> None:
+    """It would keep the original, and go through all that it keeps at each COMMIT; so the copy is confirmed first."""
+    bad = message(wire, "a")
+    wire.adapter.execute([Forward(bad, Outgoing("queue://graves", b"x"), Cause("bad"), 1)])
+    assert commands(wire) == [b"SEND"]
+    assert b"\ntransaction:" not in wire.written[0]
+    wire.answer(b"SEND")
+    (answer,) = [event for event in wire.events if isinstance(event, Confirmed)]
+    assert (answer.delivery, answer.error) == (bad, None)
+    wire.adapter.execute([Accept([bad])])
+    assert commands(wire) == [b"SEND", b"ACK"]
 
 
 def received(name: str, subscription: str = "TOKEN-1") -> bytes:

@@ -32,7 +32,9 @@ _DICTIONARY = [
     b"\xc0\x02\x01", b"\xc1\x01\0", b"\xd0\0\0\0\x04\0\0\0\0", b"\xd1\0\0\0\x04\0\0\0\0", b"\xe0\x03\x01\x40\x40",
     b"\xf0\0\0\0\x05\0\0\xff\xff\x40", b"\xf0\0\0\0\x05\xff\xff\xff\xff\x45", b"\xa1\x0credeliveryId\xa1\x01u", b"\x40",
     b"\x41", b"\x43", b"\x45", b"\x51\xff", b"\x54\x80", b"\x55\xff", b"\x56\1", b"\x70\xff\xff\xff\xff",
-    b"\0Su\xa0\0", b"\0Sv\x45", b"\x98\x1f\xff\xff\xff\xff\xff\xff\xff" + bytes(8) + b"\x40",
+    b"\0Su\xa0\0", b"\0Sv\x45", b"\xa1\x07shop.b,", b"\xa1\x0fshop.b,topic://", b"\xa1\x0cshop.x,y://z", b",", b"://",
+    b"\xa1\x10x-opt-ORIG-QUEUE", b"\xa1\x12x-opt-ORIG-ADDRESS\xa1\x02a,", b"\xa1\x0e_AMQ_ORIG_ADDRESS\xa1\x02a,",
+    b"\x98\x1f\xff\xff\xff\xff\xff\xff\xff" + bytes(8) + b"\x40",
     b"\x83\x7f\xff\xff\xff\xff\xff\xff\xff", b"\x98" + bytes(16), b"\x73\0\0\xd8\0", b"\x82\x7f\xf0" + bytes(6),
 ]  # fmt: skip
 
@@ -78,8 +80,10 @@ def _read(found: Any) -> None:
 def _check(data: bytes) -> None:
     """Read a message, have its copy made for each broker, and read that."""
     from redelivery.core.commands import Forward, Subscribe  # noqa: PLC0415 - without proton there is no adapter
+    from redelivery.core.dead_lettering.origin import readable_origin  # noqa: PLC0415
     from redelivery.core.dead_lettering.routing import copy_of, told_of  # noqa: PLC0415
     from redelivery.core.delivery import Cause, Record  # noqa: PLC0415
+    from redelivery.core.destination import Destination  # noqa: PLC0415
     from redelivery_amqp import codec  # noqa: PLC0415
     from redelivery_amqp.delivery import AmqpDelivery  # noqa: PLC0415
     from redelivery_amqp.message_copies import NEVER_COPIED, copied  # noqa: PLC0415
@@ -96,6 +100,9 @@ def _check(data: bytes) -> None:
     )
     # Before its attempt is marked: a section costs a hundred times its descriptor's bytes.
     assert len(found.places) <= 2100 + len(data) // 60
+    # A policy is looked up by it.
+    assert Destination.parse(found.destination).members
+    assert Destination.parse(readable_origin(found.origin) or "queue://none").members
     _read(found)
     record = Record(1)
     record.last_failure = 1.0

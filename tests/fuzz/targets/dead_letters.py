@@ -15,10 +15,8 @@ from tests.fuzz.target import Target
 from redelivery.core.commands import Forward, Stop
 from redelivery.core.dead_lettering.redrive import Redrive, redrives_of
 from redelivery.core.delivery import Delivery, Record
-from redelivery.core.destination import Destination
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.ledger_causes import LedgerCauses
-from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +56,8 @@ _DICTIONARY = (
     b"_AMQ_ORIG_", b"<origin>", b"<died_of>", b"finf", b"f-inf", b"fnan", b"s0001-01-01T00:00:00+23:59",
     b"s9999-12-31T23:59:59-23:59", b"://", b"queue://", b"topic://", b"temp-queue://", b"native://",
     b"bogus://x", b"s2025-13-01", b"9" * 5000, b"-1", b"\xc3\xa9", b"\xd9\xa3", b":", b"queue://a,b",
-    b"queue://a?x=y", b"queue://>", b"T24:00:00", b"2025-W01-1",
+    b"queue://a?x=y", b"queue://a,", b",", b"topic://,", b",topic://", b"queue://x,y://z", b"queue://>",
+    b"T24:00:00", b"2025-W01-1",
 )  # fmt: skip
 _FIELDS = (
     "origin",
@@ -87,13 +86,6 @@ def _value(kind: str, text: str) -> Any:
         return text
 
 
-def _is_place(given: object) -> bool:
-    try:
-        return isinstance(given, str) and bool(Destination.parse(given).members)
-    except ConfigurationError:
-        return False
-
-
 class _Letter(Delivery):
     """A dead letter with the properties of an input."""
 
@@ -108,9 +100,6 @@ class _Letter(Delivery):
             given = _value(value[:1], value[1:])
             if name == "<timestamp>" and isinstance(given, datetime):
                 self._at = given
-            elif name == "<origin>" and not _is_place(given):
-                # An adapter tells of places only.
-                continue
             elif name.startswith("<") and isinstance(given, str):
                 self._set[name.strip("<>")] = given
             else:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from tests.fuzz.target import Target
 
 from redelivery.core.commands import Subscribe
+from redelivery.core.dead_lettering.origin import readable_origin
+from redelivery.core.destination import Destination
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.disconnect_cause import said
 from redelivery_stomp.frame_scanner import FrameLimits, FrameScanner, OtherFrame
@@ -29,12 +31,15 @@ DICTIONARY = (
     b"MESSAGE\n", b"MESSAGE\r\n", b"RECEIPT\n", b"ERROR\n", b"CONNECTED\n", b"\0", b"\0\n", b"\n", b"\r\n", b"\n\n",
     b"\r\n\r\n", b"\0\nMESSAGE\n", b"\nsubscription:0123456789abcdef-1", b"\nreceipt-id:0123456789abcdef-r1",
     b":0123456789abcdef", b"\nsubscription:1", b"\nreceipt-id:r1-1", b"\nack:ID\\c1-1\\c1", b"\nmessage-id:1,1",
-    b"\ndestination:/queue/a", b"\\c", b"\\", b"\ncontent-length:", b"\ncontent-length:3", b"99999999999999999999",
+    b"\ndestination:/queue/a", b"\ndestination:/queue/a.b,", b"\ndestination:/topic/,", b",", b"topic://", b"x,y://z",
+    b"/remote-temp-queue/ID:", b"?", b".>", b"\noriginal-destination:queue://a,", b"\n_AMQ_ORIG_ADDRESS:a,",
+    b"\\c", b"\\", b"\ncontent-length:", b"\ncontent-length:3", b"99999999999999999999",
     b"\ntimestamp:253402300799999", b"\nexpires:1", b"\nexpiration:9", b"\npriority:-1", b"\npersistent:true",
     b"\nredelivered:true", b"\namq-msg-type:text", b"\xff\xfe", b":", b"\nx-amqp-1.0-properties:\0Ss",
     b"\namqp-message-id:1", b"\nbrowser:end", b"\nmessage:bad", b"\nversion:1.2",
 )  # fmt: skip
 LIMITS = FrameLimits(2000, 3000)
+CONSUMED = ("queue://a", "queue://a.>", "topic://#", "native://a.#", "temp-queue://a", "queue://a,b.*")
 PROFILES: tuple[StompProfile, ...] = (StompClassic(), StompArtemis(), StompRabbitMQ())
 PROPERTIES = (
     "key", "identity", "destination", "origin", "died_of", "redelivered", "expires_at", "group", "persistent",
@@ -90,13 +95,17 @@ def _read(pieces: list[bytes]) -> Cut:
 def _settle(kind: type[StompDelivery], profile: StompProfile, head: bytes, body: bytes) -> None:
     """Read all that a message has, and acknowledge it."""
     known = Subscriptions(TOKEN)
-    subscription = Subscription(Subscribe(1, "queue://a", window=10), 1, profile, "1.2")
+    consumed = CONSUMED[len(head) % len(CONSUMED)]
+    subscription = Subscription(Subscribe(1, consumed, window=10), 1, profile, "1.2")
     known.begin("1", subscription)
     known.of(head)
     delivery = (profile.makes or kind)(subscription, head, body)
     for name in PROPERTIES:
         getattr(delivery, name)
     dict(delivery.headers)
+    # Policies are looked up by it: what is no destination would end the consumer at every start.
+    assert Destination.parse(delivery.destination).members
+    readable_origin(delivery.origin)
     for name in ("message-id", "ack", "destination", "timestamp"):
         assert RawHeaders(head).get(name) == read_headers(head).get(name), name
     if delivery.nameable:

@@ -53,12 +53,15 @@ def readable_origin(text: object) -> str | None:
     if not mark or kind not in _KINDS:
         return None
     try:
-        parsed = Destination(kind, name)
+        # It checks the members of what has a comma, too, which only `parse` does.
+        parsed = Destination.parse(text)
+        # Artemis and RabbitMQ have `#` where Classic has `>`.
+        patterned = is_pattern(parsed) or (kind != "native" and "#" in name.split("."))
+        one = not patterned and len(parsed.members) == 1
     except ConfigurationError:
         return None
-    # Artemis and RabbitMQ have `#` where Classic has `>`.
-    patterned = is_pattern(parsed) or (kind != "native" and "#" in name.split("."))
-    return None if patterned or len(parsed.members) > 1 else text
+    # With options, or blanks around it, it is not what it says.
+    return text if one and (parsed.kind, parsed.name) == (kind, name) else None
 
 
 def recorded_origin(delivery: Delivery) -> str | None:
