@@ -119,7 +119,7 @@ class Truth:
         self.deferred.discard(message.name)
         most = self.size[kin] * self._tries
         if self.size[kin] > 1:
-            # "Two equal copies": one may come for what is known of the other, of which there is a copy, and failed less.
+            # "Two equal copies": one may come for what is known of the other, of which there is a copy.
             most += self._copies_of[kin]
         if self.failed[kin] > most:
             raise Violation(f"limit: {message.name} has failed {self.failed[kin]} times; {most} are allowed")
