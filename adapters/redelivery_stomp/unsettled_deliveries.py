@@ -35,7 +35,9 @@ class UnsettledDeliveries:
 
     def settled(self, deliveries: Iterable[Returnable]) -> None:
         """Remove deliveries whose settlement is being written."""
-        self._held.difference_update(deliveries)
+        # Not beside `end`, which would return what is just being settled: a release behind it, of the same message.
+        with self._lock:
+            self._held.difference_update(deliveries)
 
     def end(self) -> list[Returnable]:
         """Return the deliveries to release. Later arrivals are returned by the next call."""
