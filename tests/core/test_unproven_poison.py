@@ -102,6 +102,13 @@ def test_what_is_set_aside_tells_how_to_vouch_for_it() -> None:
         assert ("redelivery.deadLetter=ack" in str(command.error)) is told
 
 
+def test_no_individual_queue_of_an_address_that_can_name_none() -> None:
+    """A producer has chosen it, among those of a pattern of the broker's own: the shared one, and no error."""
+    routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("native://a.#"))
+    for destination, expected in (("native://a.b", "queue://DLQ.a.b"), ("native://a.b?x", "queue://DLQ")):
+        assert routing.destination_for(destination, PROVEN) == expected
+
+
 def test_no_individual_queue_of_a_pattern() -> None:
     """Of which queue it was nobody knows, and a broker would send to all queues of such a name: the shared one."""
     routing = DeadLetterRouting(individual=IndividualStrategy(), source=Destination.parse("queue://a.>"))

@@ -55,7 +55,7 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("classic-stomp", False, "all", "atomic", forgets=True, front=False),
+        Profile("classic-stomp", False, "all", "confirmed", forgets=True, front=False),
         Profile("artemis-stomp", True, "any", "confirmed", forgets=True, once=True),
         Profile("rabbitmq-stomp", False, "all", "confirmed", release=True, forgets=True, remarks=True),
         Profile("classic-amqp", False, "all", "native", True, True, True, forgets=True, front=False),

@@ -15,7 +15,7 @@ from redelivery.core.delivery import EXPIRED, UNKNOWN, Cause
 from redelivery.core.destination import Destination
 from redelivery.core.outgoing import Outgoing
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
-from redelivery.errors import AdapterError
+from redelivery.errors import AdapterError, ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +118,11 @@ class DeadLetterRouting:
         if is_pattern(own) or (len(own.members) > 1 and own != self.source):
             # Of which queue it was nobody knows, and a broker would send to all of such a name.
             return capabilities.dead_letter_destination
-        return str(self.individual.destination_for(own, capabilities, self.subscriber))
+        try:
+            return str(self.individual.destination_for(own, capabilities, self.subscriber))
+        except ConfigurationError:
+            # A producer's address, to which a pattern of the broker's own applies, may be the name of no queue.
+            return capabilities.dead_letter_destination
 
     def copies_always(self) -> bool:
         """Whether only a copy comes to where the user wants it, with what he wants: then none is left to the broker."""
