@@ -46,14 +46,15 @@ def quick(broker: Broker, proxy: LinkProxy) -> str:
     return uri.replace("stomp://", "failover:(stomp://", 1).replace("?", ")?", 1)
 
 
-def cut_when_held(proxy: LinkProxy) -> None:
-    """Cut the link when messages have come over it, and wait for the next link."""
+def cut_when_held(proxy: LinkProxy, *, all_may_be_dead: bool = False) -> None:
+    """Cut the link when messages have come over it; wait for the next one, and for messages, if any must be left."""
     links = proxy.links_ever
     held = proxy.to_client.log.count("MESSAGE")
     settled(lambda: proxy.to_client.frames, 0.15, interval=0.02)
     assert proxy.cut() == 1
     eventually(lambda: proxy.links_ever > links, interval=0.002, message="a new link")
-    eventually(lambda: proxy.to_client.log.count("MESSAGE") > held, message="messages again")
+    if not all_may_be_dead:
+        eventually(lambda: proxy.to_client.log.count("MESSAGE") > held, message="messages again")
 
 
 @pytest.mark.parametrize(("broker", "cuts"), cover(sorted(STOMP_BROKERS), [8, 11]), indirect=["broker"])
@@ -72,8 +73,9 @@ def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     with redelivery.connect(quick(broker, proxy), policies=policies) as connection:
         connection.listen(unique_queue, work)
         with Running(connection):
-            for _ in range(cuts):
-                cut_when_held(proxy)
+            for number in range(1, cuts + 1):
+                # Artemis may have counted that many for all of them.
+                cut_when_held(proxy, all_may_be_dead=number >= MAX_DELIVERY_ATTEMPTS)
             work.gate.set()
             dead: list[dict[str, Any]] = []
 
@@ -127,8 +129,8 @@ def test_artemis_dead_letters_what_nobody_saw(
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
     with redelivery.connect(quick(artemis, proxy)) as connection:
         consumer = connection.consumer(unique_queue)
-        for _ in range(MAX_DELIVERY_ATTEMPTS + 1):
-            cut_when_held(proxy)
+        for number in range(1, MAX_DELIVERY_ATTEMPTS + 2):
+            cut_when_held(proxy, all_may_be_dead=number >= MAX_DELIVERY_ATTEMPTS)
         seen: list[int] = []
         dead: list[JmsMessage] = []
 

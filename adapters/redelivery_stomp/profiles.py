@@ -37,6 +37,8 @@ SHARE = 500
 OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
 # Artemis: begin of the header line of a message that has a group.
 GROUP = b"\n_AMQ_GROUP_ID:"
+# Artemis: what it adds to a message that came over AMQP.
+FROM_AMQP = re.compile(rb"\n(?:JMS_AMQP_|NATIVE_MESSAGE_ID:|timestamp:0\n)")
 # Begin of an encoded AMQP message: the descriptor of a section.
 ENCODED = re.compile(rb"\0(?:S|\x80\0{7})[\x70-\x78]")
 # Artemis: largest credit of which every message is counted, and the bytes of a window for each of its messages: one
@@ -228,8 +230,10 @@ class StompArtemis(StompProfile):
                 return "unknown" if length < 0 else "unknown-bytes"
             return "text" if length < 0 else "bytes"
         if 0 <= length < identity:
-            # An AMQP number or symbol arrives in its encoding, or as so many bytes of the encoded message (2.40.0).
-            return "partial" if not (core or amqp) and ENCODED.match(body) else "bytes"
+            # An AMQP number or symbol arrives in its encoding, or as so many bytes of anything (2.40.0). It has headers
+            # of its own, or, unlike a STOMP producer's message, no time.
+            other = not (core or amqp) and (FROM_AMQP.search(head) or ENCODED.match(body))
+            return "partial" if other else "bytes"
         # A Map arrives as a text in the broker's own encoding, which begins with a NUL.
         return "partial" if body.startswith(b"\0") else "text"
 
