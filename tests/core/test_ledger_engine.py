@@ -245,6 +245,9 @@ def test_a_handler_that_ends_too_late_never_makes_less_of_what_is_written() -> N
     assert [clear.keeps(entry) for entry in known] == [False, False, False, True, True]
     in_time = cleared(bench.fail(bench.begun(Letter(1))))
     assert not in_time.keeps(Entry(3))
+    deferred = bench.begun(Letter(2))
+    bench.lose()
+    assert cleared(bench.feed(Deferred(deferred, 5.0, CAUSE))).keep
 
 
 def test_a_look_up_that_is_answered_too_late_begins_nothing() -> None:

@@ -174,15 +174,16 @@ class LedgerEngine(Engine):
         record = delivery.record
         if isinstance(event, Released):
             return [Clear(delivery, None, keep=True), *commands]
-        if record is None or not record.count:
-            return [Clear(delivery, None), *commands]
         done = isinstance(event, Succeeded | Committed | Discarded)
+        late = delivery.outcome == "stale"
+        if record is None or not record.count:
+            # Deferred too late: the message may have failed elsewhere since.
+            return [Clear(delivery, None, keep=late and not done), *commands]
         # Poison, where nothing is kept of it.
         dropped = delivery.outcome == "discarded"
         if done or dropped:
             return [Clear(delivery, None), *commands]
         failed = record.count > before or not isinstance(event, Deferred)
-        late = delivery.outcome == "stale"
         return [Clear(delivery, self._entry(record), failed=failed, late=late), *commands]
 
     def _entry(self, record: Record) -> Entry:
