@@ -209,8 +209,8 @@ class Message:
     def release(self) -> bool:
         """Give it back, uncharged. False if too late.
 
-        ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes, or comes
-        again when what is held has filled `redelivery.maxParked`, and others have needed its room.
+        ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes. When
+        what is held has filled `redelivery.maxParked`, it comes again: when others need its room, or one each second.
         """
         return self._settle(Released(self._delivery))
 
