@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tests.driver.twins import body_of
+from tests.eventually import eventually
 
 import redelivery
 from redelivery.driver.connection.stop_when_idle import IdleWatch
@@ -30,8 +31,8 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
         twin.call(consumer.close())
         gone.append(weakref.ref(consumer._dispatcher))
     del consumer, message
-    gc.collect()
-    assert [dispatcher() for dispatcher in gone] == [None] * 5
+    # The thread that has closed the last one may not be gone.
+    eventually(lambda: gc.collect() >= 0 and [dispatcher() for dispatcher in gone] == [None] * 5)
     assert connection._dispatchers == []
     assert connection._driver.dispatchers == {}
     assert connection._driver.shared_history._open == {}
@@ -41,7 +42,7 @@ def test_a_closed_consumer_leaves_its_counts_and_nothing_else(twin: Twin) -> Non
 def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
     """A message that outlives its consumer counts when it is settled; one that never is settled does not stay."""
     connection = twin.connect()
-    # The first task of an `asyncio.Runner` that is interrupted by nobody stays, with its result, in its handler of Ctrl-C.
+    # The first task of an `asyncio.Runner` stays, with its result, in its handler of Ctrl-C.
     twin.call(connection.consumer("others"))
     consumer = twin.call(connection.consumer("orders"))
     for body in ("a", "b"):
@@ -54,8 +55,8 @@ def test_a_result_that_comes_after_the_close_is_counted(twin: Twin) -> None:
     dispatcher = weakref.ref(consumer._dispatcher)
     del consumer
     held.clear()
-    gc.collect()
-    assert dispatcher() is None
+    # The thread that has closed it may not be gone.
+    eventually(lambda: gc.collect() >= 0 and dispatcher() is None)
     assert connection.report() == redelivery.Report(stale=1)
 
 
