@@ -31,7 +31,7 @@ from redelivery_stomp.frames import frame
 from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
-from redelivery_stomp.transactions import Transaction, to_all
+from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ class StompAdapter:
                 case Forward():
                     self._forward(link, command)
                 case ForwardAll():
-                    self._forward_all(link, command.forwards)
+                    raise AssertionError("no profile here forwards atomically")
                 case Send():
                     self._send(link, command)
                 case Commit():
@@ -148,9 +148,6 @@ class StompAdapter:
         link.write(b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode()))
 
     def _forward(self, link: StompConnection, command: Forward) -> None:
-        if command.atomic(link.profile.capabilities):
-            self._forward_all(link, (command,))
-            return
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
@@ -158,14 +155,6 @@ class StompAdapter:
         headers = send_headers(link.profile, copy, dead_letter=not command.back)
         receipt = link.receipt(self._confirmation(link, delivery), address=link.profile.target(copy))
         link.write(frame(b"SEND", [*headers, receipt], copy.body))
-
-    def _forward_all(self, link: StompConnection, commands: Sequence[Forward]) -> None:
-        own = {found: each for each in commands if (found := _own(link, each.delivery)) is not None}
-        if own:
-            receipts = [self._confirmation(link, delivery) for delivery in own]
-            copies = [copy_of(link.profile, each) for each in own.values()]
-            transaction = Transaction(link, self._transaction(link), to_all(receipts))
-            transaction.begin(copies, list(own), dead_letter=not commands[0].back)
 
     def _transaction(self, link: StompConnection) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"

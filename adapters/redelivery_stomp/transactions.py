@@ -28,16 +28,6 @@ __all__ = ["Transaction", "aborted"]
 Header = tuple[str, str]
 
 
-def to_all(receipts: Sequence[Answer]) -> Answer:
-    """Return a callback that passes the one answer to all of these."""
-
-    def answer(error: RedeliveryError | None) -> None:
-        for each in receipts:
-            each(error)
-
-    return answer
-
-
 class Transaction:
     """One transaction. Each answer continues it, on the reading thread; writing never waits."""
 
@@ -51,20 +41,14 @@ class Transaction:
         # The first one.
         self._error: RedeliveryError | None = None
 
-    def begin(
-        self,
-        messages: Sequence[Outgoing],
-        deliveries: Sequence[StompDelivery],
-        *,
-        dead_letter: bool = False,
-    ) -> None:
-        """Write everything but the COMMIT; `dead_letter`: the messages are dead letters."""
+    def begin(self, messages: Sequence[Outgoing], deliveries: Sequence[StompDelivery]) -> None:
+        """Write everything but the COMMIT."""
         self._deliveries = deliveries
         io, within = self._io, self._within
         frames = [frame(b"BEGIN", within)]
         self._unanswered = len(messages) + len(deliveries)
         for message in messages:
-            headers = send_headers(io.profile, message, dead_letter=dead_letter)
+            headers = send_headers(io.profile, message)
             frames.append(frame(b"SEND", [*headers, *within, io.receipt(self._part)], message.body))
         for delivery in deliveries:
             lines = "".join(f"{name}:{value}\n" for name, value in [*within, io.receipt(self._part)])
