@@ -89,12 +89,22 @@ def test_equal_messages_that_were_here_together_are_two(state: str, consumer: in
     assert not unseen(history, Copy())
 
 
+def test_a_consumer_that_begins_between_two_losses_takes_no_evidence_away() -> None:
+    """It is still connected, as far as it knows, when another one has lost what it held."""
+    history = MessageHistory()
+    history.connected("one", 1)
+    history.connection_lost(0, [], [Copy()], [], 0.0, 1)
+    history.connected("one", 1)
+    accepted(history, Copy())
+    assert not unseen(history, Copy())
+
+
 def test_what_was_held_on_an_earlier_connection_is_no_evidence() -> None:
     """The broker sends it again on the next one, where it may have been accepted since."""
     history = MessageHistory()
-    history.connected("one")
+    history.connected("one", 1)
     history.connection_lost(1, [], [Copy()], [], 0.0, 1)
-    history.connected("one")
+    history.connected("one", 2)
     history.connection_lost(1, [Copy()], [], [], 1.0, 2)
     assert unseen(history, Copy())
 

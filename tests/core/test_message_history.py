@@ -115,16 +115,16 @@ def test_the_users_word_makes_up_for_a_time() -> None:
 def test_the_ids_of_another_broker_prove_nothing() -> None:
     """At another address an id that a broker made is worth what a producer's is: its bytes must be equal."""
     history = MessageHistory()
-    history.connected("one")
+    history.connected("one", 1)
     accepted(history, Proven("done"), Copy("weak"))
     same, other, running = Record(2), Record(3), Proven("running", b"a")
     for key, record in (("same", same), ("other", other)):
         history.remember(Proven(key, b"a"), record)
     run_into_a_loss(history, running)
-    history.connected("one")
+    history.connected("one", 1)
     assert history.known(Proven("same", b"b"), 0.0) is same
     history.remember(Proven("same", b"a"), same)
-    history.connected("two")
+    history.connected("two", 1)
     assert not unseen(history, Proven("done"))
     assert unseen(history, Copy("weak"))
     assert history.known(Proven("other", b"b"), 0.0) is None
@@ -213,11 +213,11 @@ def test_a_message_is_forgotten_by_its_own_bytes() -> None:
 def test_what_another_history_has_left_is_taken_over() -> None:
     """Counts, verdicts and the address."""
     left, history = MessageHistory(), MessageHistory()
-    left.connected("one")
+    left.connected("one", 1)
     (record,) = waiting(left, Proven())
     left.poisoned(Proven("bad"), Record(), 5.0)
     history.absorb(left)
-    history.connected("one")
+    history.connected("one", 1)
     history.recall_verdicts(1.0)
     assert history.known(Proven(), 0.0) is record
     assert history.known(Proven("bad"), 0.0) is not None
@@ -289,8 +289,8 @@ def test_an_id_that_a_producer_has_copied_from_the_broker_proves_nothing() -> No
 def test_what_was_left_at_another_address_is_known_by_its_bytes() -> None:
     """Two consumers of a native address may have closed while different brokers were connected."""
     left, history = MessageHistory(), MessageHistory()
-    left.connected("one")
-    history.connected("two")
+    left.connected("one", 1)
+    history.connected("two", 1)
     same, other = waiting(left, Proven("same", b"a"), Proven("other", b"a"))
     history.absorb(left)
     assert history.known(Proven("other", b"b"), 0.0) is None

@@ -600,7 +600,7 @@ class Engine:
         self.epoch = event.epoch
         self._since = now if event.since is None else event.since
         self._capabilities = event.capabilities
-        self._history.connected(event.address)
+        self._history.connected(event.address, event.epoch)
         self._confirms.connected(event.capabilities)
         self._flow.restart(active=event.capabilities.flow, grows=event.capabilities.grows)
         return NOTHING

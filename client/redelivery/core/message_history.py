@@ -222,10 +222,12 @@ class MessageHistory:
 
     # A connection, and the end of a consumer.
 
-    def connected(self, address: str) -> None:
+    def connected(self, address: str, epoch: int) -> None:
         """Learn where the connection goes. The ids of another broker are others, though they may look the same."""
         with self._lock:
-            self._held.clear()
+            if epoch != self._doubted:
+                # Else a consumer has begun while the others are still to learn of the loss.
+                self._held.clear()
             known, self._address = self._address, address
             if known in ("", address):
                 return
@@ -273,7 +275,6 @@ class MessageHistory:
         with self._lock:
             if epoch != self._doubted:
                 self._doubts.forget(strong=False)
-                self._held.clear()
                 self._doubted = epoch
             for proof in proofs:
                 self._doubts.add(proof, self._limit)
