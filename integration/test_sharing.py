@@ -107,7 +107,7 @@ def most(pair: tuple[Broker, str]) -> int:
 
 def most_at_speed(pair: tuple[Broker, str]) -> int:
     """Return how many messages a consumer may be given that has just worked at full speed, and works at none now."""
-    return CREDIT + BEYOND_AT_SPEED.get("-".join((pair[0].name, pair[1])), most(pair) - CREDIT)
+    return CREDIT + BEYOND_AT_SPEED.get(f"{pair[0].name}-{pair[1]}", most(pair) - CREDIT)
 
 
 def put(pair: tuple[Broker, str], queue: str, name: str, count: int) -> None:

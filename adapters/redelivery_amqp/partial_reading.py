@@ -31,8 +31,8 @@ _TEXTS = frozenset({_TEXT, 0xB1, 0xA3, 0xB3})
 class LargeMaps:
     """The maps of one message that are too large to be kept for each: of the last one that was asked for them.
 
-    Whoever deals with it (the engine, the log, the copy) asks several times, and reading 49,000 properties takes a
-    second. Used from several threads; what one of them replaces is read again by the other.
+    The engine, the log and the copy ask several times, and reading 49,000 properties takes a second. Used from several
+    threads; what one of them replaces is read again by the other.
     """
 
     __slots__ = ("_last",)

@@ -12,7 +12,6 @@ from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import unescape
-from redelivery_stomp.made_up_names import makes_sense
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -59,15 +58,16 @@ def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
     kind, _, name = consumed.partition("://")
     own = profile.qualified(name, "queue") if kind == "native" else consumed
     claimed = profile.qualified(address, kind)
-    if kind.startswith("temp-") and claimed.startswith(f"{kind}://ID:") and makes_sense(claimed):
-        # At the broker its name is another one than here.
-        return claimed
     try:
-        bounds = Destination.parse(own)
         told = Destination.parse(claimed)
+        if kind.startswith("temp-") and claimed.startswith(f"{kind}://ID:"):
+            # At the broker its name is another one than here.
+            return claimed
+        bounds = Destination.parse(own)
         one = not (is_pattern(told) or told.options or len(told.members) > 1)
         if one and any(covers(member, told) for member in bounds.members):
             return claimed
     except ConfigurationError:
+        # A name that nothing can be made of is none of the consumer's.
         pass
     return own.partition("?")[0]

@@ -40,8 +40,8 @@ HEARTBEAT = b"\n"
 # Seconds.
 MOMENT = 0.001
 # That a message waits for the rest of a frame behind it, which may be hidden in that message and has no rest. A broker
-# that collects its garbage, or a link that stalls, is silent for seconds in the middle of a frame, too; and whoever is
-# accused three times within a minute stops its consumer. A text that hides half a frame is rare, and can wait.
+# that collects its garbage, or a link that stalls, is silent for seconds in the middle of a frame, too; and a message
+# that is accused three times within a minute stops its consumer. A text that hides half a frame is rare, and can wait.
 STARVED = 10.0
 
 

@@ -210,7 +210,7 @@ class Message:
         """Give it back, uncharged. False if too late.
 
         ActiveMQ Classic and Artemis have no release over STOMP: there it is held until the consumer closes. When
-        what is held has filled `redelivery.maxParked`, it comes again: when others need its room, or one each second.
+        what is held has filled `redelivery.maxParked`, it is dispatched again, for others or once a second.
         """
         return self._settle(Released(self._delivery))
 

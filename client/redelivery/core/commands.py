@@ -84,7 +84,7 @@ class Clear:
     """The attempt has ended: `entry` is what to write down of the message, None: forget it.
 
     `failed`: it has been charged for, so the mark stays until the entry is written. `keep`: leave what is written.
-    `late`: the message may have come again, and more be known of it by now: leave that.
+    `late`: the message may have been redelivered, and more be known of it by now: leave that.
     """
 
     __slots__ = ("delivery", "entry", "failed", "keep", "late")

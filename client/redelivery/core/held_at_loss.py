@@ -18,7 +18,7 @@ __all__ = ["HeldAtLoss"]
 
 
 class HeldAtLoss:
-    """Held deliveries by key, and by digest as soon as somebody asks. Not for threads."""
+    """Held deliveries by key, and by digest once that is asked for. Not for threads."""
 
     def __init__(self) -> None:
         self._deliveries: dict[Hashable, list[Delivery]] = {}

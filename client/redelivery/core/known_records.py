@@ -62,7 +62,7 @@ class KnownRecords:
     def add(self, key: Hashable, record: Record, limit: float, *, first: bool = False) -> None:
         """Keep a record, once; past the limit others are forgotten.
 
-        `first`: of messages that nobody can tell apart, its own is to be found first.
+        `first`: it is to be found before the others of equal messages.
         """
         digests = self._records.setdefault(key, {})
         records = digests.setdefault(record.digest, {})

@@ -1,9 +1,9 @@
 """What was released where the broker takes nothing back before the consumer closes.
 
 It is kept here, unacknowledged, and counts as parked. When that leaves no room for a fresh message that is ready, what
-was released first makes way: it comes again when there is room and nothing else is ready. If nothing is, for the broker
-may give no more while all this is unsettled, one comes again each second. So a consumer that releases does not come to
-a standstill, and does not go round in a circle either.
+was released first makes way: it is dispatched again when there is room and nothing else is ready. If nothing is ready,
+since the broker may give no more while all this is unsettled, one is dispatched again each second. A consumer that
+releases does not stand still, and does not go round in a circle either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReleasedHere"]
 
-# Seconds until one comes again although nobody needs its room.
+# Seconds until one is dispatched again although no fresh message needs its room.
 PAUSE = 1.0
 
 
@@ -33,7 +33,7 @@ class ReleasedHere:
         self._kept: dict[Delivery, None] = {}
         # Those that have made way: they take up credit, and no room for what is parked.
         self._coming: dict[Delivery, None] = {}
-        # While nothing can be dispatched: when the next one comes again.
+        # While nothing can be dispatched: when the next one is dispatched again.
         self._next_turn: float | None = None
 
     def __len__(self) -> int:
@@ -47,11 +47,11 @@ class ReleasedHere:
         yield from self._coming
 
     def ready(self, *, full: bool) -> int:
-        """How many come again, if nothing else is ready."""
+        """How many may be dispatched again, if nothing else is ready."""
         return 0 if full else len(self._coming)
 
     def next_due(self, due: float | None) -> float | None:
-        """When the next one comes again, or `due`, which is when another one does."""
+        """When the next one is dispatched again, or `due`, if that is sooner."""
         turn = self._next_turn
         return due if turn is None else turn if due is None else min(due, turn)
 
@@ -78,15 +78,19 @@ class ReleasedHere:
 
     def _make_way(self, now: float, *, needed: bool) -> bool:
         """Let the first one count as parked no longer: at once if it is `needed`, else in time. False if none does."""
-        delivery = next(iter(self._kept), None)
-        if delivery is not None and not needed and (self._next_turn is None or now < self._next_turn):
-            self._next_turn = now + PAUSE if self._next_turn is None else self._next_turn
+        if not self._kept:
+            self._next_turn = None
             return False
+        if not needed:
+            if self._next_turn is None:
+                self._next_turn = now + PAUSE
+            if now < self._next_turn:
+                return False
         self._next_turn = None
-        if delivery is not None:
-            del self._kept[delivery]
-            self._coming[delivery] = None
-        return delivery is not None
+        delivery = next(iter(self._kept))
+        del self._kept[delivery]
+        self._coming[delivery] = None
+        return True
 
     def clear(self) -> None:
         """Forget all of them."""

@@ -103,7 +103,7 @@ class Dispatcher:
         # Whether the application takes messages itself; else handlers are run.
         self.pulled = False
         self._settlements = SettlementBatch()
-        # Of the log: whoever leaves the lock writes them. A log handler may be slow, and may close the connection.
+        # Of the log, written behind the lock: a log handler may be slow, and may close the connection.
         self._lines: list[message_log.Line] = []
         self._once = message_log.Once(subscribe, self._lines)
         self._tell_holds = False
