@@ -81,7 +81,8 @@ def test_a_handful(peer: tuple[Broker, str], address: str, unique_queue: str) ->
                 (origin, "KeyError", 3),
                 (origin, "ValueError", 3),
             ]
-            assert dead.show(str(letters[1].original_id)).body == letters[1].body
+            for identity in (letters[1].message_id, letters[1].original_id):
+                assert dead.show(str(identity)).body == letters[1].body
             planned = dead.redrive(cause="ValueError", dry_run=True)
             done = dead.redrive(cause="ValueError")
             assert (planned.redriven, planned.skipped, done.redriven) == (3, 3, 3)

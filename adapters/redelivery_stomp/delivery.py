@@ -268,7 +268,8 @@ class StompDelivery(Delivery):
 
     @property
     def message_id(self) -> str | None:
-        return self.raw.get("message-id")
+        # What stays the same: a dead letter that was listed is looked for by it.
+        return self.identity
 
     @property
     def headers(self) -> Headers:

@@ -44,6 +44,7 @@ def test_what_a_frame_says(profile: StompProfile, lines: list[str], identity: st
     seen = delivery(profile, [*lines, "reply-to:/queue/answers" if identity != "345" else "reply-to:queue\\c//answers",
                               "correlation-id:a\\cb", "type:order", "mine:1"])  # fmt: skip
     assert seen.key == ("queue://orders", identity, "1700000000123")
+    assert seen.message_id == identity
     assert (seen.destination, seen.priority, seen.persistent, seen.redelivered) == (
         "queue://orders",
         7,

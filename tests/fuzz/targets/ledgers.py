@@ -97,7 +97,8 @@ def seeds() -> list[bytes]:
 
 def _put(folder: Path, kind: bytes, data: bytes) -> Path:
     for left in folder.iterdir():
-        left.unlink()
+        # A connection of the input before may have been closed meanwhile: the last one removes `-wal` and `-shm`.
+        left.unlink(missing_ok=True)
     path = folder / "ledger.db"
     path.write_bytes(data if kind == b"D" else _whole())
     if kind == b"W":
