@@ -141,11 +141,11 @@ def sections(data: bytes) -> list[tuple[int, int, int]]:
                     code, begin = _section(data, at)
                 at = end_of(data, begin)
                 found.append((code, begin, at))
-            if at >= size:
-                break
             # Counted after so many bytes, in which there is room for a thousand: most messages are read by then.
             if len(found) > MOST_SECTIONS + at // SHORTEST:
                 raise Unknown("more sections than are read")
+            if at >= size:
+                break
             stop = min(size, at + _STRETCH)
     except IndexError:
         raise Unknown("a message that is cut off") from None

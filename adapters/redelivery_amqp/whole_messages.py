@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from redelivery_amqp import codec
@@ -12,16 +13,30 @@ if TYPE_CHECKING:
 __all__ = ["body_places", "copyable"]
 
 _LARGE_MAP, _LARGE_LIST = 0xD1, 0xD0
-# Values that a copy has more than what it is made of.
+# Values, and sections, that a copy has more than what it is made of.
 ROOM = 100
 
 
 def copyable(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether there is a message, and no more properties than are read: who handled it has not seen these either."""
+    """Whether there is a message, and no more properties than are read: who handled it has not seen these either.
+
+    And whether its copy can be read: that has a header and properties of its own before the same body.
+    """
+    if len(places) > codec.MOST_SECTIONS - ROOM and _crowded(places):
+        return False
     for code, begin, _ in places:
         if code == codec.APPLICATION_PROPERTIES:
             return _count(raw, begin) <= codec.MOST_ENTRIES - ROOM
     return bool(places)
+
+
+def _crowded(places: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether the body alone has nearly as many sections somewhere as are read of so many bytes."""
+    found = [end - begin for begin, end, code in codec.spans(places) if code in codec.BODIES]
+    return any(
+        number + ROOM > codec.MOST_SECTIONS + size // codec.SHORTEST
+        for number, size in enumerate(itertools.accumulate(found), 1)
+    )
 
 
 def _count(raw: bytes, at: int) -> int:

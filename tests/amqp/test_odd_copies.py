@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -117,6 +118,20 @@ def test_more_properties_than_are_read_are_not_lost() -> None:
     assert (copy.body, copy.headers["redeliveryWhole"]) == (found.raw, "false")
     letter = read_letter(copy, "queue://DLQ")
     assert (letter.whole, row_of(letter)["whole"]) == (False, False)
+
+
+@pytest.mark.parametrize("piece", [b"", b"x" * 20, b"x" * 100], ids=["empty", "short", "long"])
+def test_what_is_read_can_be_copied_however_many_sections_it_has(piece: bytes) -> None:
+    """The copy has sections more of its own: what has nearly as many as are read goes as all its bytes."""
+    one = section(0x75, b"\xa0" + bytes((len(piece),)) + piece)
+    kinds: Counter[bool] = Counter()
+    for count in [*range(850, 1150, 3), *range(1150, 4000, 97)]:
+        found = delivery(one * count)
+        copy = copy_of_it(found)
+        assert copy.readable
+        assert copy.body == (found.body if found.readable else found.raw)
+        kinds[found.readable] += 1
+    assert kinds[True]
 
 
 def test_a_producer_does_not_say_that_its_message_is_not_whole() -> None:
