@@ -111,7 +111,8 @@ class FrameProof:
 
 def swallows(head: bytes) -> bool:
     """True if a header block goes on behind the end of its frame, and holds the beginning of another."""
-    return b"\0" in head and COMMAND_LINE.search(head) is not None
+    # Its last line has no line end here.
+    return b"\0" in head and COMMAND_LINE.search(head + b"\n") is not None
 
 
 def ends_browse(head: bytes, body: bytes) -> bool:

@@ -119,6 +119,8 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @given(mutated(), st.data())
 @example(b"MESSAGE\n\nsubscription:0123456789abcdef-1\nMESSAGE\n\0", None)
+@example(b"MESSAGE\nsubscription:0123456789abcdef-1\0\nMESSAGE\n\n", None)
+@example(b"MESSAGE\r\nsubscription:0123456789abcdef-1\r\n\0\r\nERROR\r\n\r\n\0", None)
 def test_whatever_comes_is_read_the_same_at_every_split(raw: bytes, data: st.DataObject | None) -> None:
     """Messages, a fault, or nothing; never an exception; and each message has the token in its headers."""
     limits = FrameLimits(120, 60)
