@@ -54,11 +54,14 @@ def body_places(raw: bytes, places: Sequence[tuple[int, int, int]]) -> list[tupl
     where they stand side by side, has the same.
     """
     found = [span for span in codec.spans(places) if span[2] in codec.BODIES]
-    codes = [code for code, _, _ in places if code in codec.BODIES or code < codec.DATA]
-    if codes == sorted(codes):
+    if len(found) < 2:
         return found
     code, begin, _ = places[-1]
     if code == codec.DATA != places[-2][0] and raw[begin] in codec.BINARIES:
+        # Where it is not the only one, a footer may stand before it.
         return found[-1:]
+    codes = [code for code, _, _ in places if code in codec.BODIES or code < codec.DATA]
+    if codes == sorted(codes):
+        return found
     others = [span for span in found if span[2] != codec.DATA]
     return others[:1] or found

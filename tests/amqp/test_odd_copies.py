@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -118,6 +119,22 @@ def test_more_properties_than_are_read_are_not_lost() -> None:
     assert (copy.body, copy.headers["redeliveryWhole"]) == (found.raw, "false")
     letter = read_letter(copy, "queue://DLQ")
     assert (letter.whole, row_of(letter)["whole"]) == (False, False)
+
+
+KINDS = (
+    b"\0Sp\xc0\x02\x01\x41", b"\0Ss\xc0\x03\x01\xa3\0", b"\0Su\xa0\x01a", b"\0Su\xb0\0\0\0\x01b", b"\0Su\x52\x07",
+    b"\0Sw\xa1\x01v", b"\0Sv\xc0\x02\x01\x41", b"\0Sx\xc1\x01\0",
+)  # fmt: skip
+
+
+def test_sections_in_any_order_are_copied_as_the_body_that_was_seen() -> None:
+    """Header, fields, data of two kinds and of none, a value, a sequence, a footer: all orders of four."""
+    orders = [order for count in (1, 2, 3, 4) for order in product(KINDS, repeat=count)]
+    for order in orders:
+        found = delivery(b"".join(order))
+        copy = copy_of_it(found)
+        assert copy.readable, order
+        assert copy.body == (found.body if found.readable else found.raw), order
 
 
 @pytest.mark.parametrize("piece", [b"", b"x" * 20, b"x" * 100], ids=["empty", "short", "long"])

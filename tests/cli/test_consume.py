@@ -44,9 +44,6 @@ def ends(message):
 def hangs(message):
     os.kill(os.getpid(), signal.SIGINT)
     hold.wait(60)
-
-def leaves(message):
-    raise SystemExit(0)
 """
 
 
@@ -158,15 +155,6 @@ def test_command_is_killed_at_the_deadline(cli: Any, shop: MemoryBroker, uri: st
         return False
 
     eventually(reaped)
-
-
-@pytest.mark.usefixtures("handlers")
-def test_handler_ends_the_program(cli: Any, shop: MemoryBroker, uri: str) -> None:
-    """A handler that calls sys.exit has not succeeded: exit code 1, and nothing is lost."""
-    ended = cli("consume", uri, "orders", "--handler", "handlers:leaves")
-    assert ended.code == 1
-    assert "SystemExit" in ended.err
-    assert shop.depth("orders") == 3
 
 
 def test_count_takes_no_more(cli: Any, shop: MemoryBroker, uri: str) -> None:

@@ -17,6 +17,7 @@ from redelivery.cli.exit_codes import FAILED, OK, PARTLY, Failure
 from redelivery.cli.formatting import note, to_json
 from redelivery.cli.param_types import number, one_of, seconds, statuses
 from redelivery.cli.printer import Printer, report_line
+from redelivery.core.delivery import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from redelivery.message import Message
 
 __all__ = ["consume"]
+
+# What a handler may raise that is no failure of its message, and no Ctrl-C.
+_ENDS = (SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
 @click.command(
@@ -49,9 +53,10 @@ _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
 
 \b
 Exit codes: 0 drained, 1 the broker ended the consumer, the ledger failed, or
-a handler is stuck (--timeout), 3 handlers were still running, or dead letters
-not confirmed, at the end of --drain-timeout, 69 broker unreachable, 78 bad
-configuration, 130 and 143 interrupted before it was connected.""",
+a handler is stuck (--timeout) or ended the program, 3 handlers were still
+running, or dead letters not confirmed, at the end of --drain-timeout, or a
+message was set aside, 69 broker unreachable, 78 bad configuration, 130 and
+143 interrupted before it was connected.""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
@@ -141,7 +146,7 @@ def consume(
         _tell(report, output, printer)
     if error is not None:
         raise error
-    return PARTLY if report.running or report.unconfirmed else OK
+    return PARTLY if report.running or report.unconfirmed or report.set_aside else OK
 
 
 def _steered(
@@ -226,7 +231,7 @@ def _run(
             return connection.run(drain_timeout=drain_timeout), None
         except redelivery.RedeliveryError as error:
             return connection.report(), error
-        except SystemExit as error:
+        except _ENDS as error:
             return connection.report(), _ended_by_handler(error)
 
 
@@ -256,10 +261,16 @@ async def _run_async(
             return await connection.run(drain_timeout=drain_timeout), None
         except redelivery.RedeliveryError as error:
             return connection.report(), error
+        except _ENDS as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                # Ctrl-C, not the handler.
+                raise
+            return connection.report(), _ended_by_handler(error)
 
 
-def _ended_by_handler(error: SystemExit) -> Failure:
-    return Failure(f"the handler ended the program: SystemExit: {error.code}", FAILED)
+def _ended_by_handler(error: BaseException) -> Failure:
+    return Failure(f"the handler ended the program: {Cause.of(error).text}", FAILED)
 
 
 def _say_ready(destination: str) -> None:

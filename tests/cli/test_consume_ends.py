@@ -1,0 +1,69 @@
+"""What `redelivery consume` says of an end that is no success."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redelivery_memory.adapter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from redelivery_memory import MemoryBroker
+
+HANDLERS = """
+import asyncio
+
+def leaves(message):
+    raise SystemExit(0)
+
+async def leaves_async(message):
+    raise SystemExit(0)
+
+def cancelled(message):
+    raise asyncio.CancelledError
+
+async def cancelled_async(message):
+    raise asyncio.CancelledError
+"""
+
+
+@pytest.fixture
+def handlers(tmp_path: Path) -> None:
+    """A module of handlers in the current directory."""
+    (tmp_path / "enders.py").write_text(HANDLERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("leaves", "SystemExit: 0"),
+        ("leaves_async", "SystemExit: 0"),
+        ("cancelled", "CancelledError"),
+        ("cancelled_async", "CancelledError"),
+    ],
+)
+@pytest.mark.usefixtures("handlers")
+def test_handler_ends_the_program(cli: Any, shop: MemoryBroker, uri: str, name: str, error: str) -> None:
+    """A handler that calls sys.exit, or cancels itself, has not succeeded: exit code 1, one line, nothing is lost."""
+    ended = cli("consume", uri, "orders", "--handler", f"enders:{name}")
+    assert ended.code == 1
+    assert ended.err.splitlines()[-1] == f"redelivery: the handler ended the program: {error}"
+    assert "Traceback" not in ended.err
+    assert shop.depth("orders") == 3
+
+
+def test_a_message_that_is_set_aside_is_told(
+    cli: Any, shop: MemoryBroker, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 3: the queue is not done, a message that cannot be copied is still there."""
+    able = replace(redelivery_memory.CAPABILITIES, poison_persistent=False, release=False)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    shop.send("letters", "part", body_kind="partial")
+    ended = cli("consume", uri, "letters", "--exec", "false", "--idle", "0.02")
+    assert ended.code == 3
+    assert ended.err.splitlines()[-1] == "report: accepted 0, redelivered 2, set_aside 1"
+    assert [held.text for held in shop.messages("letters")] == ["part"]
