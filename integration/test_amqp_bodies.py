@@ -50,9 +50,34 @@ def plain(value: object) -> object:
 @pytest.mark.parametrize("durable", [True, False])
 def test_no_body_is_lost(broker: Broker, unique_queue: str, name: str, *, durable: bool) -> None:
     """In the dead letter or still on its queue it is what was sent, whatever of it arrives over STOMP."""
-    value, dead, work = VALUES[name](), f"{unique_queue}.dead", Work()
+    lost_nothing(broker, unique_queue, VALUES[name](), durable=durable)
+
+
+# Of what the broker itself writes to tell of a body; a producer's may be an answer with all properties of a question.
+CLAIMS: dict[str, dict[str, object]] = {
+    "a JMS client's": {"__AMQ_CID": "ID:x"},
+    "an encoding": {"JMS_AMQP_ORIGINAL_ENCODING": 6},
+    "an encoding as text": {"JMS_AMQP_ORIGINAL_ENCODING": "6"},
+    "a kind for Classic": {"amq-msg-type": "text", "content-length": "3"},
+}
+
+
+@pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS.keys())
+@pytest.mark.parametrize("name", ["integer", "symbol", "uuid", "map", "text", "bytes"])
+def test_no_copied_property_hides_what_did_not_arrive(
+    broker: Broker, unique_queue: str, name: str, claims: dict[str, object]
+) -> None:
+    """The broker's own names among a producer's properties excuse no body that is not what was sent."""
+    lost_nothing(broker, unique_queue, VALUES[name](), durable=True, **claims)
+
+
+def lost_nothing(
+    broker: Broker, unique_queue: str, value: object, *, durable: bool, **claims: object
+) -> None:
+    """Have a message of an AMQP producer fail over STOMP, and find its body where it is then."""
+    dead, work = f"{unique_queue}.dead", Work()
     with RawAmqp(broker) as raw:
-        raw.send(unique_queue, value, durable=durable, properties={"key": "bad"})
+        raw.send(unique_queue, value, durable=durable, properties={"key": "bad", **claims})
         policies = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=0))
         uri = broker.uri(protocol="stomp", redelivery__deadLetterDestination=dead)
         with redelivery.connect(uri, policies=policies) as connection:

@@ -60,9 +60,9 @@ class Budget:
 
     __slots__ = ("empty", "values")
 
-    def __init__(self, values: int = MOST_VALUES) -> None:
+    def __init__(self, values: int = MOST_VALUES, empty: int = MOST_EMPTY) -> None:
         self.values = values
-        self.empty = MOST_EMPTY
+        self.empty = empty
 
     @property
     def spent(self) -> bool:

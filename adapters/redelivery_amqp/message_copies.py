@@ -96,7 +96,7 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
     raw = delivery.raw
     annotations |= _chosen(raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
     properties = _properties(command, delivery) | _entries(dict(own))
-    body = b"".join(raw[begin:end] for begin, end, _ in body_places(raw, delivery.places))
+    body = b"".join(raw[begin:end] for begin, end, _ in body_places(delivery.places))
     return _written(copy, profile, now, annotations, _kept_fields(raw, delivery), properties, body)
 
 

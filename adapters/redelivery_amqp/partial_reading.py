@@ -24,6 +24,7 @@ __all__ = [
 KEPT = 100
 """Most entries of a section that are kept once they are read: each takes some hundred bytes besides its own."""
 
+_MOST_IN_KEY = 10
 _TEXT = 0xA1
 _TEXTS = frozenset({_TEXT, 0xB1, 0xA3, 0xB3})
 
@@ -129,7 +130,11 @@ def entries_in(data: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 def key_name(data: bytes, begin: int, end: int) -> str | None:
     """Return a key as text, or None for one that is no simple value."""
     try:
-        key = codec.read(data, begin)[0] if data[begin] in codec.READERS else decoded(data, begin, end)
+        if data[begin] in codec.READERS:
+            key: Any = codec.read(data, begin)[0]
+        else:
+            # Described, perhaps. One that has more in it than that is no name, and each of thousands may be an array.
+            key = decoded(data, begin, end, Budget(_MOST_IN_KEY, empty=0))
     except codec.Unknown:
         return None
     return None if isinstance(key, list | dict) else str(key)

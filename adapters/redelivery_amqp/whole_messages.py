@@ -13,26 +13,49 @@ if TYPE_CHECKING:
 __all__ = ["body_places", "copyable"]
 
 _LARGE_MAP, _LARGE_LIST = 0xD1, 0xD0
+_SEVERAL = frozenset({codec.DATA, codec.SEQUENCE})
 # Values, and sections, that a copy has more than what it is made of.
 ROOM = 100
 
 
 def copyable(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bool:
-    """Whether there is a message, and no more properties than are read: who handled it has not seen these either.
+    """Whether the copy of a message can be the same message, and can be read as it.
 
-    And whether its copy can be read: that has a header and properties of its own before the same body.
+    Not so with more properties than are read, as who handled it has not seen these; nor with a section twice that there
+    may be once, or a body in pieces: one of them was not seen either, and would be lost.
     """
+    if not places or not _once_each(places):
+        return False
     if len(places) > codec.MOST_SECTIONS - ROOM and _crowded(places):
         return False
     for code, begin, _ in places:
         if code == codec.APPLICATION_PROPERTIES:
             return _count(raw, begin) <= codec.MOST_ENTRIES - ROOM
-    return bool(places)
+    return True
+
+
+def body_places(places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Return (begin, end, code) of each section of the body, with its descriptor."""
+    return [span for span in codec.spans(places) if span[2] in codec.BODIES]
+
+
+def _once_each(places: Sequence[tuple[int, int, int]]) -> bool:
+    """Whether each section is there once; of data or sequences there may be several, side by side."""
+    seen: set[int] = set()
+    last = 0
+    for code, _, _ in places:
+        if code == last and code in _SEVERAL:
+            continue
+        if code in seen or (code in codec.BODIES and not seen.isdisjoint(codec.BODIES)):
+            return False
+        seen.add(code)
+        last = code
+    return True
 
 
 def _crowded(places: Sequence[tuple[int, int, int]]) -> bool:
     """Whether the body alone has nearly as many sections somewhere as are read of so many bytes."""
-    found = [end - begin for begin, end, code in codec.spans(places) if code in codec.BODIES]
+    found = [end - begin for begin, end, _ in body_places(places)]
     return any(
         number + ROOM > codec.MOST_SECTIONS + size // codec.SHORTEST
         for number, size in enumerate(itertools.accumulate(found), 1)
@@ -45,23 +68,3 @@ def _count(raw: bytes, at: int) -> int:
         return 0
     size, count = int.from_bytes(raw[at + 1 : at + 5], "big"), int.from_bytes(raw[at + 5 : at + 9], "big")
     return count if count <= size else 0
-
-
-def body_places(raw: bytes, places: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Return (begin, end, code) of each section of the body, with its descriptor.
-
-    All of them, unless they are mixed with other sections: then those that the body was taken from, so that the copy,
-    where they stand side by side, has the same.
-    """
-    found = [span for span in codec.spans(places) if span[2] in codec.BODIES]
-    if len(found) < 2:
-        return found
-    code, begin, _ = places[-1]
-    if code == codec.DATA != places[-2][0] and raw[begin] in codec.BINARIES:
-        # Where it is not the only one, a footer may stand before it.
-        return found[-1:]
-    codes = [code for code, _, _ in places if code in codec.BODIES or code < codec.DATA]
-    if codes == sorted(codes):
-        return found
-    others = [span for span in found if span[2] != codec.DATA]
-    return others[:1] or found

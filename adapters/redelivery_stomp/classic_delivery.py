@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from redelivery.core.dead_lettering.origin import LONGEST
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.errors import ConfigurationError
@@ -53,11 +54,14 @@ def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
     """Return where a message of the consumer of `consumed` was sent: what its header says only within that.
 
     A consumer of one destination gets no other's. On a pattern the header says which one; if that is none of them it is
-    forged, and the message counts as one of the pattern's.
+    forged, and the message counts as one of the pattern's, as with a name that is too long to be one.
     """
     kind, _, name = consumed.partition("://")
     own = profile.qualified(name, "queue") if kind == "native" else consumed
     claimed = profile.qualified(address, kind)
+    plain = own.partition("?")[0]
+    if len(claimed) > LONGEST:
+        return plain
     try:
         told = Destination.parse(claimed)
         if kind.startswith("temp-") and claimed.startswith(f"{kind}://ID:"):
@@ -70,4 +74,4 @@ def confined(profile: DeliveryProfile, address: str, consumed: str) -> str:
     except ConfigurationError:
         # A name that nothing can be made of is none of the consumer's.
         pass
-    return own.partition("?")[0]
+    return plain

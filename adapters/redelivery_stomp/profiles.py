@@ -11,6 +11,7 @@ from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
 from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
+from redelivery_stomp.artemis_bodies import kind_on_artemis
 from redelivery_stomp.byte_windows import UNIT, CountedWindow, SampledWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.profile_base import StompProfile
@@ -37,10 +38,6 @@ SHARE = 500
 OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
 # Artemis: begin of the header line of a message that has a group.
 GROUP = b"\n_AMQ_GROUP_ID:"
-# Artemis: what it adds to a message that came over AMQP.
-FROM_AMQP = re.compile(rb"\n(?:JMS_AMQP_|NATIVE_MESSAGE_ID:|timestamp:0\n)")
-# Begin of an encoded AMQP message: the descriptor of a section.
-ENCODED = re.compile(rb"\0(?:S|\x80\0{7})[\x70-\x78]")
 # Artemis: largest credit of which every message is counted, and the bytes of a window for each of its messages: one
 # that this library sends has 340 and its body.
 SMALL, SMALLEST = 32, 320
@@ -221,21 +218,7 @@ class StompArtemis(StompProfile):
         return message_id.rpartition(",")[2]
 
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
-        length, identity = head.find(b"\ncontent-length:"), head.find(b"\nmessage-id:")
-        core, amqp = headers.get("__AMQ_CID"), headers.get("JMS_AMQP_ORIGINAL_ENCODING")
-        if not body:
-            # A message of a JMS client of the broker's has the one, of an AMQP producer the other. Its Object, Map or
-            # list arrives empty, like an empty text.
-            if core or amqp:
-                return "unknown" if length < 0 else "unknown-bytes"
-            return "text" if length < 0 else "bytes"
-        if 0 <= length < identity:
-            # An AMQP number or symbol arrives in its encoding, or as so many bytes of anything (2.40.0). It has headers
-            # of its own, or, unlike a STOMP producer's message, no time.
-            other = not (core or amqp) and (FROM_AMQP.search(head) or ENCODED.match(body))
-            return "partial" if other else "bytes"
-        # A Map arrives as a text in the broker's own encoding, which begins with a NUL.
-        return "partial" if body.startswith(b"\0") else "text"
+        return kind_on_artemis(head, body, headers)
 
     def grows(self, command: Subscribe) -> bool:
         # A group is bound to the subscription that got its first message. While that one has no room, its next message

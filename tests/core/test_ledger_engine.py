@@ -203,11 +203,19 @@ def test_a_suspect_waits_for_a_turn_alone() -> None:
 
 
 def test_a_suspect_is_not_overtaken_where_order_was_asked_for() -> None:
-    """Blocking order stands still until its turn."""
+    """Blocking order stands still until its turn, and nobody looks again and again meanwhile."""
     bench = Counted(ordering="blocking")
-    bench.known(Letter(0), Entry(suspect=True))
-    bench.arrive(Letter(1))
+    failed = Letter(0)
+    bench.fail(bench.begun(failed))
+    bench.lose()
+    bench.connect()
+    bench.known(Letter(1), Entry(suspect=True))
+    bench.again(failed)
+    bench.now += 3600
     assert bench.feed(Wanted()) == []
+    assert bench.engine.next_due() is None
+    assert bench.feed(Alone())
+    assert bench.engine.next_due() is not None
 
 
 def test_a_suspect_goes_with_its_connection_or_the_end() -> None:

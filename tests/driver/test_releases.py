@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import redelivery_memory.adapter
+from redelivery.driver.connection.stop_when_idle import IdleWatch
 
 if TYPE_CHECKING:
     import pytest
@@ -35,6 +36,32 @@ def test_a_consumer_that_releases_goes_on(twin: Twin, monkeypatch: pytest.Monkey
     assert len(accepted) + consumer.parked == 10
     twin.call(consumer.close())
     assert len(twin.broker.messages("orders")) == 10 - len(accepted)
+
+
+def test_what_comes_again_of_itself_keeps_no_run_from_its_end(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that is slow and releases: only what it has not had before is work."""
+    able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    connection = twin.connect("?redelivery.credit=9&redelivery.maxParked=2")
+    for number in range(3):
+        twin.broker.send("orders", str(number))
+    idle: list[tuple[str, bool]] = []
+
+    def handle(message: Message) -> None:
+        watch = IdleWatch(list(connection._driver.dispatchers.values()), 1e-9, lambda: True)
+        watch.over()
+        idle.append((message.text, watch.over()))
+        message.release()
+
+    twin.listen(connection, "orders", handle)
+    twin.advance(1)
+    twin.advance(1)
+    assert idle == [("0", False), ("1", False), ("2", False), ("0", True), ("1", True)]
+    twin.broker.send("orders", "3")
+    twin.advance(1)
+    assert ("3", False) in idle
 
 
 def test_a_handler_that_releases_everything_ends_with_the_queue(

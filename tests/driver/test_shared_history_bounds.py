@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from redelivery.testing import ManualClock, MemoryBroker
 
 
+class Namesake(Arrival):
+    """One whose id its producer has set."""
+
+    __slots__ = ()
+
+    @property
+    def strong(self) -> bool:
+        return False
+
+
 def subscription(destination: str, name: str | None = None) -> Subscribe:
     return Subscribe(1, destination, 10, subscription=name)
 
@@ -92,6 +102,20 @@ def test_an_empty_history_is_not_kept() -> None:
     histories, subscribe = SharedHistory(), subscription("queue://a")
     histories.closed(subscribe, histories.opened(subscribe))
     assert (histories._left, histories._open) == ({}, {})
+
+
+def test_the_bodies_of_a_lost_connection_are_not_kept() -> None:
+    """Its last consumer closes before there is another connection: only what is known of them is left."""
+    histories, queue = SharedHistory(), subscription("queue://a")
+    first, second = histories.opened(queue), histories.opened(queue)
+    held = [Namesake(Letter(number), 1, counts=False) for number in range(3)]
+    first.remember(held[0], Record(1))
+    first.connection_lost(1, [], held, [], 0.0, 1)
+    histories.closed(queue, first)
+    assert all(each.key in first._held for each in held), "the other one may still have to learn of the loss"
+    histories.closed(queue, second)
+    assert len(first) == 1
+    assert not any(each.key in first._held for each in held)
 
 
 def test_verdicts_of_closed_consumers_come_back_with_the_loss_of_the_connection() -> None:

@@ -52,7 +52,10 @@ def test_bytes_on_artemis_have_their_length_in_front() -> None:
         (b"\x17\3\3\0#", ["timestamp:0", "ack:1"], "partial"),
         (b"\x17\3\3\0#", ["timestamp:1", "ack:1"], "bytes"),
         (b"\0\x80\0\0\0\0\0\0\0\x77T*", [], "partial"),
-        (b"\0SwT*", ["JMS_AMQP_ORIGINAL_ENCODING:2"], "bytes"),
-        (b"\0SwT*", ["__AMQ_CID:1"], "bytes"),
+        (b"\0SwT*", ["JMS_AMQP_ORIGINAL_ENCODING:2"], "partial"),
+        (b"\0SwT*", ["__AMQ_CID:1"], "partial"),
+        (b"\x17\3\3\0#", ["JMS_AMQP_ORIGINAL_ENCODING:6", "timestamp:0", "ack:1"], "bytes"),
+        (b"\x17\3\3\0#", ["__AMQ_CID:1", "timestamp:0", "ack:1"], "bytes"),
+        (b"\x17\3\3\0#", ["__AMQ_CID:1", "NATIVE_MESSAGE_ID:ID:1"], "partial"),
     ):
         assert delivery(StompArtemis(), [*lines, *producer], body).body_kind == kind

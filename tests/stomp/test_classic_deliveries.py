@@ -35,6 +35,7 @@ def test_nothing_that_classic_writes_of_a_message_is_proof() -> None:
         ("queue://orders.>", "/queue/orders.a,admin", "queue://orders.>"),
         ("queue://orders.>", "/queue/orders.a?b=c", "queue://orders.>"),
         ("queue://orders.>", "/queue/", "queue://orders.>"),
+        ("queue://orders.>", "/queue/orders." + "a" * 2000, "queue://orders.>"),
         ("queue://a,b", "/queue/b", "queue://b"),
         ("queue://a,b", "/queue/c", "queue://a,b"),
         ("topic://news.*", "/topic/news.x", "topic://news.x"),

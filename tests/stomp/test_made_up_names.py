@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         (StompArtemis(), "queue://a.>", "a.b,"),
         (StompArtemis(), "queue://a.>", "a.b,topic://"),
         (StompArtemis(), "native://a.#", "queue://x,y://z"),
+        (StompArtemis(), "queue://a.>", "a." + "b" * 2000),
         (StompRabbitMQ(), "topic://#", "/topic/a,"),
         (StompRabbitMQ(), "topic://#", "/topic/ "),
         (StompRabbitMQ(), "topic://#", "/topic/a%0Ab"),

@@ -21,7 +21,7 @@ State = Literal["ready", "running", "parked", "waiting", "settling", "aside", "h
 
 ready     may be dispatched            running   a handler has it
 parked    waits for its due time       waiting   a copy that waits for the handler of the lost delivery
-settling  poisoned, not yet confirmed  held      released here, but the broker has no release: never dispatched
+settling  poisoned, not yet confirmed  held      released here, but the broker takes nothing back
 settled   done with                    lost      its connection is gone: nothing may be sent for it
 aside     cannot be dead-lettered, or settled: unacknowledged, never dispatched
 """

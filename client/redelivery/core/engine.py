@@ -168,7 +168,9 @@ class Engine:
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
-        return None if self._closed else self._held.next_due(self._schedule.next_due())
+        # In blocking order nothing passes a suspect: its turn may be long in coming, and wakes whoever waits.
+        stands = self._closed or (self._in_order and self._suspects)
+        return None if stands else self._held.next_due(self._schedule.next_due())
 
     def next_alarm(self) -> float | None:
         """When a `Tick` is needed: for a poison acknowledgement without success, or what is set aside."""
@@ -177,6 +179,11 @@ class Engine:
     def ready(self) -> int:
         """How many deliveries could be dispatched at once."""
         return 0 if self._closed else self._schedule.ready() or self._held.ready(full=self.full)
+
+    @property
+    def working(self) -> int:
+        """How many deliveries are ready or running, but for those that were released here before."""
+        return (0 if self._closed else self._schedule.ready()) + len(self._running) - self._held.again()
 
     @property
     def full(self) -> bool:
@@ -285,9 +292,8 @@ class Engine:
                 delivery.record = record
             return self._give_back(delivery)
         if record is None:
-            if history.accepted_before(
-                delivery, age, marks=self._capabilities is None or self._capabilities.marks
-            ):
+            marks = self._capabilities is None or self._capabilities.marks
+            if history.accepted_before(delivery, age, marks=marks):
                 return self._accept_unseen(delivery, ACCEPTED, now)
             record = delivery.record = self._seeded(delivery, now)
             if record is None or record.due is None or record.due <= now + EARLY:
@@ -359,9 +365,8 @@ class Engine:
         enter(delivery, "running")
         delivery.outcome = None
         self._running.add(delivery)
-        return (
-            self._policies.with_faults(self._begin(delivery)) if self._transacted else self._begin(delivery)
-        )
+        begun = self._begin(delivery)
+        return self._policies.with_faults(begun) if self._transacted else begun
 
     def _succeeded(self, delivery: Delivery, now: float, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":
@@ -534,11 +539,9 @@ class Engine:
     def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
         """Whether the broker is to hold the message until it is due, as a copy: then the record says so."""
         ways, able = self._rescheduling, self._capabilities
-        return (
-            ways is not None
-            and able is not None
-            and ways.holds(delivery, record, able, self.wall_offset, now)
-        )
+        if ways is None or able is None:
+            return False
+        return ways.holds(delivery, record, able, self.wall_offset, now)
 
     def _most(self) -> float | None:
         """Return how many seconds a message may wait here, or None."""
@@ -548,9 +551,7 @@ class Engine:
         record.poisoned = True
         delivery.outcome = "poisoned"
         live = self._finish(delivery)
-        if live is None:
-            return NOTHING
-        return self._poison(live, record, now)
+        return NOTHING if live is None else self._poison(live, record, now)
 
     def _poison(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         self._schedule.settled(delivery)

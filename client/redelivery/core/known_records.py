@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownRecords"]
 
-# In the order in which they came; to drop one costs the same however many there are.
-Records = dict["Record", None]
+# In the order in which they came; to drop one, or to put one first, costs the same however many there are.
+Records = OrderedDict["Record", None]
+NO_RECORDS: Records = OrderedDict()
 
 
 class KnownRecords:
@@ -65,13 +66,13 @@ class KnownRecords:
         `first`: it is to be found before the others of equal messages.
         """
         digests = self._records.setdefault(key, {})
-        records = digests.setdefault(record.digest, {})
+        if (records := digests.get(record.digest)) is None:
+            records = digests[record.digest] = OrderedDict()
         self._records.move_to_end(key)
         if record not in records:
-            if first and records:
-                records = digests[record.digest] = {record: None, **records}
-            else:
-                records[record] = None
+            records[record] = None
+            if first:
+                records.move_to_end(record, last=False)
             self._many += 1
             if record.confirmed:
                 self._safe[record] = key
@@ -87,7 +88,7 @@ class KnownRecords:
         """Keep a record no longer."""
         self._safe.pop(record, None)
         digests = self._records.get(key, {})
-        records = digests.get(record.digest, {})
+        records = digests.get(record.digest, NO_RECORDS)
         if record not in records:
             return
         del records[record]

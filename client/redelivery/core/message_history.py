@@ -265,6 +265,11 @@ class MessageHistory:
         for delivery in running:
             self._lose_running(delivery, closes=closes)
 
+    def left(self) -> None:
+        """Learn that its last consumer has closed: nobody is still to learn of a loss."""
+        with self._lock:
+            self._held.clear()
+
     def _doubt(self, proofs: Iterable[Proof | None], held: Iterable[Delivery], epoch: int) -> None:
         """Learn of accepts that the broker may not have read before the connection of this epoch was lost.
 

@@ -27,12 +27,15 @@ PAUSE = 1.0
 class ReleasedHere:
     """Deliveries in the order in which they were released. Its length is that of those that count as parked."""
 
-    __slots__ = ("_coming", "_kept", "_next_turn")
+    __slots__ = ("_again", "_coming", "_kept", "_many", "_next_turn")
 
     def __init__(self) -> None:
         self._kept: dict[Delivery, None] = {}
         # Those that have made way: they take up credit, and no room for what is parked.
         self._coming: dict[Delivery, None] = {}
+        # Those that came again, some of which are settled by now; with how many these are looked for.
+        self._again: set[Delivery] = set()
+        self._many = 4
         # While nothing can be dispatched: when the next one is dispatched again.
         self._next_turn: float | None = None
 
@@ -49,6 +52,13 @@ class ReleasedHere:
     def ready(self, *, full: bool) -> int:
         """How many may be dispatched again, if nothing else is ready."""
         return 0 if full else len(self._coming)
+
+    def again(self) -> int:
+        """How many of what is running was released here before. Called without a lock."""
+        return len(self._at_work())
+
+    def _at_work(self) -> set[Delivery]:
+        return {each for each in list(self._again) if each.state == "running"}
 
     def next_due(self, due: float | None) -> float | None:
         """When the next one is dispatched again, or `due`, if that is sooner."""
@@ -70,7 +80,7 @@ class ReleasedHere:
         while room and self._coming and not schedule.ready():
             delivery = next(iter(self._coming))
             del self._coming[delivery]
-            enter(delivery, "ready")
+            self._come_again(delivery)
             schedule.add(delivery)
             # It may have to wait behind its group.
             room -= 1
@@ -92,8 +102,16 @@ class ReleasedHere:
         self._coming[delivery] = None
         return True
 
+    def _come_again(self, delivery: Delivery) -> None:
+        enter(delivery, "ready")
+        if len(self._again) >= self._many:
+            self._again = self._at_work()
+            self._many = 2 * len(self._again) + 4
+        self._again.add(delivery)
+
     def clear(self) -> None:
         """Forget all of them."""
+        self._again.clear()
         self._kept.clear()
         self._coming.clear()
         self._next_turn = None

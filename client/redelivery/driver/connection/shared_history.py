@@ -80,6 +80,7 @@ class SharedHistory:
                 history.absorb(before)
             if not len(history):
                 return
+            history.left()
             self._left[source] = history, len(history)
             self._size += len(history)
             while self._size > RECALL and len(self._left) > 1:

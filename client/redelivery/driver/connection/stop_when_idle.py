@@ -23,8 +23,9 @@ class IdleWatch:
     """Looks at all dispatchers from time to time: `over` once nothing was ready, running, parked or new for so long.
 
     Not being connected counts as busy: nobody knows what waits at the broker. What nothing here brings to its end does
-    not, or a run would have none: messages that a session holds when no handler is at work on them, and dead letters
-    that the broker has not confirmed. The drain waits for these, and the report tells what is left.
+    not, or a run would have none: messages that a session holds when no handler is at work on them, dead letters that
+    the broker has not confirmed, and what a handler has released that the broker does not take back: one of them comes
+    again each second. The drain waits for these, and the report tells what is left.
     In real time, whatever the connection's clock is. Messages that wait by a manual clock, which would never be
     over, let it jump if it does that by itself; ConfigurationError if it stands still.
     """
@@ -53,9 +54,7 @@ class IdleWatch:
         dispatchers = [dispatcher for dispatcher in list(self._dispatchers) if not dispatcher.unheard]
         engines = [dispatcher.engine for dispatcher in dispatchers]
         held = [dispatcher.left_to_its_session() for dispatcher in dispatchers]
-        acting = any(
-            engine.ready() or engine.running > idle for engine, idle in zip(engines, held, strict=True)
-        )
+        acting = any(engine.working > idle for engine, idle in zip(engines, held, strict=True))
         parked = any(engine.waiting > engine.unconfirmed for engine in engines)
         seen = (
             sum(engine.arrived for engine in engines),
