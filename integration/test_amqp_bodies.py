@@ -22,6 +22,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "text": lambda: "Grüße",
     "empty text": lambda: "",
     "bytes": lambda: b"\0Sw*raw",
+    "no text": lambda: b"\xff\xfe\x80abc",
     "empty bytes": lambda: b"",
     "integer": lambda: 42,
     "number": lambda: 1.5,
@@ -58,17 +59,20 @@ CLAIMS: dict[str, dict[str, object]] = {
     "a JMS client's": {"__AMQ_CID": "ID:x"},
     "an encoding": {"JMS_AMQP_ORIGINAL_ENCODING": 6},
     "an encoding as text": {"JMS_AMQP_ORIGINAL_ENCODING": "6"},
-    "a kind for Classic": {"amq-msg-type": "text", "content-length": "3"},
+    "a kind for Classic": {"amq-msg-type": "text"},
+    "a length": {"content-length": "3"},
 }
 
 
-@pytest.mark.parametrize("claims", CLAIMS.values(), ids=CLAIMS.keys())
-@pytest.mark.parametrize("name", ["integer", "symbol", "uuid", "map", "text", "bytes"])
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("name", ["integer", "symbol", "uuid", "map", "text", "bytes", "no text"])
 def test_no_copied_property_hides_what_did_not_arrive(
-    broker: Broker, unique_queue: str, name: str, claims: dict[str, object]
+    broker: Broker, unique_queue: str, name: str, claim: str
 ) -> None:
     """The broker's own names among a producer's properties excuse no body that is not what was sent."""
-    lost_nothing(broker, unique_queue, VALUES[name](), durable=True, **claims)
+    if (broker.name, claim) == ("activemq", "a length"):
+        pytest.skip("such a frame has no end; test_forged_frames has it")
+    lost_nothing(broker, unique_queue, VALUES[name](), durable=True, **CLAIMS[claim])
 
 
 def lost_nothing(

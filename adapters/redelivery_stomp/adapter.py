@@ -34,7 +34,7 @@ from redelivery_stomp.rabbitmq_requeue import give_back
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from redelivery.adapter import Opening, Sink
     from redelivery.core.capabilities import Capabilities
@@ -121,9 +121,7 @@ class StompAdapter:
         _settled(own)
         if own:
             frames.append(_acknowledgements(link, own))
-            window = own[0].source.window
-            if window is not None and window.accepted(own):
-                frames.append(end_behind(link, own))
+            frames.append(_makes_way(link, own))
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -145,7 +143,8 @@ class StompAdapter:
             return
         _settled((delivery,))
         _, receipt = link.receipt(self._confirmation(link, delivery))
-        link.write(b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode()))
+        data = b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode())
+        link.write(data + _makes_way(link, [delivery]))
 
     def _forward(self, link: StompConnection, command: Forward) -> None:
         delivery = _own(link, command.delivery)
@@ -195,6 +194,7 @@ class StompAdapter:
         def answer(error: RedeliveryError | None) -> None:
             if error is None:
                 _settled(own)
+                _make_way(link, own)
             self._sink(Sent(command.token, error))
 
         link.accepted(own)
@@ -226,6 +226,23 @@ class StompAdapter:
             source.window.grow(command.messages)
             begin_further(link, source)
             frames.append(end_idle(link, source))
+
+
+def _makes_way(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:
+    """Return the frames that end subscriptions of one consumer which are not needed behind these of its messages."""
+    window = own[0].source.window
+    return end_behind(link, own) if window is not None and window.accepted(own) else b""
+
+
+def _make_way(link: StompConnection, own: Iterable[StompDelivery]) -> None:
+    """End subscriptions which are not needed behind these messages, that are settled now; without `order`."""
+    sources: dict[Subscription, list[StompDelivery]] = {}
+    for delivery in own:
+        sources.setdefault(delivery.source, []).append(delivery)
+    with link.order:
+        live = [each for source, each in sources.items() if not source.ended]
+        if data := b"".join([_makes_way(link, each) for each in live]):
+            link.write(data)
 
 
 def _own(link: StompConnection, delivery: Delivery) -> StompDelivery | None:

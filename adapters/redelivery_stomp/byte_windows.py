@@ -88,8 +88,8 @@ class ByteWindow(ABC):
     @property
     def watches(self) -> bool:
         """True if `came` is to be told of every message, besides what `sampled` is."""
-        # Each further one ends when nothing of it is unsettled.
-        return self._counts or len(self.parts) > 1
+        # Each further one ends when nothing of it is unsettled, perhaps between a read and this look at it.
+        return self._counts or self._number > 1
 
     def sampled(self, delivery: StompDelivery) -> None:
         """Learn what one message of a read measures. Called without the lock, by the reading thread."""

@@ -5,6 +5,7 @@ Measured (docs/measured-stomp.md): only `subscription`, and `ack` where one is t
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from redelivery.core.dead_lettering.origin import LONGEST
@@ -17,16 +18,31 @@ from redelivery_stomp.frames import unescape
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from redelivery_stomp.delivery import DeliveryProfile
+    from redelivery_stomp.delivery import DeliveryProfile, Subscription
 
 __all__ = ["ClassicDelivery", "confined"]
+
+
+# In the header block of a message that does not expire.
+LIVES = b"\nexpires:0\n"
 
 
 class ClassicDelivery(StompDelivery):
     """One MESSAGE of Classic. Its id and time are as good as its producer's."""
 
-    __slots__ = ()
+    __slots__ = ("arrived",)
     digested: ClassVar[bool] = True
+
+    def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
+        super().__init__(source, head, body)
+        self.arrived = 0.0 if LIVES in head else time.time()
+
+    @property
+    def expires_at(self) -> float | None:
+        # Classic has sent it, so it lived by Classic's clock. What says otherwise is a clock here that is ahead, or a
+        # property of this name.
+        at = super().expires_at
+        return at if at is not None and at > self.arrived else None
 
     @property
     def key(self) -> Hashable | None:

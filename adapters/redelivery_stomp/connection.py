@@ -150,13 +150,14 @@ class StompConnection:
 
     def close(self, timeout: float) -> bool:
         """Write DISCONNECT, wait for its receipt, and close, within `timeout` seconds; return whether it came."""
-        if self._over:
-            return False
+        with self._lock:
+            if self._over:
+                return False
+            # From here on the end is no loss.
+            self._over = True
         answered = False
-        # From here on the end is no loss.
-        self._over = True
         with suppress(*BROKEN, Empty):
-            receipt = self.receipt(lambda _: self._goodbye_answered.put(item=True), REQUEST)
+            receipt = self.receipt(lambda error: self._goodbye_answered.put(item=error is None), REQUEST)
             self.transport.write(frame(b"DISCONNECT", [receipt]))
             answered = self._goodbye_answered.get(timeout=capped(max(0.0, timeout)))
         self.abandon()
@@ -236,8 +237,7 @@ class StompConnection:
             self._sink(Browsed(consumer))
 
     def _arrived(self, deliveries: list[StompDelivery]) -> None:
-        # Not by subscription: that may have ended in between.
-        unsettled = deliveries[0].source.unsettled
+        unsettled = deliveries[0].source.unsettled  # not by subscription: that may have ended in between
         if unsettled is not None and not unsettled.take(deliveries):
             return
         self._last_arrived = deliveries[-1]

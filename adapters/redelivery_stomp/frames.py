@@ -20,6 +20,7 @@ __all__ = [
     "escape",
     "frame",
     "frame_end",
+    "is_text",
     "number",
     "read_headers",
     "unescape",
@@ -60,6 +61,15 @@ def text_of(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def is_text(body: bytes) -> bool:
+    """Whether a body may be a text: STOMP's are UTF-8."""
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def frame(command: bytes, headers: Iterable[tuple[str, Any]], body: bytes = b"") -> bytes:

@@ -14,6 +14,7 @@ from redelivery.errors import ConfigurationError
 from redelivery_stomp.artemis_bodies import kind_on_artemis
 from redelivery_stomp.byte_windows import UNIT, CountedWindow, SampledWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
+from redelivery_stomp.frames import is_text
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
 
@@ -117,7 +118,10 @@ class StompClassic(StompProfile):
     def body_kind(self, head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
         declared = headers.get("amq-msg-type")
         kind: BodyKind = "text"
-        if declared != "text" and (declared == "bytes" or b"\ncontent-length:" in head):
+        if declared == "bytes" or (
+            b"\ncontent-length:" in head and not (declared == "text" and is_text(body))
+        ):
+            # What is declared may be the property of an answer, whose body is no text.
             kind = "bytes"
         if body:
             return kind

@@ -99,6 +99,10 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             self.stop()
             deadline = time.monotonic() + timeout
             tasks = self._tasks()
+            for listener in self._listeners:
+                if listener.dispatcher is not None:
+                    # A handler may swallow the cancellation: its worker gets no other message.
+                    listener.dispatcher.stop()
             for task in tasks:
                 task.cancel()
             try:

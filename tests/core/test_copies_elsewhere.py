@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
 from tests.core.copies import Copy, Proven, run_into_a_loss, unseen
 
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.delivery import Record
+from redelivery.core.engine import Engine
+from redelivery.core.events import Arrived, Connected, ConnectionLost, Drained, Succeeded, Wanted
 from redelivery.core.message_history import MessageHistory
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.errors import TransportError
 
 
 def test_a_copy_at_another_consumer_is_looked_at() -> None:
@@ -81,3 +88,31 @@ def test_a_copy_that_is_lost_is_followed_by_the_next() -> None:
     last = Proven()
     assert history.known(last, 0.0) is record
     assert history.ended(running, succeeded=False) is last
+
+
+def engines() -> list[Engine]:
+    """Two consumers."""
+    return [Engine(n, policies=RedeliveryPolicyMap(), dead_letters=DeadLetterRouting()) for n in (1, 2)]
+
+
+@pytest.mark.parametrize("counts", [False, True])
+def test_a_drain_hides_no_success(counts: bool) -> None:
+    """The copy that it gives back is known for what the handler has done, also where a release is remembered."""
+    able = Capabilities("model", release=True, flow=True, marks=False, counts=counts)
+    history, (one, other) = MessageHistory(), engines()
+    for engine in (one, other):
+        engine.share(history)
+        engine.feed(Connected(1, able), 0.0)
+    running = Copy(consumer=1)
+    one.feed(Arrived(1, [running]), 0.0)
+    one.feed(Wanted(), 0.0)
+    for engine in (one, other):
+        engine.feed(ConnectionLost(1, TransportError("cut")), 1.0)
+        engine.feed(Connected(2, able), 2.0)
+    copy, again = Copy(consumer=2, mark=True), Copy(consumer=1, mark=True)
+    copy.epoch = again.epoch = 2
+    other.feed(Arrived(2, [copy]), 2.0)
+    one.feed(Succeeded(running), 2.1)
+    other.feed(Drained(), 2.2)
+    one.feed(Arrived(2, [again]), 2.3)
+    assert (one.counts.deduplicated, again.state, len(history)) == (1, "settled", 0)

@@ -184,7 +184,7 @@ def test_a_consumer_that_closes_leaves_nothing_in_doubt() -> None:
     known = [history.known(Copy(key), 0.0) for key in ("parked", "running", "bad")]
     assert [None if record is None else record.count for record in known] == [2, 1, None]
     # The connection may be lost next, and the broker with it.
-    history.recall_verdicts(4.0)
+    history.lost(4.0, 1, 0.0)
     assert history.known(Copy("bad"), 0.0) is not None
 
 
@@ -193,7 +193,7 @@ def test_a_verdict_is_of_equal_bytes() -> None:
     history, verdict = MessageHistory(), Record()
     verdict.poisoned = verdict.confirmed = True
     history.poisoned(Copy(body=b"bad"), verdict, 5.0)
-    history.recall_verdicts(1.0)
+    history.lost(1.0, 1, 0.0)
     assert history.known(Copy(body=b"good"), 1.0) is None
     assert history.known(Copy(body=b"bad"), 1.0) is verdict
 
@@ -218,7 +218,7 @@ def test_what_another_history_has_left_is_taken_over() -> None:
     left.poisoned(Proven("bad"), Record(), 5.0)
     history.absorb(left)
     history.connected("one", 1)
-    history.recall_verdicts(1.0)
+    history.lost(1.0, 1, 0.0)
     assert history.known(Proven(), 0.0) is record
     assert history.known(Proven("bad"), 0.0) is not None
 

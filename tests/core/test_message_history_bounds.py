@@ -41,7 +41,7 @@ def test_verdicts_are_bounded() -> None:
     history = MessageHistory(2)
     for number in range(4):
         history.poisoned(Copy(str(number)), Record(), inf)
-    history.recall_verdicts(0.0)
+    history.lost(0.0, 1, 0.0)
     assert [history.known(Copy(str(number)), 0.0) is not None for number in range(4)] == [
         False,
         False,
@@ -68,5 +68,5 @@ def test_one_that_remembers_nothing() -> None:
     accepted(history, Copy())
     history.poisoned(Copy(), Record(), inf)
     run_into_a_loss(history, Copy())
-    history.recall_verdicts(0.0)
+    history.lost(0.0, 1, 0.0)
     assert len(history) == 0

@@ -189,7 +189,7 @@ def test_a_fault_over_a_lost_connection_ends_its_consumers(
     connection = twin.connect()
     twin.listen(connection, "orders", lambda _: None)
 
-    def fault(_: float) -> None:
+    def fault(*_: float) -> None:
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(connection._driver.shared_history, "connection_lost", fault)
@@ -236,7 +236,7 @@ def test_a_connection_that_is_given_up_is_closed_by_its_own_thread(
         answered: bool = close(timeout)
         return answered
 
-    def fault(_: float) -> None:
+    def fault(*_: float) -> None:
         raise RuntimeError("a fault")
 
     monkeypatch.setattr(driver._adapter, "close", closes)

@@ -110,7 +110,7 @@ def test_the_bodies_of_a_lost_connection_are_not_kept() -> None:
     first, second = histories.opened(queue), histories.opened(queue)
     held = [Namesake(Letter(number), 1, counts=False) for number in range(3)]
     first.remember(held[0], Record(1))
-    first.connection_lost(1, [], held, [], 0.0, 1)
+    first.connection_lost(1, [], held, [], 0.0, 1, 0.0)
     histories.closed(queue, first)
     assert all(each.key in first._held for each in held), "the other one may still have to learn of the loss"
     histories.closed(queue, second)
@@ -125,7 +125,7 @@ def test_verdicts_of_closed_consumers_come_back_with_the_loss_of_the_connection(
     arrival = Arrival(Letter(1), 1, counts=False)
     history.poisoned(arrival, verdict, 5.0)
     histories.closed(subscribe, history)
-    histories.connection_lost(1.0)
+    histories.connection_lost(1.0, 1, 0.0)
     assert histories.opened(subscribe).known(arrival, 0.0) is verdict
 
 
@@ -152,6 +152,6 @@ def test_a_verdict_outlives_a_loss_while_its_consumer_closes() -> None:
     histories, queue = SharedHistory(), subscription("queue://a")
     history = histories.opened(queue)
     history.poisoned(Arrival(Letter(1), 1, counts=False), Record(), 5.0)
-    histories.connection_lost(1.0)
+    histories.connection_lost(1.0, 1, 0.0)
     histories.closed(queue, history)
     assert histories.opened(queue).known(Arrival(Letter(1), 2, counts=False), 0.0) is not None

@@ -82,9 +82,9 @@ def closing(*, verdicts: bool) -> Fault:
         plain = MessageHistory.connection_lost
 
         def lost(
-            self: MessageHistory, consumer: int, done: Any, open_: Any, run: Any, now: float, epoch: int
+            self: MessageHistory, consumer: int, done: Any, open_: Any, run: Any, now: float, *of: Any
         ) -> None:
-            plain(self, consumer, done, () if now == inf and not verdicts else open_, run, now, epoch)
+            plain(self, consumer, done, () if now == inf and not verdicts else open_, run, now, *of)
             if now == inf and verdicts:
                 self._verdicts.clear()
 

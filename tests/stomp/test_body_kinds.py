@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         (StompClassic(), ["amq-msg-type:text"], b"", "unknown"),
         (StompClassic(), ["amq-msg-type:bytes"], b"", "unknown-bytes"),
         (StompClassic(), ["amq-msg-type:text", "content-length:3"], b"a\0b", "text"),
+        (StompClassic(), ["amq-msg-type:text", "content-length:3"], b"\xff\xfea", "bytes"),
         (StompArtemis(), ["content-length:4"], b"text", "text"),
         (StompArtemis(), ["content-length:4"], b"\0map", "partial"),
         (StompArtemis(), ["content-length:0"], b"", "bytes"),
@@ -56,6 +57,11 @@ def test_bytes_on_artemis_have_their_length_in_front() -> None:
         (b"\0SwT*", ["__AMQ_CID:1"], "partial"),
         (b"\x17\3\3\0#", ["JMS_AMQP_ORIGINAL_ENCODING:6", "timestamp:0", "ack:1"], "bytes"),
         (b"\x17\3\3\0#", ["__AMQ_CID:1", "timestamp:0", "ack:1"], "bytes"),
+        (b"\1\0\0\0\6G\0r\0\xfc\0", ["JMS_AMQP_ORIGINAL_ENCODING:5"], "partial"),
+        (b"\1\0\0\0\1", ["JMS_AMQP_ORIGINAL_ENCODING:7"], "partial"),
+        (b"\1\0\0\0\6G\0r\0\xfc\0", ["__AMQ_CID:1"], "partial"),
+        (b"\1\0\0\0\6G\0r\0\xfc", ["__AMQ_CID:1"], "bytes"),
+        (b"\1\0\0\0\1G", ["__AMQ_CID:1"], "bytes"),
         (b"\x17\3\3\0#", ["__AMQ_CID:1", "NATIVE_MESSAGE_ID:ID:1"], "partial"),
     ):
         assert delivery(StompArtemis(), [*lines, *producer], body).body_kind == kind

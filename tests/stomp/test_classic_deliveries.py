@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.stomp.test_deliveries import CLASSIC, delivery
 
@@ -66,3 +68,13 @@ def test_what_says_that_it_is_persistent_is_copied_on_classic() -> None:
             seen, Record(1), StompClassic.capabilities, 0.0, 0.0
         )
         assert isinstance(command, kind)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0], ids=["it has passed", "it is to come"])
+def test_what_classic_has_sent_lived(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+    """A time that has passed is a producer's own property, or a clock: such a message is handled, not given up."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)
+    told = 1_700_000_000.0 + ahead
+    lines = [f"expires:{told * 1000:.0f}", *[line for line in CLASSIC if not line.startswith("expires")]]
+    assert delivery(StompClassic(), lines).expires_at == (told if ahead > 0 else None)
+    assert delivery(StompClassic(), CLASSIC).expires_at is None

@@ -61,9 +61,9 @@ def test_what_a_frame_says(profile: StompProfile, lines: list[str], identity: st
 
 def test_flags() -> None:
     """Only the broker's own lines count, not a property that looks like one."""
-    lines = ["destination:/queue/orders", "message-id:1", "note:redelivered\\ctrue", "expires:1700000000000"]
+    lines = ["destination:/queue/orders", "message-id:1", "note:redelivered\\ctrue", "expires:9900000000000"]
     seen = delivery(StompClassic(), lines)
-    assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 1700000000.0)
+    assert (seen.redelivered, seen.persistent, seen.expires_at) == (False, False, 9900000000.0)
     assert delivery(StompClassic(), [*lines, "redelivered:true", "persistent:true"]).redelivered
 
 

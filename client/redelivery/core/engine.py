@@ -580,14 +580,15 @@ class Engine:
         So too once nothing is dispatched any more, where credit cannot be taken back: it would come again at once.
         """
         able, record = self._capabilities, delivery.record
-        if record is not None and record.copy is delivery:
+        waited = record is not None and record.copy is delivery
+        if record is not None and waited:
             # It is known to the handler that it has waited for.
             self._history.let_wait(record)
             record = None
         if able is not None and able.release and (able.flow or not self._closed):
             enter(delivery, "settled")
             self._flow.settled += 1
-            record = Record() if delivery.record is None and able.counts else record
+            record = Record() if delivery.record is None and able.counts and not waited else record
             if record is not None:
                 # A release washes off neither the charge nor the delay; one that is lost charges nothing.
                 self._history.remember(delivery, record)
@@ -619,9 +620,8 @@ class Engine:
             delivery.record = delivery.record or Record()
         # A consumer that closes leaves a broker that lives, and will have stored what it has confirmed.
         lost_at = inf if event.closed else now
-        self._history.connection_lost(
-            self._consumer, self._recent.taken(now), unsettled, list(self._running), lost_at, event.epoch
-        )
+        accepted, running, age = self._recent.taken(now), list(self._running), now - self._since
+        self._history.connection_lost(self._consumer, accepted, unsettled, running, lost_at, event.epoch, age)
         self._schedule.clear()
         self._suspects.clear()
         for delivery in self._running:

@@ -55,6 +55,11 @@ class KnownRecords:
         found = self.of(key, digest, strong=strong)
         return next((record for record in found if record.copy is None), None)
 
+    def forget_safe(self) -> None:
+        """Forget the records of dead letters that are safe."""
+        for record, key in list(self._safe.items()):
+            self.drop(key, record)
+
     def weaken(self) -> None:
         """Compare digests from now on: the keys are of another broker than the next ones."""
         for _, record in self:

@@ -242,16 +242,17 @@ class MessageHistory:
         running: Iterable[Delivery],
         now: float,
         epoch: int,
+        age: float = 0.0,
     ) -> None:
         """Drop the handles of what a consumer held and of what runs there; keep what is known of the messages.
 
-        `epoch`: of the connection. `now` is infinite if only this consumer closes. Then the broker lives and has read
-        what was written, so nothing is in doubt; and nobody waits for its handlers.
+        `epoch`, `age`: as for `lost`. `now` is infinite if only this consumer closes. Then the broker lives and has
+        read what was written, so nothing is in doubt; and nobody waits for its handlers.
         """
         closes = now == inf
         if not closes:
-            self.recall_verdicts(now)
-            self._doubt([self._proof(each) for each in accepted], [*unsettled, *running], epoch)
+            self.lost(now, epoch, age)
+            self._doubt([self._proof(each) for each in accepted], [*unsettled, *running])
         with self._lock:
             # What was to be accepted for one of these is in doubt from now on.
             self._lose_copies(consumer)
@@ -270,17 +271,14 @@ class MessageHistory:
         with self._lock:
             self._held.clear()
 
-    def _doubt(self, proofs: Iterable[Proof | None], held: Iterable[Delivery], epoch: int) -> None:
-        """Learn of accepts that the broker may not have read before the connection of this epoch was lost.
+    def _doubt(self, proofs: Iterable[Proof | None], held: Iterable[Delivery]) -> None:
+        """Learn of accepts that the broker may not have read before the connection was lost.
 
         By a producer's bytes they may be known on the next connection only; and not if the broker has sent the same
         bytes, which are `held`, besides those that were accepted: then they are two messages.
         """
         keys: set[Hashable] = set()
         with self._lock:
-            if epoch != self._doubted:
-                self._doubts.forget(strong=False)
-                self._doubted = epoch
             for proof in proofs:
                 self._doubts.add(proof, self._limit)
                 if proof is not None and proof[0] in self._held:
@@ -295,9 +293,20 @@ class MessageHistory:
                 for digest in self._held.digests(key):
                     self._doubts.discard(key, digest)
 
-    def recall_verdicts(self, now: float) -> None:
-        """Remember confirmed verdicts that the loss of the connection at `now` may have undone."""
+    def lost(self, now: float, epoch: int, age: float) -> None:
+        """Learn that the connection of this epoch is lost at `now`, which has stood for `age` seconds.
+
+        A source that nobody consumes is told, too: what is known for one connection is not known for the next one.
+        """
         with self._lock:
+            if epoch != self._doubted:
+                self._doubted = epoch
+                self._doubts.forget(strong=False)
+                self._held.clear()
+                if age > RETURN:
+                    # What has not come again by now does not: whoever sends it has put it back.
+                    self._records.forget_safe()
+            # The loss may have undone these.
             for key, record, until in self._verdicts:
                 if now < until:
                     self._records.add(key, record, self._limit)

@@ -368,7 +368,8 @@ class ConnectionDriver:
         if not self._closing:
             logger.warning("connection lost: %s", event.error)
         self.browsers.lost(event.error)
-        self.shared_history.connection_lost(self._clock.monotonic())
+        now = self._clock.monotonic()
+        self.shared_history.connection_lost(now, event.epoch, now - self._connected_at)
         for dispatcher in dispatchers:
             dispatcher.feed(stopping)
             # Stopped over it: whoever waits for its subscription must hear of that.

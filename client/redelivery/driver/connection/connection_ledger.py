@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -10,6 +11,7 @@ from weakref import WeakKeyDictionary
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import RETURN
 from redelivery.core.suspect_isolation import SuspectIsolation
+from redelivery.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Bury, Clear, Mark
     from redelivery.core.delivery import Delivery
     from redelivery.core.ledger_entry import Entry
-    from redelivery.errors import LedgerError
     from redelivery.ledger import Ledger
 
 __all__ = ["ConnectionLedger"]
@@ -149,7 +150,11 @@ class ConnectionLedger:
         delivery = command.delivery
         key, mark = delivery.attempt
         delivery.attempt = key, None
-        keep = command.keeps(self.ledger.look_up(key, fresh=True) if command.late else None)
+        known: Entry | None = None
+        # The mark is to be cleared even so: left, it is a crash to the next process.
+        with suppress(LedgerError):
+            known = self.ledger.look_up(key, fresh=True) if command.late else None
+        keep = command.keeps(known)
         self.ledger.end(mark, key, command.entry, failed=command.failed, keep=keep)
 
     def bury(self, command: Bury, now: float) -> None:

@@ -86,7 +86,7 @@ class SharedHistory:
             while self._size > RECALL and len(self._left) > 1:
                 self._part_with(next(iter(self._left)))
 
-    def connection_lost(self, now: float) -> None:
+    def connection_lost(self, now: float, epoch: int, age: float) -> None:
         """Learn that the connection is lost at `now`: nothing else tells what closed consumers have left.
 
         Nor the history of a consumer that is about to close: its engine has parted with the connection already.
@@ -94,7 +94,7 @@ class SharedHistory:
         with self._lock:
             histories = [history for history, _ in (*self._left.values(), *self._open.values())]
         for history in histories:
-            history.recall_verdicts(now)
+            history.lost(now, epoch, age)
 
     def _kept(self, source: Source) -> MessageHistory:
         """Return what was left of a source, or a new history."""

@@ -7,6 +7,7 @@ asked: then the delivery waits in `_unknown`, and the thread that wanted it asks
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Bury, Clear, LookUp, Mark, Stop
@@ -111,7 +112,9 @@ class LedgerDispatcher(Dispatcher):
         with self._lock:
             if self.pulled:
                 for delivery in self.engine.attempts():
-                    self._connection_ledger.clear(Clear(delivery, None, keep=True))
+                    # The connection is to be closed even so.
+                    with suppress(LedgerError):
+                        self._connection_ledger.clear(Clear(delivery, None, keep=True))
             while self._inside or self._alone:
                 self._leave_run()
 
