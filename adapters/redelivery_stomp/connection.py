@@ -65,8 +65,7 @@ class StompConnection:
         # In all ids. A producer who knew it could write frames that count as the broker's: each connection has its own.
         token = secrets.token_hex(8)
         self.subscriptions = Subscriptions(token)
-        self._opening = opening
-        self._sink = sink
+        self._opening, self._sink = opening, sink
         self._receipts = Receipts(token)
         self._lock = threading.Lock()
         # An ACK must not overtake, or be overtaken by, the end of its subscription.
@@ -237,7 +236,8 @@ class StompConnection:
             self._sink(Browsed(consumer))
 
     def _arrived(self, deliveries: list[StompDelivery]) -> None:
-        unsettled = deliveries[0].source.unsettled  # not by subscription: that may have ended in between
+        # Not by subscription: that may have ended in between.
+        unsettled = deliveries[0].source.unsettled
         if unsettled is not None and not unsettled.take(deliveries):
             return
         self._last_arrived = deliveries[-1]
