@@ -120,8 +120,7 @@ class StompAdapter:
         link.accepted(own)
         _settled(own)
         if own:
-            frames.append(_acknowledgements(link, own))
-            frames.append(_makes_way(link, own))
+            frames += [_acknowledgements(link, own), end_behind(link, own)]
 
     def _release(self, link: StompConnection, command: Release, frames: list[bytes]) -> None:
         own = [own for each in command.deliveries if (own := _own(link, each)) is not None]
@@ -144,7 +143,7 @@ class StompAdapter:
         _settled((delivery,))
         _, receipt = link.receipt(self._confirmation(link, delivery))
         data = b"%breceipt:%b\n\n\0" % (delivery.poisoned(), receipt.encode())
-        link.write(data + _makes_way(link, [delivery]))
+        link.write(data + end_behind(link, [delivery]))
 
     def _forward(self, link: StompConnection, command: Forward) -> None:
         delivery = _own(link, command.delivery)
@@ -194,7 +193,7 @@ class StompAdapter:
         def answer(error: RedeliveryError | None) -> None:
             if error is None:
                 _settled(own)
-                _make_way(link, own)
+                _end_behind(link, own)
             self._sink(Sent(command.token, error))
 
         link.accepted(own)
@@ -228,20 +227,14 @@ class StompAdapter:
             frames.append(end_idle(link, source))
 
 
-def _makes_way(link: StompConnection, own: Sequence[StompDelivery]) -> bytes:
-    """Return the frames that end subscriptions of one consumer which are not needed behind these of its messages."""
-    window = own[0].source.window
-    return end_behind(link, own) if window is not None and window.accepted(own) else b""
-
-
-def _make_way(link: StompConnection, own: Iterable[StompDelivery]) -> None:
-    """End subscriptions which are not needed behind these messages, that are settled now; without `order`."""
+def _end_behind(link: StompConnection, own: Iterable[StompDelivery]) -> None:
+    """End what is not needed behind messages of several consumers, which are settled now. Takes `order`."""
     sources: dict[Subscription, list[StompDelivery]] = {}
     for delivery in own:
         sources.setdefault(delivery.source, []).append(delivery)
     with link.order:
         live = [each for source, each in sources.items() if not source.ended]
-        if data := b"".join([_makes_way(link, each) for each in live]):
+        if data := b"".join([end_behind(link, each) for each in live]):
             link.write(data)
 
 

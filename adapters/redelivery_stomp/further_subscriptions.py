@@ -25,11 +25,13 @@ def begin_further(io: FurtherIo, source: Subscription) -> None:
 
 
 def end_behind(io: FurtherIo, own: Sequence[StompDelivery]) -> bytes:
-    """Return the frames that end subscriptions which are not needed any longer, behind the ACKs of their messages.
+    """Return the frames that end subscriptions of a consumer which are not needed behind what settles these messages.
 
     Each has no other message, but what its ACK makes the broker send: that goes back when it ends.
     """
     source = own[0].source
+    if source.window is None or not source.window.accepted(own):
+        return b""
     numbers = () if isinstance(source.window, ByteWindow) else [number_of(io, each) for each in own]
     return end_idle(io, source, numbers)
 
