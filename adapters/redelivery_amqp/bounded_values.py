@@ -67,7 +67,7 @@ class Budget:
     @property
     def spent(self) -> bool:
         """Whether nothing more is read."""
-        return self.values < 0 or self.empty < 0
+        return self.values < 0
 
 
 def decoded(data: bytes, at: int, end: int, budget: Budget | None = None, *, text_keys: bool = False) -> Any:
@@ -190,9 +190,10 @@ class _Walk:
         if code not in _SCALARS:
             raise Unknown(f"type code {code:#x}")
         count, self._left = self._left + 1, 0
-        self._budget.empty -= count
-        if self._budget.empty < 0:
+        if count > self._budget.empty:
+            # Nothing is made of it, so what follows it can be read.
             raise Unknown("more values than are read")
+        self._budget.empty -= count
         return _EMPTY, code, count, 0
 
 

@@ -95,7 +95,9 @@ def copied(command: Forward, delivery: AmqpDelivery, profile: AmqpProfile, now: 
         return _written(copy, profile, now, annotations, fields, _entries(told), body)
     raw = delivery.raw
     annotations |= _chosen(raw, delivery.place(codec.MESSAGE_ANNOTATIONS))
-    properties = _properties(command, delivery) | _entries(dict(own))
+    ours = _entries(dict(own))
+    # First: what a producer has sent may be more than is read of a message.
+    properties = {**ours, **_properties(command, delivery), **ours}
     body = b"".join(raw[begin:end] for begin, end, _ in body_places(delivery.places))
     return _written(copy, profile, now, annotations, _kept_fields(raw, delivery), properties, body)
 
@@ -167,8 +169,9 @@ def _properties(command: Forward, delivery: AmqpDelivery) -> Entries:
         if name not in OURS
         and (name in wanted or (name not in read and not (command.redrive and is_stale(name))))
     }
-    found |= _entries({name: value for name, value in wanted.items() if name not in found})
-    return {name: entry for name, entry in found.items() if not name.startswith(NEVER_COPIED)}
+    # What tells of the death first, for the same reason.
+    told = _entries({name: value for name, value in wanted.items() if name not in found})
+    return {name: entry for name, entry in (told | found).items() if not name.startswith(NEVER_COPIED)}
 
 
 def _kept_fields(raw: bytes, delivery: AmqpDelivery) -> dict[int, bytes]:

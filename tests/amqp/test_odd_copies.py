@@ -151,6 +151,22 @@ def test_what_is_read_can_be_copied_however_many_sections_it_has(piece: bytes) -
     assert kinds[True]
 
 
+HUGE = {
+    "a billion nulls": b"\xf0\0\0\0\x05\x3b\x9a\xca\0\x40",
+    "a list of 100,000": b"\xd0" + (100_004).to_bytes(4, "big") + (100_000).to_bytes(4, "big") + N * 100_000,
+}
+
+
+@pytest.mark.parametrize("value", HUGE.values(), ids=HUGE.keys())
+def test_a_huge_value_hides_no_cause(value: bytes) -> None:
+    """Who looks at the dead letter is told why it died, however much its producer has put into a property."""
+    copy = copy_of_it(
+        delivery(section(0x74, map_of([(b"\xa1\x01a", value), (b"\xa1\x01b", b"\x41")])) + TEXT)
+    )
+    assert copy.headers["redeliveryCause"] == "ValueError"
+    assert value in copy.raw
+
+
 def test_a_producer_does_not_say_that_its_message_is_not_whole() -> None:
     """The copy says what is so."""
     copy = copy_of_it(
