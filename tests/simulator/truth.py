@@ -14,7 +14,7 @@ from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.pending_confirms import ACKNOWLEDGED
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
     from tests.simulator.profiles import Message
 
@@ -256,6 +256,13 @@ class Truth:
         """
         if message.name in self._confirmed and not self._shared and self.size[message.kin] == 1:
             self.again[message.kin].discard(message.name)
+
+    def outlived(self, messages: Iterable[Message]) -> None:
+        """A connection is lost that has stood for long: what it has not brought again counts as put back by hand."""
+        for message in messages:
+            if message.name in self._recalled:
+                self.late(message)
+        self._recalled.clear()
 
     def recalled(self, now: float) -> None:
         """The connection is lost: verdicts that are young are remembered, until their message comes."""

@@ -358,6 +358,8 @@ class World:
     def _lose(self, *, mark: bool) -> None:
         self.up = False
         self.open = {each.message.kin for each in self.handlers}
+        if self.now - self.began > RETURN:
+            self.truth.outlived(self.all)
         self.truth.recalled(self.now)
         if not self.profile.strong:
             # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
