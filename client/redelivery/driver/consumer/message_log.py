@@ -320,10 +320,12 @@ class Once:
 
     def policy(self, fault: PolicyFault) -> None:
         """Log what is wrong with a policy."""
-        about = f"{id(fault.policy)}.{fault.member}"
+        kind = type(fault.policy)
+        # Not by policy: one may be made for each message.
+        about = f"{kind.__module__}.{kind.__qualname__}.{fault.member}"
         if about not in self._said:
             self._said.add(about)
-            values = self._consumer.destination, type(fault.policy).__name__, fault.text
+            values = self._consumer.destination, kind.__name__, fault.text
             self._lines.append(Line(logging.ERROR, "%s: the policy %s: %s", values, fault.error))
 
     def stale(self) -> None:
