@@ -262,7 +262,7 @@ class Truth:
         for message in messages:
             if message.name in self._recalled:
                 self.late(message)
-        self._recalled.clear()
+                self._recalled.discard(message.name)
 
     def recalled(self, now: float) -> None:
         """The connection is lost: verdicts that are young are remembered, until their message comes."""

@@ -359,7 +359,8 @@ class World:
         self.up = False
         self.open = {each.message.kin for each in self.handlers}
         if self.now - self.began > RETURN:
-            self.truth.outlived(self.all)
+            held = {each.message.name for mine in self.broker.unsettled.values() for each in mine}
+            self.truth.outlived([each for each in self.all if each.name not in held])
         self.truth.recalled(self.now)
         if not self.profile.strong:
             # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
