@@ -28,8 +28,10 @@ class KnownRecords:
         # By key, and below it by digest.
         self._records: OrderedDict[Hashable, dict[bytes | None, Records]] = OrderedDict()
         self._many = 0
-        # Of dead letters that are safe.
-        self._safe: OrderedDict[Record, Hashable] = OrderedDict()
+        # The connection that stands, or was the last one.
+        self.epoch = -1
+        # Of dead letters that are safe: keys, and since which connection they are known.
+        self._safe: OrderedDict[Record, tuple[Hashable, int]] = OrderedDict()
 
     def __len__(self) -> int:
         return self._many
@@ -55,10 +57,11 @@ class KnownRecords:
         found = self.of(key, digest, strong=strong)
         return next((record for record in found if record.copy is None), None)
 
-    def forget_safe(self) -> None:
-        """Forget the records of dead letters that are safe."""
-        for record, key in list(self._safe.items()):
-            self.drop(key, record)
+    def forget_safe(self, epoch: int) -> None:
+        """Forget the records of dead letters that are safe, and known since before this connection."""
+        for record, (key, since) in list(self._safe.items()):
+            if since < epoch:
+                self.drop(key, record)
 
     def weaken(self) -> None:
         """Compare digests from now on: the keys are of another broker than the next ones."""
@@ -80,10 +83,10 @@ class KnownRecords:
                 records.move_to_end(record, last=False)
             self._many += 1
             if record.confirmed:
-                self._safe[record] = key
+                self._safe[record] = key, self.epoch
         while self._many > max(0, limit):
             if self._safe:
-                oldest, of = next(iter(self._safe.items()))
+                oldest, (of, _) = next(iter(self._safe.items()))
             else:
                 of = next(iter(self._records))
                 oldest = next(chain(*self._records[of].values()))

@@ -228,6 +228,7 @@ class MessageHistory:
             if epoch != self._doubted:
                 # Else a consumer has begun while the others are still to learn of the loss.
                 self._held.clear()
+            self._records.epoch = epoch
             known, self._address = self._address, address
             if known in ("", address):
                 return
@@ -305,7 +306,7 @@ class MessageHistory:
                 self._held.clear()
                 if age > RETURN:
                     # What has not come again by now does not: whoever sends it has put it back.
-                    self._records.forget_safe()
+                    self._records.forget_safe(epoch)
             # The loss may have undone these.
             for key, record, until in self._verdicts:
                 if now < until:
