@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 import redelivery_memory.adapter
 from redelivery.driver.connection.stop_when_idle import IdleWatch
 
 if TYPE_CHECKING:
-    import pytest
     from tests.driver.twins import Twin
 
     from redelivery import Message
 
 
-def test_a_consumer_that_releases_goes_on(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Far more than it may park: what was released first makes way, and comes again for others that are accepted."""
+@pytest.fixture(autouse=True)
+def nothing_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the broker have no release."""
     able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+
+
+def test_a_consumer_that_releases_goes_on(twin: Twin) -> None:
+    """Far more than it may park: what was released first makes way, and comes again for others that are accepted."""
     connection = twin.connect("?redelivery.credit=4&redelivery.maxParked=4")
     consumer = twin.call(connection.consumer("orders"))
     for number in range(10):
@@ -38,12 +44,8 @@ def test_a_consumer_that_releases_goes_on(twin: Twin, monkeypatch: pytest.Monkey
     assert len(twin.broker.messages("orders")) == 10 - len(accepted)
 
 
-def test_what_comes_again_of_itself_keeps_no_run_from_its_end(
-    twin: Twin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_again_of_itself_keeps_no_run_from_its_end(twin: Twin) -> None:
     """A handler that is slow and releases: only what it has not had before is work."""
-    able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
-    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     connection = twin.connect("?redelivery.credit=9&redelivery.maxParked=2")
     for number in range(3):
         twin.broker.send("orders", str(number))
@@ -64,12 +66,8 @@ def test_what_comes_again_of_itself_keeps_no_run_from_its_end(
     assert ("3", False) in idle
 
 
-def test_a_handler_that_releases_everything_ends_with_the_queue(
-    twin: Twin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handler_that_releases_everything_ends_with_the_queue(twin: Twin) -> None:
     """Each message is handled once, though there are more than may be parked; then there is nothing to do."""
-    able = replace(redelivery_memory.CAPABILITIES, release=False, counts=False)
-    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
     connection = twin.connect("?redelivery.credit=20&redelivery.maxParked=3")
     for number in range(5):
         twin.broker.send("orders", str(number))
