@@ -273,7 +273,7 @@ def anywhere(patch: pytest.MonkeyPatch) -> None:
 
 BLOCKING = Case("rabbitmq-stomp", "AtA'tB", "blocking", workers=1, outcomes=("ok", "fail", "release"))
 GROUPS = Case("artemis-amqp", "AB", "per_group", outcomes=("ok", "fail"), budget=CUTS)
-BACK = Case("artemis-stomp", "AB", outcomes=("poison",), budget={"cut": 1, "redrive": 2})
+BACK = Case("classic-stomp", "ABC", outcomes=("poison",), budget={"cut": 1, "redrive": 2})
 COPIES = Case("classic-stomp", "ABC", scheduled=True, budget=CUTS)
 MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
 

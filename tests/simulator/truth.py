@@ -14,7 +14,7 @@ from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.pending_confirms import ACKNOWLEDGED
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Collection, Hashable, Sequence
 
     from tests.simulator.profiles import Message
 
@@ -257,10 +257,10 @@ class Truth:
         if message.name in self._confirmed and not self._shared and self.size[message.kin] == 1:
             self.again[message.kin].discard(message.name)
 
-    def outlived(self, messages: Iterable[Message]) -> None:
+    def outlived(self, held: Collection[str]) -> None:
         """A connection is lost that has stood for long: what it has not brought again counts as put back by hand."""
-        for message in messages:
-            if message.name in self._recalled:
+        for message in [each for kin in self._kin.values() for each in kin]:
+            if message.name in self._recalled and message.name not in held:
                 self.late(message)
                 self._recalled.discard(message.name)
 

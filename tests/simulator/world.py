@@ -360,7 +360,7 @@ class World:
         self.open = {each.message.kin for each in self.handlers}
         if self.now - self.began > RETURN:
             held = {each.message.name for mine in self.broker.unsettled.values() for each in mine}
-            self.truth.outlived([each for each in self.all if each.name not in held])
+            self.truth.outlived(held)
         self.truth.recalled(self.now)
         if not self.profile.strong:
             # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
