@@ -34,11 +34,15 @@ class ClassicDelivery(StompDelivery):
     digested: ClassVar[bool] = True
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
-        super().__init__(source, head, body)
-        self.arrived = 0.0 if LIVES in head else time.time()
+        # Not by super(): it runs for each message.
+        StompDelivery.__init__(self, source, head, body)
+        if LIVES not in head:
+            self.arrived = time.time()
 
     @property
     def expires_at(self) -> float | None:
+        if LIVES in self.head:
+            return None
         # Classic has sent it, so it lived by Classic's clock. What says otherwise is a clock here that is ahead, or a
         # property of this name.
         at = super().expires_at

@@ -43,6 +43,7 @@ FROM_AMQP = b"\nx-amqp-1.0-"
 # RabbitMQ 3.10.8: names in the text of an ERROR, which has no other sign of its request.
 _RESOURCE, _QUOTED = re.compile(r"(?:queue|exchange) '([^']*)'"), re.compile(r"'([^']*)'")
 _COPY = f"\n{COPY}:".encode()
+EXPIRES = b"\nexpiration:"
 # Highest x-message-ttl.
 LONGEST_MS = 2**32 - 1
 # RabbitMQ removes a queue that was made for one message after so long without use.
@@ -67,7 +68,8 @@ class RabbitDelivery(StompDelivery):
     digested: ClassVar[bool] = True
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
-        super().__init__(source, head, body)
+        # Not by super(): it runs for each message.
+        StompDelivery.__init__(self, source, head, body)
         self.arrived = time.time()
 
     def _property(self, name: bytes) -> bytes:
@@ -105,8 +107,10 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def expires_at(self) -> float | None:
-        lives = number(self._property(b"\nexpiration:"))
-        if lives is None and _COPY not in self.head:
+        head = self.head
+        # Read for each message: no call that is not needed.
+        lives = number(self._property(EXPIRES)) if EXPIRES in head else None
+        if lives is None and _COPY not in head:
             # Without the property, a header `expires` is the application's own; but a delay queue drops the property.
             return None
         at = super().expires_at

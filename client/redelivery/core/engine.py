@@ -105,9 +105,9 @@ class Engine:
         # Draining or stopped: nothing is dispatched.
         self._closed = False
         self._policies = PolicyGuard(policies, random)
-        self._transacted, self._in_order = transacted, ordering == "blocking"
-        self._seq = 0
-        self._credit, self._maximum_deferrals = credit, maximum_deferrals
+        self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
+        self._in_order, self._grouped = ordering == "blocking", ordering == "per_group"
+        self._seq, self._credit = 0, credit
 
     @property
     def parked(self) -> int:
@@ -188,7 +188,10 @@ class Engine:
     @property
     def full(self) -> bool:
         """Whether so much is parked that nothing fresh is dispatched."""
-        return self.parked >= self._asides.most_parked
+        return self._room() < 1
+
+    def _room(self) -> int:
+        return self._asides.most_parked - self.parked
 
     @property
     def arrived(self) -> int:
@@ -238,8 +241,10 @@ class Engine:
                 commands = NOTHING
             case _:
                 assert_never(event)
-        due = self._flow.active or (self._flow.grows and type(event) not in PARKING_NOTHING)
-        return self._with_credit(commands) if due else commands
+        flow = self._flow
+        if flow.active or (flow.grows and type(event) not in PARKING_NOTHING):
+            return self._with_credit(commands)
+        return commands
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
@@ -250,7 +255,8 @@ class Engine:
 
     def _parks_nothing(self) -> bool:
         """Whether nothing is held here: the common case, without counting."""
-        return not (self._schedule.parked or self._held or self._confirms.pending or self._suspects)
+        schedule, held = self._schedule, self._held
+        return not (schedule.parked or held.kept or held.coming or self._confirms.pending or self._suspects)
 
     # Arrival and dispatch.
 
@@ -335,28 +341,21 @@ class Engine:
             return None
         return self._readmit(delivery, record, now)
 
-    def _next(self, now: float) -> Delivery | Sequence[Command]:
-        """Return the delivery whose turn it is, or what is to be done before the next one is asked for."""
-        # A fresh message may fail, and have to be held.
-        room = self._asides.most_parked - self.parked
-        fresh = self._parks_nothing() or self._held.room(self._schedule, room, now)
-        while (delivery := self._schedule.next(now, fresh=fresh)) is not None:
-            record = delivery.record
-            if record is None or record.copy is not delivery:
-                return delivery
-            commands = self._looked(delivery, record, now)
-            if commands is None:
-                return delivery
-            if commands:
-                return commands
-        return NOTHING
-
     def _wanted(self, now: float) -> Sequence[Command]:
         if self._closed or len(self._running) >= self._credit or (self._suspects and self._in_order):
             return NOTHING
-        delivery = self._next(now)
-        if not isinstance(delivery, Delivery):
-            return delivery
+        # A fresh message may fail, and have to be held.
+        fresh = self._parks_nothing() or self._held.room(self._schedule, self._room(), now)
+        delivery = self._schedule.next(now, fresh=fresh)
+        while delivery is not None and (record := delivery.record) is not None and record.copy is delivery:
+            commands = self._looked(delivery, record, now)
+            if commands is None:
+                break
+            if commands:
+                return commands
+            delivery = self._schedule.next(now, fresh=fresh)
+        if delivery is None:
+            return NOTHING
         expires = delivery.expires_at
         if expires is not None and expires <= now + self.wall_offset:
             return self._expired(delivery, now)
@@ -372,17 +371,20 @@ class Engine:
         if delivery.state != "running":
             return NOTHING
         delivery.outcome = "discarded" if discarded else "accepted"
-        live = self._finish(delivery, succeeded=True)
-        if live is None:
-            return NOTHING
-        self._schedule.settled(live)
-        if live is not delivery:
+        if delivery.epoch != self.epoch:
+            if (live := self._finish(delivery, succeeded=True)) is None:
+                return NOTHING
+            self._schedule.settled(live)
             return self._accept_unseen(live, HANDLED, now)
+        # As `_finish` does it; written out, as it runs for each message.
+        self._running.discard(delivery)
+        if self._grouped:
+            self._schedule.settled(delivery)
         if discarded:
             self.counts.discarded += 1
         else:
             self.counts.accepted += 1
-        return self._accept(live, now)
+        return self._accept(delivery, now)
 
     def _committed(self, delivery: Delivery) -> Sequence[Command]:
         """Take a delivery that a commit has accepted: the broker knows, but not of a second one that it has sent."""
@@ -425,8 +427,7 @@ class Engine:
         if delivery.state != "running":
             return NOTHING
         delivery.outcome = "released"
-        live = self._finish(delivery)
-        if live is None:
+        if (live := self._finish(delivery)) is None:
             return NOTHING
         # Else it has been counted as stale.
         if live is delivery:
@@ -530,8 +531,7 @@ class Engine:
         """Hold a delivery that comes again, or too early, until `due`."""
         enter(delivery, "parked")
         self._schedule.park(delivery, due)
-        left = due - now
-        if left <= 0:
+        if (left := due - now) <= 0:
             return NOTHING
         record.held = left
         return (Hold(delivery, due, left, record.count, record.cause, record.deferred),)

@@ -27,12 +27,12 @@ PAUSE = 1.0
 class ReleasedHere:
     """Deliveries in the order in which they were released. Its length is that of those that count as parked."""
 
-    __slots__ = ("_again", "_coming", "_kept", "_many", "_next_turn")
+    __slots__ = ("_again", "_many", "_next_turn", "coming", "kept")
 
     def __init__(self) -> None:
-        self._kept: dict[Delivery, None] = {}
+        self.kept: dict[Delivery, None] = {}
         # Those that have made way: they take up credit, and no room for what is parked.
-        self._coming: dict[Delivery, None] = {}
+        self.coming: dict[Delivery, None] = {}
         # Those that came again, some of which are settled by now; with how many these are looked for.
         self._again: set[Delivery] = set()
         self._many = 4
@@ -40,18 +40,18 @@ class ReleasedHere:
         self._next_turn: float | None = None
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
     def __bool__(self) -> bool:
-        return bool(self._kept or self._coming)
+        return bool(self.kept or self.coming)
 
     def __iter__(self) -> Iterator[Delivery]:
-        yield from self._kept
-        yield from self._coming
+        yield from self.kept
+        yield from self.coming
 
     def ready(self, *, full: bool) -> int:
         """How many may be dispatched again, if nothing else is ready."""
-        return 0 if full else len(self._coming)
+        return 0 if full else len(self.coming)
 
     def again(self) -> int:
         """How many of what is running was released here before. Called without a lock."""
@@ -68,7 +68,7 @@ class ReleasedHere:
     def keep(self, delivery: Delivery) -> None:
         """Take in a delivery."""
         enter(delivery, "held")
-        self._kept[delivery] = None
+        self.kept[delivery] = None
 
     def room(self, schedule: Schedule, room: int, now: float) -> bool:
         """Whether a fresh message may be dispatched, where so many more may be parked: below 1, others make way."""
@@ -77,9 +77,9 @@ class ReleasedHere:
                 return False
             room += 1
         self._next_turn = None
-        while room and self._coming and not schedule.ready():
-            delivery = next(iter(self._coming))
-            del self._coming[delivery]
+        while room and self.coming and not schedule.ready():
+            delivery = next(iter(self.coming))
+            del self.coming[delivery]
             self._come_again(delivery)
             schedule.add(delivery)
             # It may have to wait behind its group.
@@ -88,7 +88,7 @@ class ReleasedHere:
 
     def _make_way(self, now: float, *, needed: bool) -> bool:
         """Let the first one count as parked no longer: at once if it is `needed`, else in time. False if none does."""
-        if not self._kept:
+        if not self.kept:
             self._next_turn = None
             return False
         if not needed:
@@ -97,9 +97,9 @@ class ReleasedHere:
             if now < self._next_turn:
                 return False
         self._next_turn = None
-        delivery = next(iter(self._kept))
-        del self._kept[delivery]
-        self._coming[delivery] = None
+        delivery = next(iter(self.kept))
+        del self.kept[delivery]
+        self.coming[delivery] = None
         return True
 
     def _come_again(self, delivery: Delivery) -> None:
@@ -112,6 +112,6 @@ class ReleasedHere:
     def clear(self) -> None:
         """Forget all of them."""
         self._again.clear()
-        self._kept.clear()
-        self._coming.clear()
+        self.kept.clear()
+        self.coming.clear()
         self._next_turn = None
