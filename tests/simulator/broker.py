@@ -160,6 +160,8 @@ class SimBroker:
             raise Violation(f"epoch: {kind} of {name} for a connection that is gone")
         if delivery.final is not None:
             raise Violation(f"settled twice: {kind} of {name} after {delivery.final}")
+        if kind == "accept":
+            self.truth.in_doubt.add(delivery.message.kin)
         if self._settles(kind):
             delivery.final = kind
         self.wire.append((kind, delivery))
@@ -227,7 +229,7 @@ class SimBroker:
 
     def redriven(self, message: Message, now: float, step: int) -> None:
         """Take a dead letter back under the id that it had, which is the producer's; the broker's own is new."""
-        self.truth.redriven(message, now)
+        self.truth.redriven(message, now, renumbered=self.profile.strong)
         self.numbers[message.name] = self._number()
         message.sent, message.count, message.mark = step, 0, False
         self.done = [(each, at) for each, at in self.done if each is not message]

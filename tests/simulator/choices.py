@@ -61,7 +61,9 @@ def _while_up(world: World) -> list[Action]:
             can.append(("refuse",))
     if broker.answers:
         can.append(("answer",))
-    if world.budget["cut"] and (any(broker.unsettled.values()) or broker.wire):
+    # Of what is sent later, or put back, something is known from before.
+    later = world.truth.gone and (world.unsent or world.budget["redrive"])
+    if world.budget["cut"] and (any(broker.unsettled.values()) or broker.wire or later):
         can += [("cut", read) for read in range(len(broker.wire) + 1)]
         if world.profile.marks == "any":
             can += [("cut", read, "unmarked") for read in range(len(broker.wire) + 1)]

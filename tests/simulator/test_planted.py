@@ -12,6 +12,7 @@ from tests.simulator.explore import kind_of, wander
 from tests.simulator.process import SimLedger
 from tests.simulator.world import Case
 
+from redelivery.core.accepts_in_doubt import AcceptsInDoubt
 from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, AcceptUnseen
 from redelivery.core.dispatch_order import Blocking, PerGroup
@@ -226,6 +227,11 @@ def passing(*, ahead: bool) -> Fault:
     return fault
 
 
+def in_doubt_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Take an accept for unread by the broker over more than one connection."""
+    patch.setattr(AcceptsInDoubt, "forget", lambda *_, **__: None)
+
+
 def leaderless(patch: pytest.MonkeyPatch) -> None:
     """Let a group go on while a handler has its head, over a connection that is gone."""
     patch.setattr(PerGroup, "occupy", lambda *_: None)
@@ -308,6 +314,8 @@ MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
             ("a later message passes a parked one", passing(ahead=True), BLOCKING, "order"),
             ("a parked message passes an earlier one", passing(ahead=False), BLOCKING, "order"),
             ("a group does not wait for its head", leaderless, GROUPS, "order"),
+            ("an accept is in doubt for ever", in_doubt_for_ever,
+             Case("artemis-amqp", "AtAt*", outcomes=("ok",), budget=CUTS), "loss"),
             ("a verdict is remembered for ever", for_ever, BACK, "false dead letter"),
             ("a copy is not counted", uncounted_copies, COPIES, "verdict limit"),
             ("a copy is not delayed", copying(returns=0.0), COPIES, "early"),

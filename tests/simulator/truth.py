@@ -72,6 +72,8 @@ class Truth:
         self._copied_lately: list[Hashable] = []
         # By a relaxation that is documented: kin that may be accepted for one success.
         self.relaxed: Counter[Hashable] = Counter()
+        # Kin of which an accept was written in this connection.
+        self.in_doubt: set[Hashable] = set()
         # What another process has had: what is known of it here stays, for its kin.
         self.elsewhere: set[str] = set()
         self.handled_again = 0
@@ -272,14 +274,22 @@ class Truth:
                 if name in self._redriven:
                     self.again[self._redriven[name].kin].add(name)
 
-    def redriven(self, message: Message, now: float) -> None:
-        """Somebody has put a dead letter back: it starts afresh, but for a verdict that a loss has recalled, or may."""
+    def redriven(self, message: Message, now: float, *, renumbered: bool) -> None:
+        """Somebody has put a dead letter back: it starts afresh, but for a verdict that a loss has recalled, or may.
+
+        `renumbered`: nobody takes it for what it was.
+        """
         name = message.name
         del self.gone[name]
         self.dead[name] = 0
-        self._redriven[name] = message
         self._lately.pop(name, None)
         self.forget(message)
+        if renumbered:
+            for known in (self._confirmed, self._recalled, self.copies, self.again[message.kin]):
+                known.discard(name)
+            self._died_at.pop(name)
+            return
+        self._redriven[name] = message
         young = now <= self._died_at[name] + ACKNOWLEDGED
         if young or name in self._recalled or name not in self._confirmed:
             self.again[message.kin].add(name)

@@ -363,11 +363,14 @@ class World:
             self.truth.outlived(held)
         self.truth.recalled(self.now)
         if not self.profile.strong:
-            # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice".
+            # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice", on the
+            # connection that follows the one where it was accepted, or its handler has succeeded.
             for message in self.all:
                 # Whoever says that ids are unique says so of a copy's, too.
                 if message.created is not None or self.case.unique_ids:
-                    self.truth.relaxed[message.kin] = self.truth.size[message.kin] - 1
+                    doubt = message.kin in self.truth.in_doubt or message.kin in self.open
+                    self.truth.relaxed[message.kin] = (self.truth.size[message.kin] - 1) * doubt
+        self.truth.in_doubt.clear()
         self.broker.lose(mark=mark)
         for number in self.process.engines:
             self._feed(number, ConnectionLost(self.epoch, CUT))
