@@ -55,9 +55,7 @@ def accepted_poison(patch: pytest.MonkeyPatch) -> None:
 def taken_for_confirmed(patch: pytest.MonkeyPatch) -> None:
     """Accept the original though its copy was refused."""
     plain = PendingConfirms.confirmed
-    patch.setattr(
-        PendingConfirms, "confirmed", lambda self, delivery, _, now: plain(self, delivery, None, now)
-    )
+    patch.setattr(PendingConfirms, "confirmed", lambda self, each, _, now: plain(self, each, None, now))
 
 
 def remembering(**lost: Any) -> Fault:
@@ -82,9 +80,7 @@ def closing(*, verdicts: bool) -> Fault:
     def fault(patch: pytest.MonkeyPatch) -> None:
         plain = MessageHistory.connection_lost
 
-        def lost(
-            self: MessageHistory, consumer: int, done: Any, open_: Any, run: Any, now: float, *of: Any
-        ) -> None:
+        def lost(self: Any, consumer: int, done: Any, open_: Any, run: Any, now: float, *of: Any) -> None:
             plain(self, consumer, done, () if now == inf and not verdicts else open_, run, now, *of)
             if now == inf and verdicts:
                 self._verdicts.clear()
@@ -166,19 +162,18 @@ def without_a_mark(patch: pytest.MonkeyPatch) -> None:
 
 def uncounted(patch: pytest.MonkeyPatch) -> None:
     """Accept unseen without counting it."""
-    patch.setattr(
-        Engine,
-        "_accept_unseen",
-        lambda self, delivery, why, now: (*self._accept(delivery, now), AcceptUnseen(delivery, why)),
-    )
+
+    def accept(self: Engine, delivery: Any, why: str, now: float) -> Any:
+        return (*self._accept(delivery, now), AcceptUnseen(delivery, why))
+
+    patch.setattr(Engine, "_accept_unseen", accept)
 
 
 def unlogged(patch: pytest.MonkeyPatch) -> None:
     """Accept unseen, and do not say so."""
 
     def accept(self: Engine, delivery: Any, why: str, now: float) -> Any:
-        del why
-        self.counts.deduplicated += 1
+        self.counts.deduplicated += bool(why)
         return self._accept(delivery, now)
 
     patch.setattr(Engine, "_accept_unseen", accept)
@@ -206,8 +201,7 @@ def beside_others(patch: pytest.MonkeyPatch) -> None:
         found = self._suspects.pop() if self._suspects else delivery
         return plain(self, found)
 
-    plain = LedgerEngine._begun
-    known = LedgerEngine._known
+    plain, known = LedgerEngine._begun, LedgerEngine._known
 
     def unsuspected(self: LedgerEngine, delivery: Any, entry: Any, now: float) -> Any:
         if entry is not None:

@@ -218,14 +218,14 @@ class World:
         engine = self.process.engines.get(consumer)
         if engine is None or not free(self, consumer):
             return False
-        before = len(self.handlers)
+        before, does = len(self.handlers), False
         if engine.suspects and not self.handlers:
             self.alone = True
-            self._feed(consumer, Alone())
+            does = self._feed(consumer, Alone())
             self.alone = False
         while len(self.handlers) == before and self._feed(consumer, Wanted()):
-            pass
-        return True
+            does = True
+        return does
 
     def _dispatched(self, delivery: SimDelivery) -> None:
         message = delivery.message
@@ -312,6 +312,9 @@ class World:
             return False
         self.budget["redrive"] -= 1
         self.broker.redriven(found, self.now, self.step)
+        for delivery in self.handlers if self.profile.strong else ():
+            # Its number is another one now.
+            delivery.heard = delivery.heard and delivery.message is not found
         self.forgotten.discard(name)
         self.note("somebody", f"puts {name} back, which was dead")
         return True
@@ -497,11 +500,15 @@ class World:
         """Let everything end well; nothing may be left. Raises Violation."""
         self.budget.clear()
         self.outcomes = ("ok",)
+        idle: Action | None = None
         for _ in range(500):
             can = [action for action in self.enabled() if action[0] != "other" or action[1] == "ok"]
+            # As much is parked as may be: nothing can begin before something else has happened.
+            can = [action for action in can if action != idle]
             if can:
                 well = ("up", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
-                self.do(next((action for action in can if action[0] in well), can[0]))
+                chosen = next((action for action in can if action[0] in well), can[0])
+                idle = None if self.do(chosen) else chosen
                 continue
             self._read(len(self.broker.wire))
             left = [name for name in self.broker.numbers if name not in self.truth.gone]
