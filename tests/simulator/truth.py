@@ -68,6 +68,8 @@ class Truth:
         self._recalled: set[str] = set()
         self._redriven: dict[str, Message] = {}
         self._confirmed: set[str] = set()
+        # Of those that were dead, or copied: with which a handler has begun since. What is known of them is of that.
+        self._begun_since: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
         self._copied_lately: list[Hashable] = []
         # By a relaxation that is documented: kin that may be accepted for one success.
@@ -123,6 +125,9 @@ class Truth:
         if self.size[kin] > 1:
             # "Two equal copies": one may come for what is known of the other, of which there is a copy.
             most += self._copies_of[kin]
+            if self._shared:
+                # The one entry of all is cleared when one of them is dead: of another one its count goes with it.
+                most += (self._tries - 1) * sum(self.dead[each.name] for each in self._kin[kin])
         if self.failed[kin] > most:
             raise Violation(f"limit: {message.name} has failed {self.failed[kin]} times; {most} are allowed")
         if self.size[kin] == 1 and self.failed[kin] == most:
@@ -217,6 +222,7 @@ class Truth:
         """The broker holds a delayed copy; its original is to be accepted, and counts no more."""
         self._kin[copy.kin].append(copy)
         self.copies.add(message.name)
+        self._begun_since.discard(message.name)
         self._copies_of[copy.kin] += 1
         self._copied_lately.append(copy.kin)
         self.gone[message.name] = "copied"
@@ -247,6 +253,11 @@ class Truth:
         self._died_at[message.name] = now
         self._confirmed.add(message.name)
 
+    def was_settled(self, message: Message) -> bool:
+        """Whether what is known of a message is that it is dead, or copied."""
+        name = message.name
+        return (self.dead[name] > 0 or name in self.copies) and name not in self._begun_since
+
     def past(self, message: Message) -> bool:
         """Whether a dead letter was confirmed so long before the connection was lost that its verdict was dropped."""
         return message.name in self._confirmed and message.name not in self._recalled
@@ -256,8 +267,14 @@ class Truth:
 
         "Poisoned, not confirmed: poison at once", however late; and a ledger keeps it until the original is accepted.
         """
-        if message.name in self._confirmed and not self._shared and self.size[message.kin] == 1:
-            self.again[message.kin].discard(message.name)
+        kin = message.kin
+        if self.size[kin] > 1:
+            # Which of their verdicts is left, nobody knows: perhaps the one whose dead letter is safe.
+            self.judged[kin] -= bool(self.judged[kin]) and any(
+                self.dead[each.name] for each in self._kin[kin]
+            )
+        elif message.name in self._confirmed and not self._shared:
+            self.again[kin].discard(message.name)
 
     def outlived(self, held: Collection[str]) -> None:
         """A connection is lost that has stood for long: what it has not brought again counts as put back by hand."""
@@ -298,8 +315,8 @@ class Truth:
         """A dead letter is stored. Raises Violation if nobody has condemned the message."""
         kin = message.kin
         self._died_at[message.name] = now
-        self._confirmed.discard(message.name)
-        self._recalled.discard(message.name)
+        for known in (self._confirmed, self._recalled, self._begun_since):
+            known.discard(message.name)
         self.dead[message.name] += 1
         if not expired:
             self._spend(message)
@@ -366,3 +383,5 @@ class Truth:
         if not unsure and len(wait) + have >= len(live):
             raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")
         self.handled_again += bool(self.successes[kin])
+        if self.size[kin] == 1:
+            self._begun_since.add(name)

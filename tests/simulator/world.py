@@ -188,7 +188,7 @@ class World:
             if each.message.kin == message.kin and (nameless or each.consumer in self.process.closed):
                 each.heard = False
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
-        gone = truth.dead[name] or name in self.forgotten or name in truth.copies
+        gone = truth.was_settled(message) or name in self.forgotten
         # And "within 60 s of the loss".
         late = gone and (self.now - self.began > RETURN or truth.past(message))
         # A ledger knows a message without an id by its bytes, until its dead letter is safe.
