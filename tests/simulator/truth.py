@@ -74,7 +74,7 @@ class Truth:
         self._copied_lately: list[Hashable] = []
         # By a relaxation that is documented: kin that may be accepted for one success.
         self.relaxed: Counter[Hashable] = Counter()
-        # Kin of which an accept was written in this connection.
+        # Kin of which, in this connection, an accept was written, or a handler has succeeded.
         self.in_doubt: set[Hashable] = set()
         # What another process has had: what is known of it here stays, for its kin.
         self.elsewhere: set[str] = set()
@@ -102,6 +102,7 @@ class Truth:
         """A handler has ended well: if the message comes again it starts afresh."""
         kin = message.kin
         self.successes[kin].append(step)
+        self.in_doubt.add(kin)
         if not heard and not self._shared:
             return
         self._written_over(kin, heard=heard)
@@ -270,9 +271,8 @@ class Truth:
         kin = message.kin
         if self.size[kin] > 1:
             # Which of their verdicts is left, nobody knows: perhaps the one whose dead letter is safe.
-            self.judged[kin] -= bool(self.judged[kin]) and any(
-                self.dead[each.name] for each in self._kin[kin]
-            )
+            died = any(each.name in self._died_at for each in self._kin[kin])
+            self.judged[kin] -= bool(self.judged[kin]) and died
         elif message.name in self._confirmed and not self._shared:
             self.again[kin].discard(message.name)
 
