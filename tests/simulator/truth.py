@@ -315,8 +315,11 @@ class Truth:
         """A dead letter is stored. Raises Violation if nobody has condemned the message."""
         kin = message.kin
         self._died_at[message.name] = now
-        for known in (self._confirmed, self._recalled, self._begun_since):
-            known.discard(message.name)
+        if self.size[kin] > 1 or message.name in self._begun_since:
+            # A verdict of its own. Else it is the one from before, whose dead letter may be known to be safe.
+            self._confirmed.discard(message.name)
+        self._recalled.discard(message.name)
+        self._begun_since.discard(message.name)
         self.dead[message.name] += 1
         if not expired:
             self._spend(message)

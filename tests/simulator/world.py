@@ -206,7 +206,7 @@ class World:
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
             # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
             truth.believe(message, message.count)
-        if message.headers and again:
+        if message.headers and (again or late or afresh):
             # "Its count comes from its headers": after a success too.
             truth.believe(message, int(message.headers["redeliveryCount"]))
         if gone:
@@ -398,6 +398,10 @@ class World:
         process = self.process
         process.closed[number] = process.engines.pop(number)
         self.broker.close(number)
+        here = {each.message.kin for mine in self.broker.unsettled.values() for each in mine}
+        for delivery in self.handlers:
+            # Another consumer has it already, and waits no longer.
+            delivery.heard &= delivery.consumer != number or delivery.message.kin not in here
 
     def _do_crash(self, read: int) -> bool:
         """The process dies and is started again; its ledger knows what it had begun."""
