@@ -276,10 +276,10 @@ class Truth:
         elif message.name in self._confirmed and not self._shared:
             self.again[kin].discard(message.name)
 
-    def outlived(self, held: Collection[str]) -> None:
+    def outlived(self, brought: Collection[str]) -> None:
         """A connection is lost that has stood for long: what it has not brought again counts as put back by hand."""
         for message in [each for kin in self._kin.values() for each in kin]:
-            if message.name in self._recalled and message.name not in held:
+            if message.name in self._recalled and message.name not in brought:
                 self.late(message)
                 self._recalled.discard(message.name)
 

@@ -101,8 +101,9 @@ class World:
         self.theirs: list[Message] = []
         self.handlers: list[SimDelivery] = []
         self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
-        # When the connection began.
+        # When the connection began, and what it has brought since.
         self.began = 0.0
+        self.brought: set[str] = set()
         self.budget = Counter(case.budget)
         self.outcomes = case.outcomes
         # Who was open when a process died, and whether what is begun now begins alone.
@@ -175,6 +176,7 @@ class World:
         if not self.up or found is None or not self.broker.may_deliver(consumer):
             return False
         self._unrecognized(found)
+        self.brought.add(name)
         delivery = self.broker.delivery(consumer, self.epoch, found)
         self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
         self._feed(consumer, Arrived(consumer, [delivery]))
@@ -362,8 +364,7 @@ class World:
         self.up = False
         self.open = {each.message.kin for each in self.handlers}
         if self.now - self.began > RETURN:
-            held = {each.message.name for mine in self.broker.unsettled.values() for each in mine}
-            self.truth.outlived(held)
+            self.truth.outlived(self.brought)
         self.truth.recalled(self.now)
         if not self.profile.strong:
             # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice", on the
@@ -459,6 +460,7 @@ class World:
             self.now += 0.1
             self.note("library", f"is connected again, to {self._address()}")
         self.began = self.now
+        self.brought.clear()
         for number in self.process.engines:
             self._feed(number, Connected(self.epoch, self.able, self._address()))
 
