@@ -24,7 +24,7 @@ __all__ = ["ClassicDelivery", "confined"]
 
 
 # In the header block of a message that does not expire.
-LIVES = b"\nexpires:0\n"
+EXPIRES, LIVES = b"\nexpires:", b"\nexpires:0\n"
 
 
 class ClassicDelivery(StompDelivery):
@@ -36,12 +36,12 @@ class ClassicDelivery(StompDelivery):
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
         # Not by super(): it runs for each message.
         StompDelivery.__init__(self, source, head, body)
-        if LIVES not in head:
-            self.arrived = time.time()
+        self.arrived = 0.0 if LIVES in head else time.time()
 
     @property
     def expires_at(self) -> float | None:
-        if LIVES in self.head:
+        head = self.head
+        if head.startswith(LIVES, head.find(EXPIRES)):
             return None
         # Classic has sent it, so it lived by Classic's clock. What says otherwise is a clock here that is ahead, or a
         # property of this name.

@@ -160,8 +160,6 @@ class SimBroker:
             raise Violation(f"epoch: {kind} of {name} for a connection that is gone")
         if delivery.final is not None:
             raise Violation(f"settled twice: {kind} of {name} after {delivery.final}")
-        if kind == "accept":
-            self.truth.in_doubt.add(delivery.message.kin)
         if self._settles(kind):
             delivery.final = kind
         self.wire.append((kind, delivery))
@@ -180,6 +178,7 @@ class SimBroker:
             raise Violation(f"settled twice: the broker knows nothing of {message.name} any more ({kind})")
         if kind == "release":
             mine.remove(delivery)
+            self.truth.relaxation.given_back(message.kin)
             self.queue.insert(0, message)
         elif kind == "accept":
             mine.remove(delivery)
@@ -269,7 +268,10 @@ class SimBroker:
     def close(self, consumer: int) -> None:
         """A consumer ends: what it has goes back."""
         mark = self.profile.marks == "all"
-        self.queue = [self._returned(each, mark=mark) for each in self.unsettled.pop(consumer)] + self.queue
+        mine = self.unsettled.pop(consumer)
+        for each in mine:
+            self.truth.relaxation.given_back(each.message.kin)
+        self.queue = [self._returned(each, mark=mark) for each in mine] + self.queue
         for each, error in self.answers:
             if each.consumer == consumer and error is None:
                 self.truth.unanswered(each.message)

@@ -12,7 +12,6 @@ from tests.simulator.explore import kind_of, wander
 from tests.simulator.process import SimLedger
 from tests.simulator.world import Case
 
-from redelivery.core.accepts_in_doubt import AcceptsInDoubt
 from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, AcceptUnseen
 from redelivery.core.dispatch_order import Blocking, PerGroup
@@ -21,6 +20,7 @@ from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
+from redelivery.core.released_here import ReleasedHere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -221,9 +221,9 @@ def passing(*, ahead: bool) -> Fault:
     return fault
 
 
-def in_doubt_for_ever(patch: pytest.MonkeyPatch) -> None:
-    """Take an accept for unread by the broker over more than one connection."""
-    patch.setattr(AcceptsInDoubt, "forget", lambda *_, **__: None)
+def waiting_for_others(patch: pytest.MonkeyPatch) -> None:
+    """Dispatch nothing fresh while a message waits for its redelivery."""
+    patch.setattr(ReleasedHere, "room", lambda *_: False)
 
 
 def leaderless(patch: pytest.MonkeyPatch) -> None:
@@ -308,8 +308,8 @@ MOVING = Case("artemis-stomp", "AB", budget={"cut": 3, "move": 1})
             ("a later message passes a parked one", passing(ahead=True), BLOCKING, "order"),
             ("a parked message passes an earlier one", passing(ahead=False), BLOCKING, "order"),
             ("a group does not wait for its head", leaderless, GROUPS, "order"),
-            ("an accept is in doubt for ever", in_doubt_for_ever,
-             Case("artemis-amqp", "AtAt*", outcomes=("ok",), budget=CUTS), "loss"),
+            ("others wait for what fails", waiting_for_others,
+             Case("artemis-amqp", "ABC", outcomes=("ok", "fail")), "idle"),
             ("a verdict is remembered for ever", for_ever, BACK, "false dead letter"),
             ("a copy is not counted", uncounted_copies, COPIES, "verdict limit"),
             ("a copy is not delayed", copying(returns=0.0), COPIES, "early"),

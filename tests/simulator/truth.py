@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
+from tests.simulator.relaxation import Relaxation
+
 from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.pending_confirms import ACKNOWLEDGED
 
@@ -72,10 +74,7 @@ class Truth:
         self._begun_since: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
         self._copied_lately: list[Hashable] = []
-        # By a relaxation that is documented: kin that may be accepted for one success.
-        self.relaxed: Counter[Hashable] = Counter()
-        # Kin of which, in this connection, an accept was written, or a handler has succeeded.
-        self.in_doubt: set[Hashable] = set()
+        self.relaxation = Relaxation(self.size)
         # What another process has had: what is known of it here stays, for its kin.
         self.elsewhere: set[str] = set()
         self.handled_again = 0
@@ -102,7 +101,6 @@ class Truth:
         """A handler has ended well: if the message comes again it starts afresh."""
         kin = message.kin
         self.successes[kin].append(step)
-        self.in_doubt.add(kin)
         if not heard and not self._shared:
             return
         self._written_over(kin, heard=heard)
@@ -184,12 +182,18 @@ class Truth:
             return
         removed, successes = self.removed[kin], self.successes[kin]
         removed.append(message.sent)
-        for sent in removed:
-            many = sum(at > sent for at in successes) + self.relaxed[kin]
-            if sum(at >= sent for at in removed) > many:
+        self.relaxation.accepted(kin)
+        # Those may change places, if there is a success for each.
+        enough = kin in self.relaxation.alike and len(removed) <= len(successes)
+        for sent in () if enough else removed:
+            if sum(at >= sent for at in removed) <= sum(at > sent for at in successes):
+                continue
+            if not self.relaxation.covers(kin):
                 raise Violation(
                     f"loss: {name} is accepted at step {step}, and no handler has succeeded with it"
                 )
+            # One for one: the success with its equal counts for it, too.
+            successes.append(step)
 
     def lost(self) -> None:
         """The connection is lost: it may have taken back what was confirmed lately, of kin for any of them."""
@@ -271,8 +275,9 @@ class Truth:
         kin = message.kin
         if self.size[kin] > 1:
             # Which of their verdicts is left, nobody knows: perhaps the one whose dead letter is safe.
-            died = any(each.name in self._died_at for each in self._kin[kin])
-            self.judged[kin] -= bool(self.judged[kin]) and died
+            for name in self._recalled & self._confirmed & {each.name for each in self._kin[kin]}:
+                self._recalled.discard(name)
+                self.judged[kin] -= bool(self.judged[kin])
         elif message.name in self._confirmed and not self._shared:
             self.again[kin].discard(message.name)
 

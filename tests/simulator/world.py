@@ -95,6 +95,9 @@ class World:
         self.delay = LONG_DELAY if case.scheduled else DELAY
         self.defer = LONG_DEFER if case.scheduled else DEFER
         self.truth = Truth(self.all, RETRIES + 1, shared=case.ledger)
+        if not self.profile.strong:
+            dated = (each.kin for each in self.all if each.created is not None or case.unique_ids)
+            self.truth.relaxation.alike.update(dated)
         self.broker = SimBroker(self.profile, self.all, self.truth)
         self.ledger = SimLedger() if case.ledger else None
         # What a consumer of another process has.
@@ -227,6 +230,9 @@ class World:
             self.alone = False
         while len(self.handlers) == before and self._feed(consumer, Wanted()):
             does = True
+        # In blocking order all wait for a suspect, and that one waits for all who run.
+        if not does and engine.ready() and not engine.full and not engine.suspects:
+            raise Violation(f"idle: consumer {consumer} has {engine.ready()} ready and room, and begins none")
         return does
 
     def _dispatched(self, delivery: SimDelivery) -> None:
@@ -366,15 +372,7 @@ class World:
         if self.now - self.began > RETURN:
             self.truth.outlived(self.brought)
         self.truth.recalled(self.now)
-        if not self.profile.strong:
-            # "a weak key with a creation time, equal in every byte, is taken for the same message sent twice", on the
-            # connection that follows the one where it was accepted, or its handler has succeeded.
-            for message in self.all:
-                # Whoever says that ids are unique says so of a copy's, too.
-                if message.created is not None or self.case.unique_ids:
-                    doubt = message.kin in self.truth.in_doubt or message.kin in self.open
-                    self.truth.relaxed[message.kin] = (self.truth.size[message.kin] - 1) * doubt
-        self.truth.in_doubt.clear()
+        self.truth.relaxation.lost([each for mine in self.broker.unsettled.values() for each in mine])
         self.broker.lose(mark=mark)
         for number in self.process.engines:
             self._feed(number, ConnectionLost(self.epoch, CUT))
@@ -490,6 +488,7 @@ class World:
             self.broker.queue.remove(found)
             self.theirs.append(found)
             self.truth.elsewhere.add(name)
+            self.truth.relaxation.taken_elsewhere(found.kin)
             return True
         self.theirs.remove(found)
         if what == "ok":
@@ -509,7 +508,7 @@ class World:
         idle: Action | None = None
         for _ in range(500):
             can = [action for action in self.enabled() if action[0] != "other" or action[1] == "ok"]
-            # As much is parked as may be: nothing can begin before something else has happened.
+            # What was ready, and cannot begin, can when something else has happened.
             can = [action for action in can if action != idle]
             if can:
                 well = ("up", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")

@@ -90,7 +90,7 @@ class Engine:
         self.epoch, self._since = -1, 0.0
         self._consumer = consumer
         self._schedule = schedule_for(ordering)
-        self._running: set[Delivery] = set()
+        self._running: dict[Delivery, None] = {}
         self._held = ReleasedHere()
         # With a ledger: those that wait for a turn alone.
         self._suspects: deque[Delivery] = deque()
@@ -363,7 +363,7 @@ class Engine:
             return self._poison(delivery, over, now)
         enter(delivery, "running")
         delivery.outcome = None
-        self._running.add(delivery)
+        self._running[delivery] = None
         begun = self._begin(delivery)
         return self._policies.with_faults(begun) if self._transacted else begun
 
@@ -377,7 +377,7 @@ class Engine:
             self._schedule.settled(live)
             return self._accept_unseen(live, HANDLED, now)
         # As `_finish` does it; written out, as it runs for each message.
-        self._running.discard(delivery)
+        self._running.pop(delivery, None)
         if self._grouped:
             self._schedule.settled(delivery)
         if discarded:
@@ -461,11 +461,11 @@ class Engine:
         Of a lost delivery it must come last: from then on another consumer may have its record.
         """
         if delivery.epoch == self.epoch:
-            self._running.discard(delivery)
+            self._running.pop(delivery, None)
             return delivery
         # First: where nothing runs, the counts are taken for final.
         self.counts.stale += 1
-        self._running.discard(delivery)
+        self._running.pop(delivery, None)
         enter(delivery, "lost")
         delivery.outcome = "stale"
         copy = self._history.ended(delivery, succeeded=succeeded)
@@ -589,9 +589,8 @@ class Engine:
             enter(delivery, "settled")
             self._flow.settled += 1
             record = Record() if delivery.record is None and able.counts and not waited else record
-            if record is not None:
-                # A release washes off neither the charge nor the delay; one that is lost charges nothing.
-                self._history.remember(delivery, record)
+            # A release washes off neither the charge nor the delay; one that is lost charges nothing.
+            self._history.gave_back(delivery, record)
             return (Release((delivery,)),)
         self._held.keep(delivery)
         return NOTHING

@@ -1,8 +1,8 @@
-"""What the consumers of a source held unsettled when their connection was lost: what was accepted then is not these.
+"""What the broker had not as accepted when a connection was lost: what was accepted over it is not these.
 
-The broker sends a message once over a connection. So if it has sent equal ones, and one of them was accepted and one
-was not, they are two messages, and neither may be taken for the other. The consumers learn of the loss one after the
-other, in any order.
+The broker sends a message once over a connection, unless it was given back. So if it has sent equal ones, and one of
+them was accepted and one was not, they are two messages, and neither may be taken for the other. The consumers learn of
+the loss one after the other, in any order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
 
-__all__ = ["HeldAtLoss"]
+__all__ = ["GivenBack", "HeldAtLoss"]
 
 
 class HeldAtLoss:
@@ -43,3 +43,36 @@ class HeldAtLoss:
         """Forget them: the broker sends them again."""
         self._deliveries.clear()
         self._digests.clear()
+
+
+class GivenBack:
+    """Digests of what was given back over each connection, by key, until another one is lost. Not for threads.
+
+    Past the limit all that was accepted over that connection counts as given back: it is handled again.
+    """
+
+    def __init__(self) -> None:
+        # By epoch; None: it is full.
+        self._digests: dict[int, dict[Hashable, set[bytes]] | None] = {}
+        self._many: dict[int, int] = {}
+
+    def add(self, key: Hashable, digest: bytes, epoch: int, limit: float) -> None:
+        """Take one in."""
+        digests = self._digests.setdefault(epoch, {})
+        if digests is None or digest in digests.setdefault(key, set()):
+            return
+        digests[key].add(digest)
+        self._many[epoch] = self._many.get(epoch, 0) + 1
+        if self._many[epoch] > limit:
+            self._digests[epoch] = None
+
+    def digests(self, key: Hashable, epoch: int) -> Collection[bytes] | None:
+        """Return the digests of all of a connection that have a key; None: of whatever they may be."""
+        digests = self._digests.get(epoch, {})
+        return None if digests is None else digests.get(key, ())
+
+    def lost(self, epoch: int) -> None:
+        """Forget what was given back before the connection of this epoch, which is lost."""
+        for each in [each for each in self._digests if each < epoch]:
+            del self._digests[each]
+            self._many.pop(each, None)

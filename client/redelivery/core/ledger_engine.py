@@ -86,7 +86,7 @@ class LedgerEngine(Engine):
             return self._postponed(delivery, record, now, left)
         if not entry.suspect:
             return self._begun(delivery)
-        self._running.discard(delivery)
+        self._running.pop(delivery, None)
         enter(delivery, "parked")
         self._suspects.append(delivery)
         return NOTHING
@@ -112,7 +112,7 @@ class LedgerEngine(Engine):
             return self._expired(delivery, now)
         enter(delivery, "running")
         delivery.outcome = None
-        self._running.add(delivery)
+        self._running[delivery] = None
         return self._begun(delivery)
 
     def _resumed(self, delivery: Delivery) -> Sequence[Command]:
@@ -124,7 +124,7 @@ class LedgerEngine(Engine):
         delivery.seq = self._seq
         enter(delivery, "running")
         delivery.outcome = None
-        self._running.add(delivery)
+        self._running[delivery] = None
         return NOTHING
 
     def _entered(self, delivery: Delivery, entry: Entry) -> Record:
@@ -141,7 +141,7 @@ class LedgerEngine(Engine):
 
     def _postponed(self, delivery: Delivery, record: Record, now: float, left: float) -> Sequence[Command]:
         """Wait for the rest of the delay after a failure that another process had."""
-        self._running.discard(delivery)
+        self._running.pop(delivery, None)
         record.due = now + left
         if self._by_broker(delivery, record, now):
             return self._begin_poison_ack(delivery, record, now)

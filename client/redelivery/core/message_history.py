@@ -13,12 +13,12 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from redelivery.core.accepts_in_doubt import AcceptsInDoubt, Proof
-from redelivery.core.held_at_loss import HeldAtLoss
+from redelivery.core.held_at_loss import GivenBack, HeldAtLoss
 from redelivery.core.known_records import KnownRecords
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping
     from contextlib import AbstractContextManager
 
     from redelivery.core.delivery import Delivery, Record
@@ -62,6 +62,7 @@ class MessageHistory:
         # The connection with which they were lost, and what else was held there.
         self._doubted = -1
         self._held = HeldAtLoss()
+        self._given_back = GivenBack()
         # Records whose copy waits for a handler, and those of each consumer's handlers.
         self._awaited: dict[Record, Hashable] = {}
         self._runners: dict[int, set[Record]] = {}
@@ -239,8 +240,8 @@ class MessageHistory:
         self,
         consumer: int,
         accepted: Iterable[Delivery],
-        unsettled: Iterable[Delivery],
-        running: Iterable[Delivery],
+        unsettled: Collection[Delivery],
+        running: Collection[Delivery],
         now: float,
         epoch: int,
         age: float = 0.0,
@@ -251,7 +252,10 @@ class MessageHistory:
         read what was written, so nothing is in doubt; and nobody waits for its handlers.
         """
         closes = now == inf
-        if not closes:
+        if closes:
+            for delivery in (*unsettled, *running):
+                self.gave_back(delivery)
+        else:
             self.lost(now, epoch, age)
             self._doubt([self._proof(each) for each in accepted], [*unsettled, *running])
         with self._lock:
@@ -276,11 +280,13 @@ class MessageHistory:
         """Learn of accepts that the broker may not have read before the connection was lost.
 
         By a producer's bytes they may be known on the next connection only; and not if the broker has sent the same
-        bytes, which are `held`, besides those that were accepted: then they are two messages.
+        bytes, which are `held` or were given back, besides those that were accepted: then they are two messages.
         """
         keys: set[Hashable] = set()
         with self._lock:
             for proof in proofs:
+                if proof is not None and self._was_given_back(*proof):
+                    continue
                 self._doubts.add(proof, self._limit)
                 if proof is not None and proof[0] in self._held:
                     keys.add(proof[0])
@@ -294,6 +300,21 @@ class MessageHistory:
                 for digest in self._held.digests(key):
                     self._doubts.discard(key, digest)
 
+    def _was_given_back(self, key: Hashable, digest: bytes | None) -> bool:
+        """Whether the same bytes were given back over the connection that is lost; with the lock."""
+        given = self._given_back.digests(key, self._doubted)
+        return digest is not None and (given is None or digest in given)
+
+    def gave_back(self, delivery: Delivery, record: Record | None = None) -> None:
+        """Learn that a delivery goes back to the broker over a connection that stands; keep what is known of it."""
+        if record is not None:
+            self.remember(delivery, record)
+        # Before the lock, for it may take long.
+        proof = self._proof(delivery)
+        if proof is not None and proof[1] is not None:
+            with self._lock:
+                self._given_back.add(proof[0], proof[1], delivery.epoch, self._limit)
+
     def lost(self, now: float, epoch: int, age: float) -> None:
         """Learn that the connection of this epoch is lost at `now`, which has stood for `age` seconds.
 
@@ -304,6 +325,7 @@ class MessageHistory:
                 self._doubted = epoch
                 self._doubts.forget(strong=False)
                 self._held.clear()
+                self._given_back.lost(epoch)
                 if age > RETURN:
                     # What has not come again by now does not: whoever sends it has put it back.
                     self._records.forget_safe(epoch)

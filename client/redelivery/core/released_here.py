@@ -30,6 +30,7 @@ class ReleasedHere:
     __slots__ = ("_again", "_many", "_next_turn", "coming", "kept")
 
     def __init__(self) -> None:
+        # To be read by others, as asking for its truth is a call for each message.
         self.kept: dict[Delivery, None] = {}
         # Those that have made way: they take up credit, and no room for what is parked.
         self.coming: dict[Delivery, None] = {}

@@ -137,7 +137,7 @@ class SetAsides:
             # It comes again at once, for the broker as another delivery, and is set aside again by its record.
             del self._held[delivery]
             self._flow.set_aside(-1)
-            self._history.remember(delivery, record)
+            self._history.gave_back(delivery, record)
             enter(delivery, "settled")
             commands.append(Release((delivery,)))
         return commands

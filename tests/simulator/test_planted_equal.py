@@ -1,0 +1,62 @@
+"""Faults that are planted in what is known of equal messages: each of them loses one, and the simulator finds it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.simulator.explore import kind_of, wander
+from tests.simulator.world import Case
+
+from redelivery.core.accepts_in_doubt import AcceptsInDoubt
+from redelivery.core.held_at_loss import GivenBack, HeldAtLoss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MOST = 10_000
+
+
+def in_doubt_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """Take an accept for unread by the broker over more than one connection."""
+    patch.setattr(AcceptsInDoubt, "forget", lambda *_, **__: None)
+
+
+def paying_for_all(patch: pytest.MonkeyPatch) -> None:
+    """Let one accept pay for any number of copies."""
+    patch.setattr(AcceptsInDoubt, "take", lambda self, key, digest: digest in self._digests.get(key, ()))
+
+
+def blind_to_held(patch: pytest.MonkeyPatch) -> None:
+    """Do not look at what was unsettled when the connection was lost."""
+    patch.setattr(HeldAtLoss, "digests", lambda *_: ())
+
+
+def blind_to_given_back(patch: pytest.MonkeyPatch) -> None:
+    """Do not look at what was given back over the connection."""
+    patch.setattr(GivenBack, "digests", lambda *_: ())
+
+
+@pytest.mark.parametrize(
+    ("fault", "profile", "outcomes", "budget"),
+    [
+        (in_doubt_for_ever, "artemis-amqp", ("ok",), {"cut": 3}),
+        (paying_for_all, "artemis-amqp", ("ok",), {"cut": 3}),
+        (blind_to_held, "rabbitmq-stomp", ("ok",), {"cut": 2}),
+        (blind_to_given_back, "rabbitmq-stomp", ("ok", "release"), {"cut": 2}),
+        (blind_to_given_back, "classic-stomp", ("ok",), {"cut": 2, "close": 1}),
+    ],
+)
+def test_a_loss_of_an_equal_message_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    profile: str,
+    outcomes: tuple[str, ...],
+    budget: dict[str, int],
+) -> None:
+    """Of two equal messages one is accepted, and no handler has succeeded with it."""
+    fault(monkeypatch)
+    case = Case(profile, "AtAt*", consumers=2, outcomes=outcomes, budget=budget)
+    found = (wander(case, random.Random(seed))[0] for seed in range(MOST))
+    assert any(kind_of(broken) == "loss" for broken in found if broken is not None)
