@@ -174,6 +174,52 @@ def test_what_is_sent_again_on_purpose_is_handled(
         assert connection.report().deduplicated == 0
 
 
+def test_an_equal_message_that_went_back_is_handled(
+    pair: tuple[Broker, str], make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
+) -> None:
+    """One consumer accepts a message, another one that has its equal closes, and the link is cut: they are two."""
+    broker, protocol = pair
+    queue = new_queue()
+    proxy = make_proxy(broker.ports[protocol], opaque=protocol == "amqp")
+    uri = broker.uri(protocol=protocol, port=proxy.port, maxReconnectDelay=50, redelivery__credit=1)
+    address, _, options = uri.partition("?")
+    for _ in range(2):
+        send_one(broker, protocol, queue)
+    with redelivery.connect(f"failover:({address})?{options}") as connection:
+        one, other = connection.consumer(queue), connection.consumer(queue)
+        accepted, back = one.receive(timeout=60), other.receive(timeout=60)
+        assert accepted is not None
+        assert back is not None
+        # It takes up the credit, so that what goes back is at the broker when the link is cut.
+        send_blocker(broker, protocol, queue)
+        accepted.accept()
+        blocker = one.receive(timeout=60)
+        assert blocker is not None
+        assert (accepted.text, back.text, blocker.text) == ("order", "order", "blocker")
+        other.close()
+        threading.Event().wait(0.5)
+        assert proxy.cut() == 1
+        blocker.release()
+        texts = set[str]()
+        while texts != {"order", "blocker"}:
+            message = one.receive(timeout=20)
+            assert message is not None, f"only {texts} came"
+            texts.add(message.text)
+            message.accept()
+        assert connection.report().deduplicated == 0
+    eventually(lambda: left(broker, queue) == [], message="nothing is left")
+
+
+def send_blocker(broker: Broker, protocol: str, queue: str) -> None:
+    """Send one more message, by the same way."""
+    if protocol == "stomp":
+        with RawStomp(broker) as raw:
+            raw.send(queue, "blocker")
+        return
+    with RawAmqp(broker) as amqp:
+        amqp.send(queue, "blocker")
+
+
 def send_one(broker: Broker, protocol: str, queue: str) -> None:
     """Send the one message, equal in each byte whenever it is sent."""
     if protocol == "stomp" and broker.name in STOMP_ID:

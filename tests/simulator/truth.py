@@ -263,6 +263,10 @@ class Truth:
         name = message.name
         return (self.dead[name] > 0 or name in self.copies) and name not in self._begun_since
 
+    def is_safe(self, name: str) -> bool:
+        """Whether the library has learned that a dead letter, or a copy, is safe; else it makes it, however late."""
+        return name in self._confirmed
+
     def past(self, message: Message) -> bool:
         """Whether a dead letter was confirmed so long before the connection was lost that its verdict was dropped."""
         return message.name in self._confirmed and message.name not in self._recalled

@@ -195,7 +195,7 @@ class World:
         # "poisoned and confirmed: poison again, in the first 60 s of the connection".
         gone = truth.was_settled(message) or name in self.forgotten
         # And "within 60 s of the loss".
-        late = gone and (self.now - self.began > RETURN or truth.past(message))
+        late = gone and truth.is_safe(name) and (self.now - self.began > RETURN or truth.past(message))
         # A ledger knows a message without an id by its bytes, until its dead letter is safe.
         afresh = nameless and (self.ledger is None or gone)
         if self.now - self.began > RETURN:
