@@ -70,6 +70,8 @@ class Truth:
         self._recalled: set[str] = set()
         self._redriven: dict[str, Message] = {}
         self._confirmed: set[str] = set()
+        # Of kin: how many verdicts are of dead letters that are known to be safe.
+        self._safe: Counter[Hashable] = Counter()
         # Of those that were dead, or copied: with which a handler has begun since. What is known of them is of that.
         self._begun_since: set[str] = set()
         self._copies_of: Counter[Hashable] = Counter()
@@ -257,6 +259,8 @@ class Truth:
         """The library learns that a dead letter is safe: from then on its verdict is kept for a while."""
         self._died_at[message.name] = now
         self._confirmed.add(message.name)
+        if self.size[message.kin] > 1:
+            self._safe[message.kin] = min(self._safe[message.kin] + 1, self.judged[message.kin])
 
     def was_settled(self, message: Message) -> bool:
         """Whether what is known of a message is that it is dead, or copied."""
@@ -278,10 +282,9 @@ class Truth:
         """
         kin = message.kin
         if self.size[kin] > 1:
-            # Which of their verdicts is left, nobody knows: perhaps the one whose dead letter is safe.
-            for name in self._recalled & self._confirmed & {each.name for each in self._kin[kin]}:
-                self._recalled.discard(name)
-                self.judged[kin] -= bool(self.judged[kin])
+            # Whose verdict is left, nobody knows; those of dead letters that are safe are not.
+            self.judged[kin] = max(0, self.judged[kin] - self._safe[kin])
+            self._safe[kin] = 0
         elif message.name in self._confirmed and not self._shared:
             self.again[kin].discard(message.name)
 
