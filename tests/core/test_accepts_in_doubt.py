@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 from tests.core.bench import NATIVE, Bench
-from tests.core.copies import Copy, Proven, accepted, unseen
+from tests.core.copies import Copy, Proven, accepted, run_into_a_loss, unseen
 
 from redelivery.core.commands import AcceptUnseen, Dispatch, Release
 from redelivery.core.delivery import Record
@@ -122,6 +122,19 @@ def test_an_engine_that_releases_one_of_two_equal_messages_handles_it_when_it_co
     bench.connect()
     assert not bench.feed(Arrived(1, [Placed(epoch=bench.epoch)]))
     assert [type(command) for command in bench.feed(Wanted())] == [Dispatch]
+
+
+def test_what_waited_for_a_handler_goes_back_too() -> None:
+    """A copy waits for the handler of a lost connection, and its consumer closes: it is not what was accepted."""
+    history, first, copy = MessageHistory(), Copy(consumer=2), Copy(consumer=2)
+    copy.epoch = 2
+    run_into_a_loss(history, first)
+    assert history.known(copy, 1.0) is first.record
+    assert first.record is not None
+    assert first.record.copy is copy
+    history.connection_lost(2, [], [], [], inf, 2)
+    history.connection_lost(1, [Copy()], [], [], 0.0, 2)
+    assert not unseen(history, Copy())
 
 
 def test_what_was_given_back_over_an_earlier_connection_is_no_evidence() -> None:

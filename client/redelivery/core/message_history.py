@@ -18,7 +18,7 @@ from redelivery.core.known_records import KnownRecords
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from redelivery.core.delivery import Delivery, Record
@@ -252,18 +252,17 @@ class MessageHistory:
         read what was written, so nothing is in doubt; and nobody waits for its handlers.
         """
         closes = now == inf
-        if closes:
-            for delivery in (*unsettled, *running):
-                self.gave_back(delivery)
-        else:
+        if not closes:
             self.lost(now, epoch, age)
             self._doubt([self._proof(each) for each in accepted], [*unsettled, *running])
         with self._lock:
             # What was to be accepted for one of these is in doubt from now on.
-            self._lose_copies(consumer)
+            copies = self._lose_copies(consumer)
             if closes:
                 for record in self._runners.pop(consumer, ()):
                     record.runner = GONE
+        for delivery in (*unsettled, *running, *copies) if closes else ():
+            self.gave_back(delivery)
         for delivery in unsettled:
             enter(delivery, "lost")
             if delivery.record is not None:
@@ -380,13 +379,17 @@ class MessageHistory:
             copy.record = None
         return copy
 
-    def _lose_copies(self, consumer: int) -> None:
-        """Drop the copies that a consumer has; with the lock."""
+    def _lose_copies(self, consumer: int) -> Sequence[Delivery]:
+        """Drop the copies that a consumer has, and return them; with the lock."""
+        lost: list[Delivery] = []
         for record in list(self._awaited):
             if record.copy is not None and record.copy.consumer == consumer:
                 copy = self._lose_copy(record)
-                if copy is not None and copy.state == "waiting":
-                    enter(copy, "lost")
+                if copy is not None:
+                    lost.append(copy)
+                    if copy.state == "waiting":
+                        enter(copy, "lost")
+        return lost
 
     def _lose_running(self, delivery: Delivery, *, closes: bool) -> None:
         """Keep what is known of a message that a handler has, over a connection that is gone; without the lock."""
