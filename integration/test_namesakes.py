@@ -177,7 +177,7 @@ def test_what_is_sent_again_on_purpose_is_handled(
 def test_an_equal_message_that_went_back_is_handled(
     pair: tuple[Broker, str], make_proxy: Callable[..., LinkProxy], new_queue: Callable[[], str]
 ) -> None:
-    """One consumer accepts a message, another one that has its equal closes, and the link is cut: they are two."""
+    """One consumer accepts a message, another one releases its equal and closes, and the link is cut: they are two."""
     broker, protocol = pair
     queue = new_queue()
     proxy = make_proxy(broker.ports[protocol], opaque=protocol == "amqp")
@@ -196,6 +196,7 @@ def test_an_equal_message_that_went_back_is_handled(
         blocker = one.receive(timeout=60)
         assert blocker is not None
         assert (accepted.text, back.text, blocker.text) == ("order", "order", "blocker")
+        assert back.release()
         other.close()
         threading.Event().wait(0.5)
         assert proxy.cut() == 1
