@@ -17,7 +17,7 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually
-from integration.peers import PEERS
+from integration.peers import PEERS, fill
 from integration.raw_amqp import RawAmqp
 from integration.raw_stomp import RawStomp
 from integration.work import Running
@@ -191,7 +191,7 @@ def test_an_equal_message_that_went_back_is_handled(
         assert accepted is not None
         assert back is not None
         # It takes up the credit, so that what goes back is at the broker when the link is cut.
-        send_blocker(broker, protocol, queue)
+        fill(broker, protocol, queue, [b"blocker"])
         accepted.accept()
         blocker = one.receive(timeout=60)
         assert blocker is not None
@@ -209,16 +209,6 @@ def test_an_equal_message_that_went_back_is_handled(
             message.accept()
         assert connection.report().deduplicated == 0
     eventually(lambda: left(broker, queue) == [], message="nothing is left")
-
-
-def send_blocker(broker: Broker, protocol: str, queue: str) -> None:
-    """Send one more message, by the same way."""
-    if protocol == "stomp":
-        with RawStomp(broker) as raw:
-            raw.send(queue, "blocker")
-        return
-    with RawAmqp(broker) as amqp:
-        amqp.send(queue, "blocker")
 
 
 def send_one(broker: Broker, protocol: str, queue: str) -> None:

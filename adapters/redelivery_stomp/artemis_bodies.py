@@ -38,7 +38,7 @@ def kind_on_artemis(head: bytes, body: bytes, headers: RawHeaders) -> BodyKind:
     if 0 <= length < identity:
         # An AMQP number or symbol arrives in its encoding, or as so many bytes of anything (2.40.0). It has headers
         # of its own, or, unlike a STOMP producer's message, no time. `__AMQ_CID` and the encoding may be properties of
-        # an answer that has all those of its question: they do not excuse what else tells.
+        # an answer that has all those of its question: they do not outweigh the other signs.
         if amqp:
             # With a property `content-length` a text or a Map comes here, too, in the broker's own encoding (2.40.0).
             whole = amqp in AMQP_BYTES

@@ -41,6 +41,7 @@ class ClassicDelivery(StompDelivery):
     @property
     def expires_at(self) -> float | None:
         head = self.head
+        # Read for each message: no call that is not needed.
         if head.startswith(LIVES, head.find(EXPIRES)):
             return None
         # Classic has sent it, so it lived by Classic's clock. What says otherwise is a clock here that is ahead, or a

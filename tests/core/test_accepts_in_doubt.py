@@ -95,7 +95,7 @@ def test_equal_messages_that_were_here_together_are_two(state: str, consumer: in
 
 @pytest.mark.parametrize("way", ["released", "its consumer closed", "running as it closed"])
 def test_what_was_given_back_is_another_message(way: str) -> None:
-    """One was accepted, its equal went back to the broker and comes again after the loss: it is handled."""
+    """One was accepted, its equal went back to the broker and is sent again after the loss: it is handled."""
     history, other = MessageHistory(), Copy()
     if "closed" in way:
         other.record = Record()

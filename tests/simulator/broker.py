@@ -126,6 +126,7 @@ class SimBroker:
         self.done: list[tuple[Message, float]] = []
         self.shift = 0
         self._many = len(messages)
+        # Ids that no message has had.
         self._numbers = count(self._many)
         # Delayed copies, and when they are due.
         self.delayed: dict[str, tuple[float, Message]] = {}
@@ -215,21 +216,17 @@ class SimBroker:
             self.truth.copied_before(original)
             return
         self._copies.add(name)
-        number = self._number()
+        number = next(self._numbers)
         copy = Message(f"{original.name.partition('~')[0]}~{number}", str(name), original.body)
         copy.headers, copy.expires, copy.kin, copy.sent = told.headers, told.expires_at, original.kin, step
         self.numbers[copy.name] = number
         self.delayed[copy.name] = now + (told.delay or 0.0), copy
         self.truth.copied(original, copy)
 
-    def _number(self) -> int:
-        """Return an id that no message has had."""
-        return next(self._numbers)
-
     def redriven(self, message: Message, now: float, step: int) -> None:
         """Take a dead letter back under the id that it had, which is the producer's; the broker's own is new."""
         self.truth.redriven(message, now, renumbered=self.profile.strong)
-        self.numbers[message.name] = self._number()
+        self.numbers[message.name] = next(self._numbers)
         message.sent, message.count, message.mark = step, 0, False
         self.done = [(each, at) for each, at in self.done if each is not message]
         self.queue.append(message)

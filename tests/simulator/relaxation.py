@@ -19,7 +19,7 @@ __all__ = ["Relaxation"]
 
 
 class Relaxation:
-    """Counts, for kin that are `alike` in all that they bring, how many may be accepted for a success with another."""
+    """Counts, for kin that are `alike` in every byte, how many may be accepted for a success with another."""
 
     def __init__(self, size: Counter[Hashable]) -> None:
         self._size = size

@@ -282,7 +282,7 @@ class Truth:
         """
         kin = message.kin
         if self.size[kin] > 1:
-            # Whose verdict is left, nobody knows; those of dead letters that are safe are not.
+            # Which verdict is left is unknown; those of dead letters that are safe are dropped.
             self.judged[kin] = max(0, self.judged[kin] - self._safe[kin])
             self._safe[kin] = 0
         elif message.name in self._confirmed and not self._shared:
@@ -306,7 +306,7 @@ class Truth:
     def redriven(self, message: Message, now: float, *, renumbered: bool) -> None:
         """Somebody has put a dead letter back: it starts afresh, but for a verdict that a loss has recalled, or may.
 
-        `renumbered`: nobody takes it for what it was.
+        `renumbered`: nothing is known of it by its new number.
         """
         name = message.name
         del self.gone[name]

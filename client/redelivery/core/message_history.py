@@ -279,7 +279,7 @@ class MessageHistory:
         """Learn of accepts that the broker may not have read before the connection was lost.
 
         By a producer's bytes they may be known on the next connection only; and not if the broker has sent the same
-        bytes, which are `held` or were given back, besides those that were accepted: then they are two messages.
+        bytes twice, and those that are `held` or were given back were not accepted: then they are two messages.
         """
         keys: set[Hashable] = set()
         with self._lock:
