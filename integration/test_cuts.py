@@ -139,7 +139,7 @@ def unfinished(work: Work) -> set[str]:
 def at_rest(connection: redelivery.Connection) -> bool:
     """Whether the connection stands, and nothing waits or is in doubt."""
     engines = [dispatcher.engine for dispatcher in connection._dispatchers]
-    return connection.connected and not any(engine.parked or engine.running for engine in engines)
+    return connection.connected and not any(engine.load.parked or engine.load.running for engine in engines)
 
 
 def arm_cut(way: Direction, number: int, how: str) -> Callable[[LinkProxy], None]:

@@ -102,7 +102,7 @@ def test_a_copy_outlives_the_broker(peer: tuple[Broker, str], unique_queue: str)
         assert message is not None
         message.fail("no")
         dispatcher = consumer._dispatcher
-        eventually(lambda: not dispatcher.engine.unconfirmed, 30, message="the broker has the copy")
+        eventually(lambda: not dispatcher.engine.load.unconfirmed, 30, message="the broker has the copy")
         broker.kill()
         broker.start()
         again = consumer.receive(timeout=90)

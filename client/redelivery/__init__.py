@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.classifier import Classifier
     from redelivery.connection import Connection, connect
     from redelivery.consumer import Consumer
+    from redelivery.core.breaker import Breaker
     from redelivery.core.destination import Destination
     from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from redelivery.errors import (
         AdapterError,
         AlreadySettled,
+        BreakerOpen,
         ConfigurationError,
         HandlerTimeout,
         LedgerError,
@@ -53,6 +55,8 @@ _HOMES = {
     "AsyncConnection": "async_connection",
     "AsyncConsumer": "async_consumer",
     "AsyncSession": "async_session",
+    "Breaker": "core.breaker",
+    "BreakerOpen": "errors",
     "Classifier": "classifier",
     "ConfigurationError": "errors",
     "DeadLetter": "dlq.dead_letter",
@@ -89,6 +93,8 @@ __all__ = [
     "AsyncConnection",
     "AsyncConsumer",
     "AsyncSession",
+    "Breaker",
+    "BreakerOpen",
     "Classifier",
     "ConfigurationError",
     "Connection",

@@ -41,7 +41,7 @@ class AsyncConsumer:
     @property
     def parked(self) -> int:
         """Messages that wait here for their redelivery."""
-        return self._dispatcher.engine.parked
+        return self._dispatcher.engine.load.parked
 
     async def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).

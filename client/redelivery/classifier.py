@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, cast
 
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Deferred, Discarded, Failed, Poisoned
-from redelivery.core.option_values import seconds
+from redelivery.core.option_values import flag, seconds
 from redelivery.core.policy.policy_map import check_policy
 from redelivery.errors import ConfigurationError
 from redelivery.handler_exceptions import Defer, Discard, Poison
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
+    from redelivery.core.breaker import Weight
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.core.policy.redelivery_policy import Policy
@@ -26,18 +27,24 @@ Kind = Literal["discard", "defer", "fail", "poison"]
 
 
 class _Rule(NamedTuple):
-    what: Literal["discard", "defer", "retry", "poison"]
+    what: Literal["discard", "defer", "retry", "poison", "trip"]
     delay: float | None = None
     """Of a deferral; None: the exception tells."""
     policy: Policy | None = None
     """Of a failure; None: the destination's."""
+    weight: Weight | None = None
+    """Of a failure, for the breaker; None: by the type of the exception."""
 
 
-_GRAVITY = {"discard": 0, "defer": 1, "retry": 2, "poison": 3}
+_GRAVITY = {"discard": 0, "defer": 1, "retry": 2, "trip": 2, "poison": 3}
 _STEERING: dict[type[BaseException], _Rule] = {
     Poison: _Rule("poison"), Discard: _Rule("discard"), Defer: _Rule("defer"),
 }  # fmt: skip
 _FAILURE = _Rule("retry")
+# What a value raises that a handler cannot work with: the ordinary poison of a bad producer, and no outage.
+_OWN = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NameError, NotImplementedError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class Classifier:
@@ -66,15 +73,35 @@ class Classifier:
         """Accept the message and drop it; it is counted as discarded."""
         return self._register("discard", kinds, _Rule("discard"))
 
-    def retry(self, *kinds: type[Exception], policy: Policy | None = None) -> Self:
-        """Charge a redelivery: the message comes again as `policy` says, by default its destination's.
+    def retry(
+        self, *kinds: type[Exception], policy: Policy | None = None, outage: bool | None = None
+    ) -> Self:
+        """Charge a redelivery: the message is redelivered as `policy` says, by default its destination's.
 
         There is one count for each message, whatever it failed with: `policy` compares its own maximum with that count,
         and its delay is the one before the redelivery of that number.
+
+        `outage`: whether many such failures in a row may be an outage, which opens the breaker. None: all but errors
+        about values (`ValueError`, `LookupError`, `TypeError`, `AttributeError`, `ArithmeticError`, `AssertionError`,
+        `NameError`, `NotImplementedError`).
         """
         if policy is not None:
             check_policy(policy, "retry: policy")
-        return self._register("retry", kinds, _Rule("retry", policy=policy))
+        weight: Weight | None = (
+            None if outage is None else "maybe" if flag(outage, "retry: outage") else "own"
+        )
+        return self._register("retry", kinds, _Rule("retry", policy=policy, weight=weight))
+
+    def trip(self, *kinds: type[Exception], policy: Policy | None = None) -> Self:
+        """Take these for an outage of a service that handlers need: the breaker opens, and no redelivery is charged.
+
+        Three failures in a row open it (`Breaker.told`). Before that the message is redelivered after the delay of
+        `policy`, by default its destination's. One that fails so again although others have succeeded in between is
+        charged, for then the service is not down. Without a breaker it is as `retry`.
+        """
+        if policy is not None:
+            check_policy(policy, "trip: policy")
+        return self._register("trip", kinds, _Rule("trip", policy=policy, weight="outage"))
 
     def defer(self, kind: type[Exception] | tuple[type[Exception], ...], delay: float | timedelta) -> Self:
         """Have the message come again after `delay` (seconds, or a timedelta), uncharged, as `Defer` does."""
@@ -137,12 +164,13 @@ class Classifier:
             case "defer":
                 return Deferred(delivery, delay, cause)
             case _:
-                return Failed(delivery, cause, rule.policy)
+                return Failed(delivery, cause, rule.policy, rule.weight or _weight(told))
 
     def verdict(self, error: Exception) -> tuple[Kind, Cause, float]:
         """Return what becomes of a message whose handler raises this (`fail`: what its policy says), why, and when."""
         told, rule, delay = self._judged(error)
-        return "fail" if rule.what == "retry" else rule.what, Cause.of(told), delay
+        what: Kind = "fail" if rule.what == "retry" or rule.what == "trip" else rule.what
+        return what, Cause.of(told), delay
 
     def _judged(self, error: Exception) -> tuple[Exception, _Rule, float]:
         """Return the exception that decides, its rule, and the seconds of a deferral."""
@@ -173,6 +201,11 @@ class Classifier:
             if rule is not None:
                 return kind, rule
         return None, _FAILURE
+
+
+def _weight(error: Exception) -> Weight:
+    """Return what an exception means for the breaker that no rule names."""
+    return "own" if isinstance(error, _OWN) else "maybe"
 
 
 def _delay(error: Exception, rule: _Rule) -> float:

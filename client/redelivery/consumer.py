@@ -37,7 +37,7 @@ class Consumer:
     @property
     def parked(self) -> int:
         """Messages that wait here for their redelivery."""
-        return self._dispatcher.engine.parked
+        return self._dispatcher.engine.load.parked
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).
@@ -85,4 +85,4 @@ class Consumer:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Consumer {self.destination} running={self._dispatcher.engine.running} parked={self.parked}>"
+        return f"<Consumer {self.destination} running={self._dispatcher.engine.load.running} parked={self.parked}>"

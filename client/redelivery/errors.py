@@ -7,6 +7,7 @@ RedeliveryError
 ├── AdapterError         the broker's: it answered, and refused
 ├── LedgerError          the ledger's: attempts cannot be counted safely, so nothing is dispatched
 ├── HandlerTimeout       yours: a handler did not end within its timeout
+├── BreakerOpen          a service's: no message has succeeded for too long, so the consumer has stopped
 ├── AlreadySettled       yours: a message was settled a second time
 └── Poison, Discard, Defer   raised by a handler to steer; see `redelivery.handler_exceptions`
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdapterError",
     "AlreadySettled",
+    "BreakerOpen",
     "ConfigurationError",
     "HandlerTimeout",
     "LedgerError",
@@ -67,6 +69,10 @@ class LedgerError(RedeliveryError):
 
 class HandlerTimeout(RedeliveryError, TimeoutError):
     """A handler took longer than its `timeout=`: the cause of a failure; after twice as long, the end of `run`."""
+
+
+class BreakerOpen(RedeliveryError):
+    """No message has succeeded for too long. The consumer has stopped; its messages stay on the broker, uncharged."""
 
 
 class AlreadySettled(RedeliveryError):

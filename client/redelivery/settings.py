@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from redelivery.core.breaker import Breaker
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 
 if TYPE_CHECKING:
@@ -180,6 +181,10 @@ class Settings:
     """Poison messages of one consumer that no copy can be made of, before it stops; 0: it stops at the first."""
     unique_ids: bool = False
     """The user's word that no producer uses an id for two messages."""
+    breaker: Breaker | None = field(default_factory=Breaker)
+    """When consumers pause because everything fails; None: never."""
+    has_breaker: bool = False
+    """Whether the URI itself sets an option of the breaker."""
     scheduler: Literal["client", "broker"] = "client"
     """Who holds a message until its redelivery is due; `broker`: as a delayed copy."""
     ledger: str | None = None

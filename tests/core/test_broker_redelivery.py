@@ -77,10 +77,14 @@ def test_a_failure_sends_a_delayed_copy_to_the_same_queue() -> None:
         assert forward.copy.headers[COPY] == f"run-1@{QUEUE}"
         assert forward.copy.headers[DUE] == str(round((at.now + 60 + WALL_OFFSET) * 1000))
         assert (forward.delayed, forward.back, forward.atomic(able)) == (True, True, able is ATOMIC)
-        assert (delivery.outcome, at.engine.parked, at.engine.next_due()) == ("redelivered", 1, None)
+        assert (delivery.outcome, at.engine.load.parked, at.engine.load.next_due()) == (
+            "redelivered",
+            1,
+            None,
+        )
         accepts = confirm(at, delivery)
         assert [type(command) for command in accepts] == [Accept] * settled
-        assert (at.engine.parked, at.engine.counts.redelivered, at.engine.counts.poisoned) == (0, 1, 0)
+        assert (at.engine.load.parked, at.engine.counts.redelivered, at.engine.counts.poisoned) == (0, 1, 0)
 
 
 def test_without_a_delay_nothing_is_sent() -> None:
@@ -132,7 +136,7 @@ def test_what_a_copy_cannot_stand_for_waits_here() -> None:
         at = bench()
         (hold,) = at.fail(at.run(letter))
         assert isinstance(hold, Hold)
-        assert at.engine.parked == 1
+        assert at.engine.load.parked == 1
     at = bench(replace(ATOMIC, max_hold=50.0))  # the broker's limit on holding is in force again
     (hold,) = at.fail(at.run(Letter(1, partial=True)))
     assert isinstance(hold, Hold)
@@ -244,7 +248,7 @@ def test_no_property_of_a_message_does_harm(told: dict[str, Any], maximum: int) 
     policy = RedeliveryPolicy(maximum_redeliveries=maximum)
     at = bench(policy=policy)
     copy = come(at, {**told, COPY: f"x@{QUEUE}"})
-    due = at.engine.next_due()
+    due = at.engine.load.next_due()
     assert due is None or due <= at.now + 1.0, "nothing waits for longer than its policy says"
     at.now = at.now if due is None else max(at.now, due)
     assert at.want() is copy

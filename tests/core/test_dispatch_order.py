@@ -29,8 +29,8 @@ def test_blocking_waits_for_what_failed() -> None:
     bench.want()
     bench.fail(first)
     assert bench.want() is None
-    assert bench.engine.ready() == 0
-    assert bench.engine.next_due() == bench.now + 60
+    assert bench.engine.load.ready() == 0
+    assert bench.engine.load.next_due() == bench.now + 60
     bench.now += 60
     assert bench.want() is first
     bench.succeed(first)
@@ -60,7 +60,7 @@ def test_blocking_lets_what_came_first_go_first() -> None:
     bench.lose()
     bench.connect()
     first, again = bench.arrive(Letter(1), Letter(0))
-    assert bench.engine.ready() == 1
+    assert bench.engine.load.ready() == 1
     assert bench.want() is first
     bench.succeed(first)
     assert bench.want() is None
@@ -74,13 +74,13 @@ def test_per_group_holds_back_only_its_group() -> None:
     head, behind, other, free = bench.arrive(Letter(0, "g"), Letter(1, "g"), Letter(2, "h"), Letter(3))
     assert bench.want() is head
     bench.fail(head)
-    assert bench.engine.parked == 2
+    assert bench.engine.load.parked == 2
     assert bench.want() is other
     assert bench.want() is free
     assert bench.want() is None
     bench.now += 60
     assert bench.want() is head
-    assert bench.engine.parked == 0
+    assert bench.engine.load.parked == 0
     assert bench.want() is None
     bench.succeed(head)
     assert bench.want() is behind
@@ -132,18 +132,18 @@ def test_per_group_with_what_failed_behind_its_successor() -> None:
     second = bench.arrive(successor)[0]
     first = bench.again(failed)
     third = bench.arrive(last)[0]
-    assert bench.engine.parked == 0
+    assert bench.engine.load.parked == 0
     assert bench.want() is second
     assert bench.want() is None
     bench.succeed(second)
     assert bench.want() is None, "what failed is the head now, and waits"
-    assert bench.engine.parked == 2
+    assert bench.engine.load.parked == 2
     bench.now += 60
     assert bench.want() is first
     bench.succeed(first)
     assert bench.want() is third
     bench.succeed(third)
-    assert bench.engine.parked == 0
+    assert bench.engine.load.parked == 0
 
 
 def test_per_group_limit_does_not_stop_a_group() -> None:

@@ -186,14 +186,19 @@ def test_what_was_released_is_looked_up_when_it_comes_again() -> None:
     assert isinstance(look, LookUp)
     assert look.delivery is arrival
     assert len(bench.feed(Known(arrival, None))) == 2
-    assert (arrival.state, arrival.record, bench.engine.parked) == ("running", None, 0)
+    assert (arrival.state, arrival.record, bench.engine.load.parked) == ("running", None, 0)
 
 
 def test_a_suspect_waits_for_a_turn_alone() -> None:
     """Others are given out until then; it counts as parked, and comes at once when the turn does."""
     bench = Counted()
     suspect, commands = bench.known(Letter(0), Entry(suspect=True))
-    assert (commands, suspect.state, bench.engine.suspects, bench.engine.parked) == ([], "parked", 1, 1)
+    assert (commands, suspect.state, bench.engine.load.suspects, bench.engine.load.parked) == (
+        [],
+        "parked",
+        1,
+        1,
+    )
     bench.begun(Letter(1))
     mark, dispatch = bench.feed(Alone())
     assert isinstance(mark, Mark)
@@ -213,9 +218,9 @@ def test_a_suspect_is_not_overtaken_where_order_was_asked_for() -> None:
     bench.again(failed)
     bench.now += 3600
     assert bench.feed(Wanted()) == []
-    assert bench.engine.next_due() is None
+    assert bench.engine.load.next_due() is None
     assert bench.feed(Alone())
-    assert bench.engine.next_due() is not None
+    assert bench.engine.load.next_due() is not None
 
 
 def test_a_suspect_goes_with_its_connection_or_the_end() -> None:
@@ -223,7 +228,7 @@ def test_a_suspect_goes_with_its_connection_or_the_end() -> None:
     bench = Counted()
     bench.known(Letter(0), Entry(suspect=True))
     bench.lose()
-    assert bench.engine.suspects == 0
+    assert bench.engine.load.suspects == 0
     bench.connect()
     suspect, _ = bench.known(Letter(0), Entry(suspect=True))
     bench.feed(Drained())

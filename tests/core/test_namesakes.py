@@ -113,7 +113,7 @@ def test_a_success_accepts_the_copy_of_its_own_message(bench: Namesakes, *, mark
     assert bench.want() is None
     assert accepts(bench.succeed(created)) == [created_again]
     assert accepts(bench.succeed(cancelled_again)) == [cancelled_again]
-    assert (bench.engine.parked, bench.engine.running, bench.want()) == (0, 0, None)
+    assert (bench.engine.load.parked, bench.engine.load.running, bench.want()) == (0, 0, None)
 
 
 @pytest.mark.parametrize("marked", [False, True])

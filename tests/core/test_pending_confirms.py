@@ -32,9 +32,9 @@ def test_refused_poison_is_tried_again_with_back_off() -> None:
         assert isinstance(commands[0], PoisonAck)
         waits.append(bench.now - began)
     assert waits == [1, 2, 4, 8, 16, 30, 30]
-    assert bench.engine.parked == 1
+    assert bench.engine.load.parked == 1
     bench.feed(Confirmed(delivery))
-    assert (bench.engine.parked, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
+    assert (bench.engine.load.parked, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
 
 
 @pytest.mark.parametrize("able", [NATIVE, CONFIRMED_FORWARD], ids=["poison", "forward"])
@@ -66,9 +66,9 @@ def test_unanswered_poison_is_not_sent_twice_over_one_connection(able: Capabilit
     assert bench.engine.next_alarm() is None
     bench.now += 3600
     assert bench.feed(Tick()) == NOTHING
-    assert (bench.engine.in_doubt, bench.engine.parked) == (1, 1)
+    assert (bench.engine.load.in_doubt, bench.engine.load.parked) == (1, 1)
     bench.feed(Confirmed(delivery))
-    assert (bench.engine.in_doubt, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
+    assert (bench.engine.load.in_doubt, bench.engine.counts.poisoned, delivery.state) == (0, 1, "settled")
 
 
 def test_unanswered_poison_is_sent_again_over_the_next_connection() -> None:

@@ -160,7 +160,7 @@ def test_a_message_whose_policy_raises_is_charged_and_parked(raised: BaseExcepti
     commands = bench.fail(delivery)
     assert isinstance(commands[0], PoisonAck)
     assert len(faults(commands)) == 1
-    assert bench.engine.running == 0
+    assert bench.engine.load.running == 0
 
 
 def test_a_policy_of_a_classifier_raises() -> None:

@@ -167,7 +167,7 @@ class Processes(RuleBasedStateMachine):
         return counted(known, [a for other in others for a in other.open() if a.key == key])
 
     def take(self, process: Process) -> None:
-        if process.engine.suspects:
+        if process.engine.load.suspects:
             process.isolation.claim("c", self.now)
             if not process.isolation.turn("c"):
                 return

@@ -197,7 +197,7 @@ class EngineMachine(World, RuleBasedStateMachine):
 
     @rule()
     def pass_until_due(self) -> None:
-        times = [at for at in (self.engine.next_due(), self.engine.next_alarm()) if at is not None]
+        times = [at for at in (self.engine.load.next_due(), self.engine.next_alarm()) if at is not None]
         times += [at for at, _ in self.broker.scheduled]
         if times:
             self.wait_until(max(self.now, min(times)))
@@ -227,7 +227,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         most = held + behind if self.ordering == "per_group" else held
         # What failed may come again behind its successor: then it waits for that, and does not count.
         least = most if self.broker.in_order and not self.released else 0
-        assert least <= self.engine.parked <= most
+        assert least <= self.engine.load.parked <= most
 
     @invariant()
     def nothing_is_lost(self) -> None:

@@ -65,7 +65,7 @@ def test_what_was_ready_or_parked_is_dropped() -> None:
     bench.lose()
     bench.now += 60
     assert bench.want() is None
-    assert (bench.engine.parked, bench.engine.next_due()) == (0, None)
+    assert (bench.engine.load.parked, bench.engine.load.next_due()) == (0, None)
 
 
 def test_count_and_due_time_are_kept() -> None:
@@ -77,7 +77,7 @@ def test_count_and_due_time_are_kept() -> None:
     bench.now += 20
     bench.connect()
     copy = bench.again(letter)
-    assert bench.engine.next_due() == bench.now + 40
+    assert bench.engine.load.next_due() == bench.now + 40
     assert bench.want() is None
     bench.now += 40
     assert bench.want() is copy

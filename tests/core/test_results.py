@@ -141,7 +141,7 @@ def test_release_is_held_where_the_broker_has_none() -> None:
     bench = Bench(able=Capabilities("model"))
     delivery = bench.run(Letter(0))
     assert bench.feed(Released(delivery)) == NOTHING
-    assert (delivery.state, bench.engine.parked) == ("held", 1)
+    assert (delivery.state, bench.engine.load.parked) == ("held", 1)
     bench.now += 1_000_000
     assert bench.want() is None
 
@@ -155,29 +155,29 @@ def test_what_is_held_for_a_release_stops_nothing(ordering: str) -> None:
         delivery = bench.want()
         assert delivery is arrivals[number]
         bench.feed(Released(delivery))
-        assert bench.engine.parked <= 3
-    assert (bench.want(), bench.engine.ready()) == (None, 0), "nothing goes round in a circle"
+        assert bench.engine.load.parked <= 3
+    assert (bench.want(), bench.engine.load.ready()) == (None, 0), "nothing goes round in a circle"
     for again in (arrivals[0], arrivals[1]):
-        assert bench.engine.next_due() == bench.now + 1.0
+        assert bench.engine.load.next_due() == bench.now + 1.0
         bench.now += 1.0
         assert bench.want() is again
         bench.feed(Released(again))
-        assert (bench.want(), bench.engine.ready()) == (None, 0)
+        assert (bench.want(), bench.engine.load.ready()) == (None, 0)
     for number, again in ((5, arrivals[2]), (6, arrivals[3])):
         (fresh,) = bench.arrive(Letter(number))
         assert bench.want() is fresh
         bench.succeed(fresh)
-        assert bench.engine.ready() > 0
+        assert bench.engine.load.ready() > 0
         assert bench.want() is again
         assert again.record is None
         bench.feed(Released(again))
-        assert (bench.want(), bench.engine.parked) == (None, 3)
+        assert (bench.want(), bench.engine.load.parked) == (None, 3)
     for _ in range(6):
         bench.arrive(Letter(7))
         for delivery in iter(bench.want, None):
             bench.succeed(delivery)
     assert [each.state for each in arrivals].count("settled") == 3
-    assert bench.engine.parked == 2, "there is room: these are held until the consumer closes"
+    assert bench.engine.load.parked == 2, "there is room: these are held until the consumer closes"
 
 
 def test_what_is_held_for_a_release_makes_way_for_several() -> None:
@@ -215,7 +215,7 @@ def test_credit_bounds_what_runs() -> None:
     bench = Bench(credit=1)
     first, second = bench.arrive(Letter(0), Letter(1))
     assert bench.want() is first
-    assert bench.engine.exhausted
+    assert bench.engine.load.exhausted
     assert bench.want() is None
     bench.succeed(first)
     assert bench.want() is second

@@ -65,7 +65,7 @@ def test_the_others_flow() -> None:
     for number in range(1, 4):
         delivery = at.run(Letter(number))
         assert at.succeed(delivery) != []
-    assert (at.engine.parked, at.engine.running, at.engine.full) == (0, 0, False)
+    assert (at.engine.load.parked, at.engine.load.running, at.engine.load.full) == (0, 0, False)
 
 
 @pytest.mark.parametrize("ordering", ["blocking", "per_group"])
@@ -176,7 +176,7 @@ def test_where_the_window_has_one_size_it_takes_the_room_of_what_is_parked() -> 
     aside(at)
     at.fail(at.run(Letter(1)))
     at.arrive(Letter(2))
-    assert at.engine.full
+    assert at.engine.load.full
     assert at.want() is None
     at.now += 60
     assert at.want() is not None

@@ -69,15 +69,15 @@ class World:
             self.feed(arrived)
 
     def want(self) -> None:
-        before = self.engine.ready()
-        full = self.engine.parked >= self.max_parked
+        before = self.engine.load.ready()
+        full = self.engine.load.parked >= self.max_parked
         held = any(arrival.state == "held" for arrival in self.arrived)
         room = len(self.running) < self.credit and not full
         commands = self.feed(Wanted())
         if full and commands and isinstance(commands[0], Dispatch):
             fresh = commands[0].delivery.record is None
             # What was released makes room for it.
-            made = held and self.engine.parked < self.max_parked
+            made = held and self.engine.load.parked < self.max_parked
             assert made or not fresh, "a fresh message is taken past max_parked"
         if self.ordering == "non_blocking" and room and before:
             assert commands, "a ready message waits for a parked one"
@@ -151,7 +151,7 @@ class World:
                 raise AssertionError(f"no reason to stop: {command.error}")
             case Credit():
                 self.granted += command.messages
-                parked = min(self.engine.parked, self.max_parked)
+                parked = min(self.engine.load.parked, self.max_parked)
                 if self.broker.capabilities.flow:
                     settled = sum(arrival.state == "settled" for arrival in self.arrived)
                     assert self.granted - settled <= self.credit + parked

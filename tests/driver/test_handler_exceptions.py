@@ -194,7 +194,7 @@ def test_a_block_swallows_an_exception(twin: Twin, make: Callable[[], BaseExcept
         assert body_of(message) == expected
         twin.inside(message, Raises(make()))
     assert [letter.text for letter in twin.broker.dead_letters()] == ["bad"]
-    assert consumer._dispatcher.engine.running == 0
+    assert consumer._dispatcher.engine.load.running == 0
 
 
 @pytest.mark.parametrize("make", ENDS, ids=named)

@@ -109,7 +109,7 @@ def test_a_pull_loop_is_interrupted_anywhere(consumer: tuple[MemoryBroker, redel
                 redelivery.Message(delivery, pulls._dispatcher).accept()
         while (left := pulls.receive(0)) is not None:
             left.accept()
-        assert (where, pulls._dispatcher.engine.running) == (where, 0)
+        assert (where, pulls._dispatcher.engine.load.running) == (where, 0)
         eventually(lambda: broker.depth("q") == 0)
         broker.send("q", "a")
     assert places > 50

@@ -53,7 +53,7 @@ def _while_up(world: World) -> list[Action]:
     if broker.queue:
         can += [("deliver", broker.queue[0].name, c) for c in world.process.engines if broker.may_deliver(c)]
     for number, engine in world.process.engines.items():
-        if free(world, number) and (engine.ready() or (engine.suspects and not world.handlers)):
+        if free(world, number) and (engine.load.ready() or (engine.load.suspects and not world.handlers)):
             can.append(("begin", number))
     if any(kind != "accept" for kind, _ in broker.wire):
         can.append(("broker",))
@@ -82,6 +82,8 @@ def free(world: World, consumer: int) -> bool:
 def next_time(world: World) -> float | None:
     """When something happens by itself, or None; the reminders of what is set aside, in an hour, are not waited for."""
     engines = world.process.engines.values()
-    times = [at for engine in engines for at in (engine.next_due(), engine.next_alarm()) if at is not None]
+    times = [
+        at for engine in engines for at in (engine.load.next_due(), engine.next_alarm()) if at is not None
+    ]
     times += [due for due, _ in world.broker.delayed.values() if due > world.now]
     return min((at for at in times if at < world.now + HOUR / 2), default=None)

@@ -224,15 +224,17 @@ class World:
         if engine is None or not free(self, consumer):
             return False
         before, does = len(self.handlers), False
-        if engine.suspects and not self.handlers:
+        if engine.load.suspects and not self.handlers:
             self.alone = True
             does = self._feed(consumer, Alone())
             self.alone = False
         while len(self.handlers) == before and self._feed(consumer, Wanted()):
             does = True
         # In blocking order all wait for a suspect, and that one waits for all who run.
-        if not does and engine.ready() and not engine.full and not engine.suspects:
-            raise Violation(f"idle: consumer {consumer} has {engine.ready()} ready and room, and begins none")
+        if not does and engine.load.ready() and not engine.load.full and not engine.load.suspects:
+            raise Violation(
+                f"idle: consumer {consumer} has {engine.load.ready()} ready and room, and begins none"
+            )
         return does
 
     def _dispatched(self, delivery: SimDelivery) -> None:

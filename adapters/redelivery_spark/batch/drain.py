@@ -152,7 +152,7 @@ class _Drain:
 
     def _see_behind(self, taker: DeadLetterConsumer) -> None:
         """Refuse to take the silence for the queue's end where no more may be held. Raises AdapterError."""
-        if taker.port.engine.full:
+        if taker.port.engine.load.full:
             raise AdapterError(
                 f"{self._queue}: {taker.held:,} of its messages do not arrive whole over this protocol, and what is "
                 "behind them cannot be seen: drain over AMQP"

@@ -139,7 +139,7 @@ class Coordinator:
             "n": number,
             "log": journal.state.log,
             "buffered": self._intake.buffered + len(self._fresh),
-            "parked": waiting.engine.parked,
+            "parked": waiting.engine.load.parked,
             "suspects": isolation.rows + waiting.suspects,
             "full": self._full,
             **waiting.added_to(journal.state.totals),
@@ -219,7 +219,7 @@ class Coordinator:
     def _has_room(self) -> bool:
         """Whether fresh messages may be taken, which may fail and have to wait."""
         journal, most = self._journal, self._intake.most_parked
-        parked = journal.redeliveries.engine.parked + journal.isolation.rows
+        parked = journal.redeliveries.engine.load.parked + journal.isolation.rows
         size = sum(len(row.body) for row in journal.waiting())
         if parked < most and size < MOST_WAITING:
             self._full = False
@@ -273,7 +273,12 @@ class Coordinator:
             if not self._intake.connected:
                 raise TransportError(f"AvailableNow: there has been no connection for {LAST_CALL:g} s")
             return True
-        if available is None or not available.exhausted or self._may_be_fresh() or waiting.engine.unconfirmed:
+        if (
+            available is None
+            or not available.exhausted
+            or self._may_be_fresh()
+            or waiting.engine.load.unconfirmed
+        ):
             return False
         if journal.isolation.groups or waiting.suspects:
             return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
+    BreakerChanged,
     Bury,
     Clear,
     Credit,
@@ -148,13 +149,13 @@ class EngineDriver:
     @property
     def suspects(self) -> int:
         """How many rows wait for a batch of their own."""
-        return self.engine.suspects
+        return self.engine.load.suspects
 
     def next_due(self) -> float | None:
         """Return the seconds until a row's time comes, or None."""
         if self._found:
             return 0.0
-        due = self.engine.next_due()
+        due = self.engine.load.next_due()
         return None if due is None else max(0.0, due - self._clock.monotonic())
 
     # What became of them.
@@ -292,8 +293,10 @@ class EngineDriver:
                 )
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
-            # A row runs when its batch does, and stays in the log; a port's plan sets nothing aside.
-            case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside():
+            # A row runs when its batch does, and stays in the log; a port's plan sets nothing aside, and has no breaker.
+            case (
+                Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | BreakerChanged()
+            ):
                 pass
             case _:
                 assert_never(command)

@@ -133,7 +133,7 @@ class SourceConnection:
     @property
     def buffered(self) -> int:
         """How many messages have arrived and wait to be taken."""
-        return 0 if self._consumer is None else self._consumer.engine.ready()
+        return 0 if self._consumer is None else self._consumer.engine.load.ready()
 
     def now(self) -> float:
         """Return the time of its clock."""
@@ -182,7 +182,7 @@ class SourceConnection:
     @property
     def unconfirmed(self) -> int:
         """How many of its dead letters the broker has not confirmed."""
-        return 0 if self._consumer is None else self._consumer.engine.unconfirmed
+        return 0 if self._consumer is None else self._consumer.engine.load.unconfirmed
 
     def take(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
         """Take messages, as many as are here. Raises what stopped the consumer."""

@@ -11,6 +11,7 @@ import redelivery
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
+    BreakerChanged,
     Bury,
     Clear,
     Credit,
@@ -220,6 +221,7 @@ class Demo:
                 | StillAside()
                 | Unanswered()
                 | PolicyFault()
+                | BreakerChanged()
                 | Credit()
                 | Stop()
             ):

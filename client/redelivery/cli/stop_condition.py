@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
+    BreakerChanged,
     Bury,
     Clear,
     Credit,
@@ -90,7 +91,7 @@ class StopCondition:
                     self._begun.difference_update(command.deliveries)
                 case AcceptUnseen() | Hold() | Dropped() | Unanswered() | PolicyFault() | Credit() | Stop():
                     pass
-                case LookUp() | Mark() | Clear() | Bury() | StillAside():
+                case LookUp() | Mark() | Clear() | Bury() | StillAside() | BreakerChanged():
                     pass
                 case _:
                     assert_never(command)

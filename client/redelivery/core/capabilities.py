@@ -30,7 +30,8 @@ class Capabilities:
     `flow`: credit is granted message by message; otherwise the window is fixed when subscribing.
     `grows`: that window grows by `Credit` while messages are parked.
     `window_in_bytes`: that window counts bytes, so the adapter is told of what is held (`Hold`), to widen it.
-    `release`: a delivery can be given back uncounted.
+    `release`: a delivery can be given back uncounted. `release_counts`: but some of its queues count it, so nothing is
+    given back that another process need not have.
     `counts`: deliveries carry the broker's own count. `max_unacknowledged`: messages per queue that may stay
     unsettled before the broker stops sending. `max_hold`: seconds a delivery may stay unsettled after it arrived;
     a policy that would hold one longer is refused at start-up.
@@ -63,6 +64,7 @@ class Capabilities:
     grows: bool = False
     window_in_bytes: bool = False
     release: bool = False
+    release_counts: bool = False
     counts: bool = False
     marks: bool = True
     unsettleable: bool = False

@@ -1,8 +1,8 @@
 """What to do about it: the closed union of commands that `Engine.feed` returns.
 
 `Dispatch` and `Stop` are for the driver, `LookUp`, `Mark`, `Clear` and `Bury` for its ledger if it has one, `Hold`,
-`AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered` and `PolicyFault` for its log; the others are for the
-adapter.
+`AcceptUnseen`, `Dropped`, `SetAside`, `StillAside`, `Unanswered`, `PolicyFault` and `BreakerChanged` for its log; the
+others are for the adapter.
 `Send`, `Commit`, `Subscribe` and `Unsubscribe` are made by the driver itself, because no engine decides them.
 """
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from redelivery.core.breaker import BreakerState
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.dispatch_order import Ordering
@@ -26,6 +27,7 @@ __all__ = [
     "Accept",
     "AcceptUnseen",
     "AdapterCommand",
+    "BreakerChanged",
     "Bury",
     "Clear",
     "Command",
@@ -145,7 +147,7 @@ class AcceptUnseen:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """The delivery waits until `due`: the engine holds it. `deferred`: not for a failure.
+    """The delivery waits until `due`: the engine holds it. `deferred`: not for a failure, or for one not charged.
 
     For the log and the observer; and for an adapter whose window is in bytes, because what is held fills the window.
     """
@@ -256,6 +258,27 @@ class PolicyFault:
     member: str
     text: str
     error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerChanged:
+    """The breaker has changed its state; or another probe has failed, and it stays open. For the log.
+
+    `cause`: of the last failure. `failures` in a row, of so many `messages`: what has opened it. `delay`: seconds until
+    the next probe. `spared` failures were not charged in the `seconds` since it was closed. `charging`: it has closed
+    because nothing succeeded for too long, and all is charged. `reminds`: the log is to name it again.
+    """
+
+    old: BreakerState
+    new: BreakerState
+    cause: Cause | None
+    failures: int
+    messages: int
+    delay: float
+    spared: int
+    seconds: float
+    charging: bool = False
+    reminds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +408,7 @@ Command = (
     | StillAside
     | Unanswered
     | PolicyFault
+    | BreakerChanged
     | Release
     | Credit
     | Stop

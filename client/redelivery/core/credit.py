@@ -71,6 +71,19 @@ class CreditWindow:
         self.active = self._granted > 0 or not self.grows
         return Credit(self._consumer, wanted)
 
+    def limited(self, ready: int, most: int) -> Credit | None:
+        """Return the credit to grant while only `most` messages may be here, of which `ready` are.
+
+        Only where there is flow.
+        """
+        # What came after the credit was withdrawn had been on its way.
+        self._granted = max(self._granted, self.arrived)
+        wanted = most - ready - (self._granted - self.arrived)
+        if wanted <= 0:
+            return None
+        self._granted += wanted
+        return Credit(self._consumer, wanted)
+
     def withdrawn(self) -> Sequence[Credit]:
         """Return the command that takes back what credit is left: what came now would only be given back."""
         if self.grows or not self.active:

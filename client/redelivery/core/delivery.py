@@ -26,8 +26,11 @@ settled   done with                    lost      its connection is gone: nothing
 aside     cannot be dead-lettered, or settled: unacknowledged, never dispatched
 """
 
-Outcome = Literal["accepted", "redelivered", "deferred", "poisoned", "discarded", "released", "stale"]
-"""What became of one dispatch. `stale`: its connection was lost, so the result could not be sent."""
+Outcome = Literal[
+    "accepted", "redelivered", "deferred", "spared", "poisoned", "discarded", "released", "stale"
+]
+"""What became of one dispatch. `stale`: its connection was lost, so the result could not be sent. `spared`: it failed,
+and is redelivered, but no redelivery was charged: the breaker takes the failure for an outage."""
 
 BodyKind = Literal["text", "bytes", "unknown", "unknown-bytes", "partial"]
 """How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
@@ -75,8 +78,8 @@ class Record:
 
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
-        "first_failure", "held", "last_failure", "name", "poisoned", "returns", "runner", "strong", "succeeded",
-        "tries",
+        "failed_at", "first_failure", "held", "last_failure", "name", "poisoned", "returns", "runner", "spared",
+        "strong", "succeeded", "tries",
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
@@ -86,6 +89,10 @@ class Record:
         self.deferred = False  # whether it waits uncharged
         # Seconds that it has been parked since it arrived.
         self.held = 0.0
+        # Whether it waits because a failure was not charged.
+        self.spared = False
+        # When it failed last in a way that may be an outage; -inf: it is at fault itself.
+        self.failed_at: float | None = None
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.last_failure: float | None = None
@@ -122,6 +129,7 @@ class Record:
         other.tries, other.confirmed = self.tries, self.confirmed
         other.returns, other.name, other.digest = self.returns, self.name, self.digest
         other.strong, other.aside = self.strong, self.aside
+        other.spared, other.failed_at = self.spared, self.failed_at
         return other
 
 
@@ -147,6 +155,16 @@ class Delivery:
         self.state: State = "ready"
         self.outcome: Outcome | None = None
         self.record: Record | None = None
+
+    def charge(self, cause: Cause, now: float) -> Record:
+        """Count a failure at the time `now`; return the record that has it."""
+        record = self.record = self.record or Record()
+        record.count += 1
+        record.cause = cause
+        record.last_failure = now
+        if record.first_failure is None:
+            record.first_failure = now
+        return record
 
     def let_go(self) -> Delivery:
         """Forget the body: the message is accepted. Return what its key can be read of later, and takes little room."""

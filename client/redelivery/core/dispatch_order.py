@@ -36,6 +36,13 @@ class Schedule(Protocol):
     def next(self, now: float, *, fresh: bool) -> Delivery | None:
         """Give out a delivery whose time has come, or, if `fresh` ones are allowed, the next ready one."""
 
+    def favour_fresh(self) -> None:
+        """Let a ready one go next, if there is one, before those that are parked."""
+
+    def withdrawn(self, keep: int) -> list[Delivery]:
+        """Take out what is ready and was never parked, but for the first `keep`; nothing where an order is kept."""
+        ...
+
     def settled(self, delivery: Delivery) -> None:
         """Learn that a delivery given out is done with and will not be parked."""
 
@@ -53,6 +60,10 @@ class Schedule(Protocol):
         """Go through all that is held, in no order."""
         ...
 
+    def __bool__(self) -> bool:
+        """Whether something is ready or parked."""
+        ...
+
     def clear(self) -> None:
         """Forget everything."""
 
@@ -68,11 +79,20 @@ class _Heaped:
     def add(self, delivery: Delivery) -> None:
         self._ready.append(delivery)
 
+    def favour_fresh(self) -> None:
+        """Nothing to choose."""
+
+    def withdrawn(self, keep: int) -> list[Delivery]:  # noqa: ARG002 - an order is kept
+        return []
+
     def settled(self, delivery: Delivery) -> None:
         """Nothing waits for it."""
 
     def occupy(self, delivery: Delivery) -> None:
         """Nothing waits for it."""
+
+    def __bool__(self) -> bool:
+        return bool(self._ready or self._heap)
 
     def __iter__(self) -> Iterator[Delivery]:
         yield from self._ready
@@ -106,6 +126,15 @@ class NonBlocking(_Heaped):
             self._fresh_turn = False
             return ready.popleft()
         return None
+
+    def favour_fresh(self) -> None:
+        self._fresh_turn = True
+
+    def withdrawn(self, keep: int) -> list[Delivery]:
+        ready = self._ready
+        taken = [ready.pop() for _ in range(len(ready) - keep)]
+        taken.reverse()
+        return taken
 
     def next_due(self) -> float | None:
         return self._heap[0][0] if self._heap else None
@@ -235,11 +264,20 @@ class PerGroup:
         self._behind += counted - group.counted
         group.counted = counted
 
+    def favour_fresh(self) -> None:
+        self._free.favour_fresh()
+
+    def withdrawn(self, keep: int) -> list[Delivery]:  # noqa: ARG002 - an order is kept
+        return []
+
     def next_due(self) -> float | None:
         return self._free.next_due()
 
     def ready(self) -> int:
         return self._free.ready()
+
+    def __bool__(self) -> bool:
+        return bool(self._free)
 
     def __iter__(self) -> Iterator[Delivery]:
         yield from self._free

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Literal, assert_never
 
+from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
 from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Release, Stop, Unanswered
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
+from redelivery.core.dispatch_gate import DispatchGate
 from redelivery.core.dispatch_order import schedule_for
 from redelivery.core.events import (
     Alone,
@@ -46,11 +48,13 @@ from redelivery.core.released_here import ReleasedHere
 from redelivery.core.report import Counters
 from redelivery.core.set_aside import SetAsides
 from redelivery.core.transitions import enter
+from redelivery.core.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from redelivery.core.breaker import Breaker
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
@@ -68,7 +72,8 @@ class Engine:
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
     no fresh message is dispatched. `transacted`: the policy's pre-dispatch check applies. `random` drives collision
-    avoidance; None means no jitter. `rescheduling`: the broker holds what waits; None: it is held here.
+    avoidance; None means no jitter. `rescheduling`: the broker holds what waits; None: it is held here. `breaker`: None
+    charges every failure.
     """
 
     def __init__(
@@ -84,6 +89,7 @@ class Engine:
         transacted: bool = False,
         random: Random | None = None,
         rescheduling: BrokerRedelivery | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self.counts = Counters()
         # Of the connection, and when it began.
@@ -102,37 +108,15 @@ class Engine:
         self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
         self._confirms = PendingConfirms(dead_letters, *known, self._asides, rescheduling)
         self._capabilities: Capabilities | None = None
-        # Draining or stopped: nothing is dispatched.
-        self._closed = False
+        blocking = ordering == "blocking"
+        circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
+        self._gate = DispatchGate(credit, circuit)
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
-        self._in_order, self._grouped = ordering == "blocking", ordering == "per_group"
-        self._seq, self._credit = 0, credit
-
-    @property
-    def parked(self) -> int:
-        """How many deliveries are held here for a redelivery, a dead letter in doubt, or until the end."""
-        return self._schedule.parked + len(self._confirms) + len(self._held) + len(self._suspects)
-
-    @property
-    def waiting(self) -> int:
-        """How many deliveries something will still be done with here: all that are parked, but those released here."""
-        return self._schedule.parked + len(self._confirms) + len(self._suspects)
-
-    @property
-    def unconfirmed(self) -> int:
-        """How many poison acknowledgements the broker has not confirmed."""
-        return len(self._confirms)
-
-    @property
-    def in_doubt(self) -> int:
-        """How many of them the broker has yet to answer; the others were refused, and are tried again later."""
-        return len(self._confirms.in_doubt)
-
-    @property
-    def running(self) -> int:
-        """How many deliveries the application has."""
-        return len(self._running)
+        self._in_order, self._grouped = blocking, ordering == "per_group"
+        self._seq = 0
+        held = self._suspects, self._held, self._confirms, self._asides
+        self.load = Workload(self._schedule, self._running, *held, self._gate, credit, in_order=blocking)
 
     @property
     def wall_offset(self) -> float:
@@ -148,11 +132,6 @@ class Engine:
         self._history = history
         self._confirms.share(history)
 
-    @property
-    def suspects(self) -> int:
-        """How many deliveries wait for a turn alone: for `Alone`. Only a ledger has any."""
-        return 0 if self._closed else len(self._suspects)
-
     def attempts(self) -> list[Delivery]:
         """Return what the application has, of this connection or of one before."""
         return list(self._running)
@@ -166,48 +145,27 @@ class Engine:
         """Know no message again over the next connection: whoever takes them knows more of each than its key."""
         self._history.stop()
 
-    def next_due(self) -> float | None:
-        """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
-        # In blocking order nothing passes a suspect: its turn may be long in coming, and wakes whoever waits.
-        stands = self._closed or (self._in_order and self._suspects)
-        return None if stands else self._held.next_due(self._schedule.next_due())
-
     def next_alarm(self) -> float | None:
-        """When a `Tick` is needed: for a poison acknowledgement without success, or what is set aside."""
-        return self._confirms.next_alarm()
-
-    def ready(self) -> int:
-        """How many deliveries could be dispatched at once."""
-        return 0 if self._closed else self._schedule.ready() or self._held.ready(full=self.full)
-
-    @property
-    def working(self) -> int:
-        """How many deliveries are ready or running, but for those that were released here before."""
-        return (0 if self._closed else self._schedule.ready()) + len(self._running) - self._held.again()
-
-    @property
-    def full(self) -> bool:
-        """Whether so much is parked that nothing fresh is dispatched."""
-        return self._room() < 1
-
-    def _room(self) -> int:
-        return self._asides.most_parked - self.parked
+        """When a `Tick` is needed: for a poison acknowledgement without success, what is set aside, or withheld."""
+        alarms = self._confirms.next_alarm(), self._gate.holds_until(self._most())
+        return min((at for at in alarms if at is not None), default=None)
 
     @property
     def arrived(self) -> int:
         """How many deliveries have arrived so far."""
         return self._seq
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the application holds its whole credit unsettled: nothing more comes until it settles."""
-        return len(self._running) >= self._credit
-
     def feed(self, event: Event, now: float) -> Sequence[Command]:  # noqa: C901, PLR0912 - it is the table of events
         """Take one event at the time `now` (seconds of any steady clock) and return what is to be done, in order."""
         match event:
             case Succeeded():
+                gate = self._gate
+                changed = (
+                    gate.succeeded(event.delivery, now, len(self._running) - 1) if gate.alert else NOTHING
+                )
                 commands = self._succeeded(event.delivery, now)
+                if changed:
+                    commands = [*commands, *changed]
             case Wanted():
                 commands = self._wanted(now)
             case Known() | Alone() | Resumed():
@@ -215,10 +173,11 @@ class Engine:
             case Arrived():
                 commands = self._arrived(event.deliveries, now)
             case Failed():
-                commands = self._failed(event.delivery, event.cause, event.policy, now)
+                commands = self._failed(event, now)
             case Poisoned():
                 commands = self._poisoned(event.delivery, event.cause, now)
             case Discarded():
+                self._gate.ended(event.delivery)
                 commands = self._succeeded(event.delivery, now, discarded=True)
             case Committed():
                 commands = self._committed(event.delivery)
@@ -248,9 +207,12 @@ class Engine:
 
     def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
-        if self._closed or not (self._flow.active or self._flow.grows):
+        if self._gate.closed or not (self._flow.active or self._flow.grows):
             return commands
-        credit = self._flow.due(0 if self._parks_nothing() else self.parked)
+        if self._gate.withholds and self._flow.active:
+            credit = self._flow.limited(self._schedule.ready(), self._gate.wanted)
+        else:
+            credit = self._flow.due(0 if self._parks_nothing() else self.load.parked)
         return commands if credit is None else [*commands, credit]
 
     def _parks_nothing(self) -> bool:
@@ -265,11 +227,11 @@ class Engine:
         known = not self._history.empty or self._rescheduling is not None
         counted = self._capabilities is not None and self._capabilities.counts
         commands: list[Command] = []
-        if self._asides.sorts and not self._closed:
+        if self._asides.sorts and not self._gate.closed:
             deliveries, found = self._asides.sorted_out(deliveries, epoch, now - self._since)
             for aside, record in found:
                 # The first one too many has closed it.
-                kept = self._asides.take(aside, record, now) if not self._closed else ()
+                kept = self._asides.take(aside, record, now) if not self._gate.closed else ()
                 commands += self._unless_stopped(aside.delivery, kept or self._give_back(aside.delivery))
         for delivery in deliveries:
             if delivery.epoch != epoch:
@@ -278,19 +240,22 @@ class Engine:
             seq += 1
             delivery.seq = seq
             # Only what came before can be more than a fresh message: of that alone the identity is read.
-            if self._closed or known or (counted and delivery.broker_count):
+            if self._gate.closed or known or (counted and delivery.broker_count):
                 commands += self._admit(delivery, now)
             else:
                 add(delivery)
         self._flow.arrived += seq - self._seq
         self._seq = seq
+        if self._gate.withholds:
+            # What was on its way when the credit was withdrawn.
+            commands += self._withheld()
         return self._policies.with_faults(commands)
 
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Take in a delivery that may be more than a fresh message."""
         history, age = self._history, now - self._since
         record = history.known(delivery, age)
-        if self._closed:
+        if self._gate.closed:
             self.counts.released += 1
             if record is not None and record.runner is not None:
                 history.let_wait(record)
@@ -342,10 +307,17 @@ class Engine:
         return self._readmit(delivery, record, now)
 
     def _wanted(self, now: float) -> Sequence[Command]:
-        if self._closed or len(self._running) >= self._credit or (self._suspects and self._in_order):
+        gate = self._gate
+        if len(self._running) >= gate.most:
+            if not gate.admits(now):
+                return NOTHING
+            # Probes go forward through the queue: those that are parked have failed before.
+            self._schedule.favour_fresh()
+        if self._suspects and (self._in_order or (gate.withholds and not self._schedule)):
+            gate.suspect_waits()
             return NOTHING
         # A fresh message may fail, and have to be held.
-        fresh = self._parks_nothing() or self._held.room(self._schedule, self._room(), now)
+        fresh = self._parks_nothing() or self._held.room(self._schedule, self.load.room, now)
         delivery = self._schedule.next(now, fresh=fresh)
         while delivery is not None and (record := delivery.record) is not None and record.copy is delivery:
             commands = self._looked(delivery, record, now)
@@ -365,6 +337,8 @@ class Engine:
         delivery.outcome = None
         self._running[delivery] = None
         begun = self._begin(delivery)
+        if gate.withholds:
+            begun = [*begun, *gate.dispatched(delivery, now)]
         return self._policies.with_faults(begun) if self._transacted else begun
 
     def _succeeded(self, delivery: Delivery, now: float, *, discarded: bool = False) -> Sequence[Command]:
@@ -392,23 +366,58 @@ class Engine:
         commands = self._succeeded(delivery, -inf)
         return commands if delivery.outcome == "stale" else NOTHING
 
-    def _failed(
-        self, delivery: Delivery, cause: Cause, policy: Policy | None, now: float
-    ) -> Sequence[Command]:
+    def _failed(self, event: Failed, now: float) -> Sequence[Command]:
+        delivery = event.delivery
         if delivery.state != "running":
             return NOTHING
-        record = self._charge(delivery, cause, now)
-        policy = self._policies.policy_for(delivery.destination) if policy is None else policy
+        policy = self._policies.policy_for(delivery.destination) if event.policy is None else event.policy
+        spared, changed = self._gate.failed(delivery, event, now)
+        if spared:
+            withheld = self._withheld(opened=True) if changed else NOTHING
+            commands = [*self._spared(delivery, event.cause, policy, now), *changed, *withheld]
+        else:
+            commands = [*self._charged(delivery, event.cause, policy, now), *changed]
+        return self._policies.with_faults(commands)
+
+    def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
+        record = delivery.charge(cause, now)
         if 0 <= self._policies.limit(policy) < record.count:
             record.exhausted = True
-            return self._policies.with_faults(self._condemn(delivery, record, now))
-        delay = self._policies.delay(policy, record.count)
-        return self._policies.with_faults(self._hold(delivery, record, delay, now, deferred=False))
+            return self._condemn(delivery, record, now)
+        return self._hold(delivery, record, self._policies.delay(policy, record.count), now, "redelivered")
+
+    def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
+        """Hold what has failed, uncharged: until the next probe, or, while the breaker is not open, as its policy says."""
+        record, until = delivery.record or Record(), self._gate.next_probe
+        record.cause = cause
+        delay = self._policies.delay(policy, record.count + 1) if until is None else max(until - now, 0.0)
+        return self._hold(delivery, record, delay, now, "spared")
+
+    def _withheld(self, *, opened: bool = False) -> list[Command]:
+        """Withdraw the credit, and give back what is fresh, but for one: another process may be able to handle it.
+
+        Only where a release is not counted and credit can be withdrawn, or it would come back at once; and where no
+        order is kept, as what follows a parked message must stay behind it.
+        """
+        able = self._capabilities
+        commands: list[Command] = [*self._flow.withdrawn()] if opened else []
+        if (
+            able is None
+            or not (able.flow and able.release)
+            or able.release_counts
+            or self._in_order
+            or self._grouped
+        ):
+            return commands
+        for fresh in self._schedule.withdrawn(0 if self._gate.paused else 1):
+            self.counts.released += 1
+            commands += self._give_back(fresh)
+        return commands
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
             return NOTHING
-        return self._condemn(delivery, self._charge(delivery, cause, now), now)
+        return self._condemn(delivery, delivery.charge(cause, now), now)
 
     def _deferred(self, event: Deferred, now: float) -> Sequence[Command]:
         delivery = event.delivery
@@ -418,10 +427,10 @@ class Engine:
         if event.counted:
             record.deferrals += 1
         if record.deferrals > self._maximum_deferrals:
-            return self._failed(delivery, event.cause, None, now)
+            return self._failed(Failed(delivery, event.cause, weight="own"), now)
         most = None if self._rescheduling is not None else self._most()
         delay = min(event.delay, LONGEST if most is None else most)
-        return self._hold(delivery, record, delay, now, deferred=True)
+        return self._hold(delivery, record, delay, now, "deferred")
 
     def _released(self, delivery: Delivery) -> Sequence[Command]:
         if delivery.state != "running":
@@ -460,6 +469,7 @@ class Engine:
 
         Of a lost delivery it must come last: from then on another consumer may have its record.
         """
+        self._gate.ended(delivery)
         if delivery.epoch == self.epoch:
             self._running.pop(delivery, None)
             return delivery
@@ -483,49 +493,43 @@ class Engine:
         self.counts.deduplicated += 1
         return (*self._accept(delivery, now), AcceptUnseen(delivery, why))
 
-    def _charge(self, delivery: Delivery, cause: Cause, now: float) -> Record:
-        record = delivery.record = delivery.record or Record()
-        record.count += 1
-        record.cause = cause
-        record.last_failure = now
-        if record.first_failure is None:
-            record.first_failure = now
-        return record
-
     def _hold(
-        self, delivery: Delivery, record: Record, delay: float, now: float, *, deferred: bool
+        self,
+        delivery: Delivery,
+        record: Record,
+        delay: float,
+        now: float,
+        why: Literal["redelivered", "deferred", "spared"],
     ) -> Sequence[Command]:
-        delivery.outcome = "deferred" if deferred else "redelivered"
+        delivery.outcome = why
         record.due = now + delay
-        record.deferred = deferred
+        record.deferred, record.spared = why != "redelivered", why == "spared"
         live = self._finish(delivery)
         if live is None:
             return NOTHING
         if self._rescheduling is not None:
             if self._by_broker(live, record, now):
                 if live is delivery:  # else it is stale
-                    self.counts.held(deferred=deferred)
+                    self.counts.held(why)
                 return self._poison(live, record, now)
             delay = min(delay, self._most() or delay)
             record.due = now + delay
         record.held += delay
         able = self._capabilities
-        too_long = not self._closed and able is not None and able.held_too_long(record.held)
-        if too_long and live.key is None:
+        too_long = not self._gate.closed and able is not None and able.held_too_long(record.held)
+        if too_long and live.key is None and not record.spared:
             # Given back, it would come again at once, and nobody would know it: neither its delay nor its count.
             record.poisoned = True
             delivery.outcome = "poisoned" if live is delivery else delivery.outcome
             return self._poison(live, record, now)
         if live is delivery:  # else it is stale
-            self.counts.held(deferred=deferred)
-        if self._closed:
-            return self._give_back(live)
-        if too_long:
+            self.counts.held(why)
+        if self._gate.closed or too_long:
             self._schedule.settled(live)
             return self._give_back(live)
         enter(live, "parked")
         self._schedule.park(live, record.due)
-        return (Hold(live, record.due, delay, record.count, record.cause, deferred),)
+        return (Hold(live, record.due, delay, record.count, record.cause, record.deferred),)
 
     def _park(self, delivery: Delivery, record: Record, due: float, now: float) -> Sequence[Command]:
         """Hold a delivery that comes again, or too early, until `due`."""
@@ -539,7 +543,8 @@ class Engine:
     def _by_broker(self, delivery: Delivery, record: Record, now: float) -> bool:
         """Whether the broker is to hold the message until it is due, as a copy: then the record says so."""
         ways, able = self._rescheduling, self._capabilities
-        if ways is None or able is None:
+        if ways is None or able is None or record.spared:
+            # What is spared may be tried at any time: a copy each time would write to the broker in an outage.
             return False
         return ways.holds(delivery, record, able, self.wall_offset, now)
 
@@ -563,13 +568,15 @@ class Engine:
     def _unless_stopped(self, delivery: Delivery, commands: Sequence[Command]) -> Sequence[Command]:
         if any(isinstance(command, Stop) for command in commands):
             # Held until the consumer closes, which gives it back.
-            self._closed = True
+            self._gate.close()
             self._held.keep(delivery)
         return commands
 
     def _ticked(self, now: float) -> Sequence[Command]:
-        """Try refused poison acknowledgements again whose time has come; see to what is set aside."""
+        """Try refused poison acknowledgements again whose time has come; see to what is set aside or withheld."""
         commands = self._asides.tick(now)
+        if (until := self._gate.holds_until(self._most())) is not None and until <= now:
+            commands += self._all_given_back(now)
         for due in self._confirms.tick(now):
             commands += (due,) if isinstance(due, Unanswered) else self._begin_poison_ack(*due, now)
         return commands
@@ -585,7 +592,7 @@ class Engine:
             # It is known to the handler that it has waited for.
             self._history.let_wait(record)
             record = None
-        if able is not None and able.release and (able.flow or not self._closed):
+        if able is not None and able.release and (able.flow or not self._gate.closed):
             enter(delivery, "settled")
             self._flow.settled += 1
             record = Record() if delivery.record is None and able.counts and not waited else record
@@ -594,6 +601,22 @@ class Engine:
             return (Release((delivery,)),)
         self._held.keep(delivery)
         return NOTHING
+
+    def _all_given_back(self, now: float) -> list[Command]:
+        """Give back all that waits for the breaker or the end of a pause: it comes again at once, for the broker anew."""
+        self._gate.held_since = now
+        commands: list[Command] = []
+        for delivery in self._taken_out():
+            commands += self._give_back(delivery)
+        for delivery in self._running:
+            self._schedule.occupy(delivery)
+        return commands
+
+    def _taken_out(self) -> list[Delivery]:
+        held = [*self._schedule, *self._suspects]
+        self._schedule.clear()
+        self._suspects.clear()
+        return held
 
     # The connection, and the end.
 
@@ -611,6 +634,7 @@ class Engine:
             return NOTHING
         # No epoch: results that come before the next connection are stale.
         self.epoch = -1
+        self._gate.lost()
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         # A broker that counts does so even for what nobody saw; remembered, the message is not charged for it.
@@ -629,14 +653,12 @@ class Engine:
         stop = event.stop
         if stop is None or event.consumer not in (None, self._consumer):
             return NOTHING
-        self._closed = True
+        self._gate.close()
         return (stop,)
 
     def _drained(self) -> Sequence[Command]:
-        self._closed = True
-        held = [*self._schedule, *self._suspects]
-        self._schedule.clear()
-        self._suspects.clear()
+        self._gate.close()
+        held = self._taken_out()
         self.counts.released += len(held)
         commands: list[Command] = [*self._flow.withdrawn()]
         for delivery in held:

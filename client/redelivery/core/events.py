@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from redelivery.core.breaker import Weight
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Stop
     from redelivery.core.delivery import Cause, Delivery, Record
@@ -164,14 +165,17 @@ class Released(Result):
 
 
 class Failed(Result):
-    """A handler failed. `policy` overrides the destination's (a classifier's choice)."""
+    """A handler failed. `policy` overrides the destination's (a classifier's choice); `weight`: what the breaker sees."""
 
-    __slots__ = ("cause", "policy")
+    __slots__ = ("cause", "policy", "weight")
 
-    def __init__(self, delivery: Delivery, cause: Cause, policy: Policy | None = None) -> None:
+    def __init__(
+        self, delivery: Delivery, cause: Cause, policy: Policy | None = None, weight: Weight = "maybe"
+    ) -> None:
         self.delivery = delivery
         self.cause = cause
         self.policy = policy
+        self.weight: Weight = weight
 
 
 class Poisoned(Result):

@@ -39,9 +39,10 @@ class LedgerEngine(Engine):
         if event.__class__ is Wanted:
             return Engine.feed(self, event, now)
         if isinstance(event, Known):
-            return self._with_credit(
-                self._policies.with_faults(self._known(event.delivery, event.entry, now))
-            )
+            commands = self._policies.with_faults(self._known(event.delivery, event.entry, now))
+            if event.delivery.state != "running":
+                self._gate.ended(event.delivery)
+            return self._with_credit(commands)
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
             return self._with_credit(commands)
@@ -71,7 +72,7 @@ class LedgerEngine(Engine):
 
     def _known(self, delivery: Delivery, entry: Entry | None, now: float) -> Sequence[Command]:
         """Begin, or not: the ledger has been looked up."""
-        if self._closed or delivery.epoch != self.epoch:
+        if self._gate.closed or delivery.epoch != self.epoch:
             return self._unbegun(delivery, now)
         if entry is None:
             return self._begun(delivery)
@@ -105,7 +106,8 @@ class LedgerEngine(Engine):
 
     def _alone(self, now: float) -> Sequence[Command]:
         """Begin a suspect: nothing else runs in this process."""
-        if self._closed or not self._suspects:
+        gate = self._gate
+        if not self._suspects or (len(self._running) >= gate.most and not gate.admits(now)):
             return NOTHING
         delivery = self._suspects.popleft()
         if self._has_expired(delivery, now):
@@ -113,11 +115,12 @@ class LedgerEngine(Engine):
         enter(delivery, "running")
         delivery.outcome = None
         self._running[delivery] = None
-        return self._begun(delivery)
+        begun = self._begun(delivery)
+        return [*begun, *gate.dispatched(delivery, now)] if gate.withholds else begun
 
     def _resumed(self, delivery: Delivery) -> Sequence[Command]:
         """Take in a delivery that runs, whatever the credit."""
-        if self._closed or delivery.epoch != self.epoch:
+        if self._gate.closed or delivery.epoch != self.epoch:
             return NOTHING
         self._history.forget(delivery)
         self._seq += 1
@@ -157,7 +160,7 @@ class LedgerEngine(Engine):
             self.counts.stale -= 1  # no result of any handler
         if live is None:
             return NOTHING
-        if self._closed:
+        if self._gate.closed:
             self.counts.released += 1
             self._schedule.settled(live)
             return self._give_back(live)
@@ -183,7 +186,8 @@ class LedgerEngine(Engine):
         dropped = delivery.outcome == "discarded"
         if done or dropped:
             return [Clear(delivery, None), *commands]
-        failed = record.count > before or not isinstance(event, Deferred)
+        uncharged = isinstance(event, Deferred) or record.spared
+        failed = record.count > before or not uncharged
         return [Clear(delivery, self._entry(record), failed=failed, late=late), *commands]
 
     def _entry(self, record: Record) -> Entry:

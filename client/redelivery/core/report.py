@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 __all__ = ["Counters", "Report"]
 
@@ -12,19 +13,16 @@ class Counters:
 
     __slots__ = (
         "accepted", "deduplicated", "deferred", "discarded", "poisoned", "redelivered", "released", "set_aside",
-        "stale",
+        "spared", "stale",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.accepted = self.redelivered = self.poisoned = self.discarded = 0
-        self.released = self.stale = self.deduplicated = self.deferred = self.set_aside = 0
+        self.released = self.stale = self.deduplicated = self.deferred = self.set_aside = self.spared = 0
 
-    def held(self, *, deferred: bool) -> None:
-        """Count a dispatch whose message is to come again."""
-        if deferred:
-            self.deferred += 1
-        else:
-            self.redelivered += 1
+    def held(self, why: Literal["redelivered", "deferred", "spared"]) -> None:
+        """Count a dispatch whose message is redelivered later."""
+        setattr(self, why, getattr(self, why) + 1)
 
     def add(self, other: Counters) -> None:
         """Add the totals of another engine."""
@@ -37,13 +35,15 @@ class Report:
     """What became of all dispatches of a connection, and of what was never dispatched.
 
     Each dispatch counts once, by its result: `accepted`, `discarded`, `redelivered` (a failure with a try left, here
-    or, while draining, elsewhere), `deferred` (put off, uncharged), `released` (given back by the application),
+    or, while draining, elsewhere), `deferred` (put off, uncharged), `spared` (a failure that is not charged, for the
+    breaker takes it for an outage), `released` (given back by the application),
     `poisoned`; as `stale`, whatever its result, if that came after the connection was lost, or the consumer
     closed; until then as `running`, while its consumer is open, or as `unconfirmed`, when it is poison and the broker
     has not confirmed its dead letter: the message is still at the broker, unacknowledged. Poison that cannot be
     dead-lettered counts once as `set_aside`, however often the broker sends it: it stays at the broker, too.
 
-    Without a dispatch of their own count: as `released` what waited or came in when the consumer had begun to drain;
+    Without a dispatch of their own count: as `released` what waited or came in when the consumer had begun to drain,
+    and what it gave back because its breaker had opened or it was paused;
     as `poisoned` or `discarded` what expired, and what comes again after it was poisoned; as `set_aside` what expired
     and cannot be copied, and what the broker cannot settle; as `deduplicated` copies
     that were taken away without running, because their message was done with on a lost connection.
@@ -62,6 +62,7 @@ class Report:
     deduplicated: int = 0
     deferred: int = 0
     set_aside: int = 0
+    spared: int = 0
     running: int = 0
     unconfirmed: int = 0
 

@@ -74,7 +74,7 @@ class DeadLetterConsumer:
     @property
     def unconfirmed(self) -> int:
         """How many copies the broker has not confirmed."""
-        return self.port.engine.unconfirmed
+        return self.port.engine.load.unconfirmed
 
     def take(self, timeout: float) -> Delivery | None:
         """Return the next dead letter; None after `timeout` seconds. Raises what stopped the consumer."""

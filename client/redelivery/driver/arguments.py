@@ -6,8 +6,9 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from redelivery.classifier import checked_errors
+from redelivery.core.breaker import Breaker
 from redelivery.core.destination import Destination
-from redelivery.core.option_values import seconds
+from redelivery.core.option_values import seconds, shown
 from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.errors import ConfigurationError, near_miss
@@ -28,10 +29,12 @@ __all__ = [
     "ListenOptions",
     "check_drops",
     "check_handler",
+    "checked_breaker",
     "checked_consumer",
     "checked_ledger",
     "checked_listener",
     "checked_policies",
+    "connection_breaker",
     "known",
     "patience",
     "shows",
@@ -48,6 +51,8 @@ class ConnectOptions(TypedDict, total=False):
     """Instead of policies in the URI."""
     errors: Classifier | None
     """What becomes of a message by the type of its exception; every one follows the policy by default."""
+    breaker: Breaker | None
+    """When consumers pause because everything fails, instead of `redelivery.breaker…` in the URI; None: never."""
     ledger: Ledger | str | None
     """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
     observer: Callable[[Subscribe, Command], None] | None
@@ -57,7 +62,10 @@ class ConnectOptions(TypedDict, total=False):
 
 
 def shows(kind: type) -> Callable[[Function], Function]:
-    """Let `help` show the keyword arguments of a TypedDict, all None by default, in the place of `**options`."""
+    """Let `help` show the keyword arguments of a TypedDict in the place of `**options`.
+
+    All are None by default, but the breaker, which None switches off.
+    """
 
     def decorate(function: Function) -> Function:
         plain = inspect.signature(function)
@@ -65,7 +73,7 @@ def shows(kind: type) -> Callable[[Function], Function]:
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=None,
+                default=Breaker() if name == "breaker" else None,
                 annotation=getattr(annotation, "__forward_arg__", annotation),
             )
             for name, annotation in kind.__annotations__.items()
@@ -90,6 +98,8 @@ class ConsumerOptions(TypedDict, total=False):
     """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
     errors: Classifier | None
     """Instead of the connection's."""
+    breaker: Breaker | None
+    """Instead of the connection's; None: never pause because everything fails."""
     maximum_set_aside: int | None
     """Poison messages that may be set aside, where no copy can be made of them; the URI's by default (100)."""
 
@@ -157,6 +167,27 @@ def check_drops(settings: Settings) -> None:
         )
 
 
+def checked_breaker(options: Mapping[str, object], otherwise: Breaker | None) -> Breaker | None:
+    """Return what `breaker=` says; `otherwise` where it is not given. Raises ConfigurationError."""
+    given = options.get("breaker", otherwise)
+    if given is not None and not isinstance(given, Breaker):
+        hint = "; did you mean redelivery.Breaker()?" if given is Breaker else ""
+        raise ConfigurationError(
+            f"breaker= must be a redelivery.Breaker, or None for no breaker, not {shown(given)}{hint}",
+            option="breaker",
+        )
+    return given
+
+
+def connection_breaker(options: Mapping[str, object], settings: Settings) -> Breaker | None:
+    """Return the breaker of a connection: the URI's, or `breaker=` instead. Raises ConfigurationError."""
+    if "breaker" in options and settings.has_breaker:
+        raise ConfigurationError(
+            "breaker= and redelivery.breaker options in the URI: give one of them", option="breaker"
+        )
+    return checked_breaker(options, settings.breaker)
+
+
 def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
     """Return the ledger to use, if any: the URI's, or the `ledger=` that was given. Raises ConfigurationError."""
     from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have none
@@ -215,6 +246,7 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
     if credit is not None:
         _check_count(credit, "credit")
     checked_errors(options.get("errors"))
+    checked_breaker(cast("Mapping[str, object]", options), None)
     aside = options.get("maximum_set_aside")
     if aside is not None:
         _check_count(aside, "maximum_set_aside", least=0)
@@ -237,7 +269,7 @@ def checked_listener(
     check_handler(handler, "handler")
     _check_workers(options.get("workers", 1), options.get("ordering") or settings.ordering)
     checked_consumer(settings, destination, options)
-    return {
+    consumer: ConsumerOptions = {
         "selector": options.get("selector"),
         "subscription": options.get("subscription"),
         "credit": options.get("credit"),
@@ -245,6 +277,9 @@ def checked_listener(
         "errors": checked_errors(options.get("errors")),
         "maximum_set_aside": options.get("maximum_set_aside"),
     }
+    if "breaker" in options:
+        consumer["breaker"] = options["breaker"]
+    return consumer
 
 
 def check_handler(handler: Callable[..., object], option: str) -> None:

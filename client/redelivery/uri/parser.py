@@ -12,6 +12,7 @@ from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.settings import Endpoint, Secret, Settings
+from redelivery.uri.breaker_options import breaker
 from redelivery.uri.dead_letter_options import OUTCOME, dead_letters
 from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
 from redelivery.uri.options_reader import (
@@ -80,6 +81,7 @@ def parse_uri(text: str) -> Settings:
         scheduler=scheduler(read, java=family == "java"),
         ledger=ledger(read),
         inapplicable=inapplicable,
+        **breaker(read),
         **dead_letters(read),
     )
 

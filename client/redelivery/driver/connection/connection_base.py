@@ -12,6 +12,7 @@ from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
+    checked_breaker,
     checked_consumer,
     checked_listener,
     known,
@@ -32,6 +33,7 @@ from redelivery.log import logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redelivery.core.breaker import Breaker
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
     from redelivery.driver.session.session_base import SessionBase
@@ -185,6 +187,18 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             session.await_commits(deadline)
         self._driver.close(max(0.0, deadline - time.monotonic()))
 
+    def _breaker(self, options: ConsumerOptions, session_state: SessionState | None) -> Breaker | None:
+        """Return the breaker of a new consumer: none in the modes in which failures are not charged one by one."""
+        mode = None if session_state is None else session_state.mode
+        if mode not in ("client", "transacted"):
+            return checked_breaker(options, self.settings.breaker)
+        if options.get("breaker") is not None:
+            raise ConfigurationError(
+                f"breaker=: in a session of mode {mode!r} the application settles by itself; use mode='individual'",
+                option="breaker",
+            )
+        return None
+
     def _dispatcher(
         self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
     ) -> Dispatcher:
@@ -203,8 +217,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
                 option="errors",
             )
         subscribe, engine = planned(
-            number, parsed, {**options, "errors": errors}, self.settings, capabilities,
-            transacted=transacted, counted=connection_ledger is not None,
+            number, parsed, {**options, "errors": errors}, self.settings, capabilities, transacted=transacted,
+            counted=connection_ledger is not None, breaker=self._breaker(options, session_state),
         )  # fmt: skip
         common = subscribe, engine, self._driver, self._clock, self.settings.policies, self._observer
         dispatcher = (

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
-from redelivery.driver.arguments import ConnectOptions, check_drops, checked_ledger, checked_policies, known
+from redelivery.driver.arguments import (
+    ConnectOptions,
+    check_drops,
+    checked_ledger,
+    checked_policies,
+    connection_breaker,
+    known,
+)
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
 from redelivery.errors import ConfigurationError
@@ -51,7 +58,8 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     known(options, ConnectOptions)
     errors = checked_errors(options.get("errors")) or Classifier()
     parsed = parse_uri(uri)
-    settings = replace(parsed, policies=checked_policies(options.get("policies"), parsed))
+    policies = checked_policies(options.get("policies"), parsed)
+    settings = replace(parsed, policies=policies, breaker=connection_breaker(options, parsed))
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()

@@ -46,15 +46,15 @@ class OpenConsumers:
             self._fold()
             engines = [dispatcher.engine for dispatcher in self.dispatchers]
             counts = [self._closed, *(late for _, late in self._late), *(engine.counts for engine in engines)]
-            running = sum(engine.running for engine in engines)
-            return Report.of(counts, running, sum(engine.unconfirmed for engine in engines))
+            running = sum(engine.load.running for engine in engines)
+            return Report.of(counts, running, sum(engine.load.unconfirmed for engine in engines))
 
     def _fold(self) -> None:
         """Add up what no result can come for any more: nothing runs, or nobody is left who could report it."""
         late, self._late = self._late, []
         for dispatcher, counts in late:
             alive = dispatcher()
-            if alive is not None and alive.engine.running:
+            if alive is not None and alive.engine.load.running:
                 self._late.append((dispatcher, counts))
             else:
                 self._closed.add(counts)

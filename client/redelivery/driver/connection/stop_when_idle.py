@@ -54,12 +54,12 @@ class IdleWatch:
         dispatchers = [dispatcher for dispatcher in list(self._dispatchers) if not dispatcher.unheard]
         engines = [dispatcher.engine for dispatcher in dispatchers]
         held = [dispatcher.left_to_its_session() for dispatcher in dispatchers]
-        acting = any(engine.working > idle for engine, idle in zip(engines, held, strict=True))
-        parked = any(engine.waiting > engine.unconfirmed for engine in engines)
+        acting = any(engine.load.working > idle for engine, idle in zip(engines, held, strict=True))
+        parked = any(engine.load.waiting > engine.load.unconfirmed for engine in engines)
         seen = (
             sum(engine.arrived for engine in engines),
             sum(held),
-            sum(engine.unconfirmed for engine in engines),
+            sum(engine.load.unconfirmed for engine in engines),
         )
         now = time.monotonic()
         if self._clock is not None and self._jump is not None:

@@ -18,6 +18,7 @@ from redelivery.core.calendar_time import LAST, calendar_time
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
+    BreakerChanged,
     Bury,
     Clear,
     Credit,
@@ -37,6 +38,7 @@ from redelivery.core.commands import (
 )  # fmt: skip
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Succeeded, Tick, Wanted
 from redelivery.driver.consumer import message_log
+from redelivery.driver.consumer.breaker_log import breaker_line
 from redelivery.driver.consumer.hooks import APPLICATION
 from redelivery.driver.consumer.read_throttle import ReadThrottle
 from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
@@ -124,9 +126,9 @@ class Dispatcher:
             # Settlements are left to those that collect them, unless the adapter takes them at once.
             writes = self._leave(self._settlements.urgent())
             self._wake(everyone=self.closed)
-            if not self.engine.in_doubt:
+            if not self.engine.load.in_doubt:
                 self._quiet.notify_all()
-            pause = self._settlements.batch and self._throttle.closes(self.engine.ready())
+            pause = self._settlements.batch and self._throttle.closes(self.engine.load.ready())
             if isinstance(event, Confirmed):
                 if event.error is not None:
                     # It is tried again sooner than a missing answer.
@@ -221,7 +223,7 @@ class Dispatcher:
     def wait_confirmed(self, deadline: float) -> None:
         """Wait until no poison acknowledgement is in doubt any longer, or until `deadline`."""
         with self._lock:
-            while self.engine.unconfirmed and (left := deadline - self._clock.monotonic()) > 0:
+            while self.engine.load.unconfirmed and (left := deadline - self._clock.monotonic()) > 0:
                 self._wait(left)
 
     def wait_answered(self, deadline: float) -> None:
@@ -230,7 +232,7 @@ class Dispatcher:
         In real time: it is about the wire, not about a schedule.
         """
         with self._lock:
-            while self.engine.in_doubt and (left := deadline - time.monotonic()) > 0:
+            while self.engine.load.in_doubt and (left := deadline - time.monotonic()) > 0:
                 self._quiet.wait(capped(left))
 
     def wait_written(self, deadline: float) -> None:
@@ -345,7 +347,7 @@ class Dispatcher:
             RedeliveryError: what ended it.
         """
         with self._lock:
-            while self.engine.unconfirmed >= below and self.error is None:
+            while self.engine.load.unconfirmed >= below and self.error is None:
                 self._wait(1.0)
         if self.error is not None:
             raise self.error
@@ -416,14 +418,14 @@ class Dispatcher:
                 self._note_waits(commands)
             if isinstance(first, Dispatch):
                 if self._throttle.paused:
-                    self._throttle.opens(self.engine.ready())
+                    self._throttle.opens(self.engine.load.ready())
                 return first.delivery
         return None
 
     @property
     def over(self) -> bool:
         """Whether it has stopped with an error, and nothing is left that the broker should still hear of."""
-        return self.error is not None and not (self.engine.running or self.engine.unconfirmed)
+        return self.error is not None and not (self.engine.load.running or self.engine.load.unconfirmed)
 
     @property
     def unheard(self) -> bool:
@@ -452,11 +454,11 @@ class Dispatcher:
             self._route((stop,), now)
 
     def _until(self, deadline: float | None, now: float) -> float | None:
-        if self.engine.exhausted:
-            self._once.spent(self.engine.running)
-        elif self.engine.full:
-            self._once.full(self.engine.parked)
-        due = None if self.engine.exhausted else self.engine.next_due()
+        if self.engine.load.exhausted:
+            self._once.spent(self.engine.load.running)
+        elif self.engine.load.full:
+            self._once.full(self.engine.load.parked)
+        due = None if self.engine.load.exhausted else self.engine.load.next_due()
         if due is None:
             return None if deadline is None else deadline - now
         return max(0.0, (due if deadline is None else min(due, deadline)) - now)
@@ -493,14 +495,14 @@ class Dispatcher:
 
     def _pass_on(self) -> None:
         """Wake one that waits, before this thread leaves: nobody else may know of what is ready, or due next."""
-        if self._waiting and (self.engine.ready() or self.engine.next_due() is not None):
+        if self._waiting and (self.engine.load.ready() or self.engine.load.next_due() is not None):
             self._clock.notify(self._ready)
 
     def _wake(self, *, everyone: bool = False) -> None:
         if self.engine.counts.stale:
             self._once.stale()
         if self._waiting:
-            self._clock.notify(self._ready, self._waiting if everyone else max(1, self.engine.ready()))
+            self._clock.notify(self._ready, self._waiting if everyone else max(1, self.engine.load.ready()))
         if self.on_ready is not None:
             self.on_ready()
 
@@ -566,6 +568,11 @@ class Dispatcher:
                     self._count(command)
                 case PolicyFault():
                     self._once.policy(command)
+                case BreakerChanged():
+                    self._note(breaker_line(self.subscribe, command))
+                    if command.new != "closed":
+                        # The broker may limit how long what waits for it is held.
+                        self._driver.expect_alarm(self)
                 case Dispatch() | LookUp() | Mark() | Unanswered():
                     pass
                 case Hold():

@@ -144,7 +144,7 @@ class LedgerDispatcher(Dispatcher):
             self._notice_end()
             return None
         self._shut_out = False
-        if not self.engine.suspects:  # nearly always
+        if not self.engine.load.suspects:  # nearly always
             # They went with their connection.
             if self._claims:
                 self._claims = False
@@ -152,7 +152,7 @@ class LedgerDispatcher(Dispatcher):
             if not self._entered(now):
                 return None
             found = self._beside(now)
-            if found is not None or self._unknown or not self.engine.suspects:
+            if found is not None or self._unknown or not self.engine.load.suspects:
                 return found
         self._claims = True
         if not self._connection_ledger.turn(self, now):
@@ -186,7 +186,7 @@ class LedgerDispatcher(Dispatcher):
             found = self._begun(commands, now)
             if found is not None:
                 return found
-            if self.closed or self.engine.suspects:
+            if self.closed or self.engine.load.suspects:
                 break
         self._leave_run()
         return None
@@ -212,7 +212,7 @@ class LedgerDispatcher(Dispatcher):
             self._give_up(first.delivery, error, now)
             return None
         if self._throttle.paused:
-            self._throttle.opens(self.engine.ready())
+            self._throttle.opens(self.engine.load.ready())
         if len(commands) > 2 or self._observer is not None:
             self._route(commands, now)
         return first.delivery

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, assert_never
 from redelivery.core.commands import (
     Accept,
     AcceptUnseen,
+    BreakerChanged,
     Bury,
     Clear,
     Credit,
@@ -128,6 +129,9 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
     `commands`: those that follow from the result.
     """
     match event:
+        case Failed() if event.delivery.outcome == "spared":
+            # The breaker's own lines are warnings.
+            level, what = logging.INFO, f"failed, and is not charged ({event.cause.text})"
         case Failed() | Poisoned():
             level, what = logging.WARNING, _failed(event, policies)
         case Deferred():
@@ -191,10 +195,12 @@ def waits(commands: Sequence[Command]) -> Iterator[Line]:
         match command:
             case Accept() | AcceptUnseen() | Dispatch() | Credit() | Release() | Stop() | PolicyFault():
                 continue
-            case LookUp() | Mark() | Clear() | Bury() | SetAside() | StillAside():
+            case LookUp() | Mark() | Clear() | Bury() | SetAside() | StillAside() | BreakerChanged():
                 continue
             case Hold():
-                what = "deferred before" if command.deferred else f"failed before ({_cause(command)})"
+                record = command.delivery.record
+                put_off = command.deferred and not (record is not None and record.spared)
+                what = "deferred before" if put_off else f"failed before ({_cause(command)})"
                 line = logging.INFO, what, _redelivery(command)
             case Forward() if command.delayed:
                 line = logging.INFO, f"failed before ({command.cause.text})", _copied(command)
@@ -242,7 +248,7 @@ def _next(delivery: Delivery, commands: Sequence[Command]) -> str:  # noqa: PLR0
                 AcceptUnseen() | Dispatch() | Credit() | Release() | Dropped() | Unanswered() | PolicyFault()
             ):
                 pass
-            case LookUp() | Mark() | Clear() | Bury() | StillAside():
+            case LookUp() | Mark() | Clear() | Bury() | StillAside() | BreakerChanged():
                 pass
             case _:
                 assert_never(command)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from redelivery.classifier import Classifier
+    from redelivery.core.breaker import Breaker
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute, Redrive
     from redelivery.core.dispatch_order import Ordering
@@ -43,10 +44,12 @@ def planned(
     transacted: bool = False,
     redrive: DeadLetterRoute | None = None,
     counted: bool = False,
+    breaker: Breaker | None = None,
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
-    `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger.
+    `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger;
+    `breaker`: None charges every failure.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
@@ -74,6 +77,7 @@ def planned(
         transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
         rescheduling=rescheduling,
+        breaker=breaker,
     )
     subscribe = Subscribe(
         number, str(destination), credit, options.get("selector"), options.get("subscription"),

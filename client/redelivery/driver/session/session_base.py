@@ -144,7 +144,7 @@ class SessionBase(Listening):
     def _recover(self) -> None:
         self._only(("client", "individual", "auto", "dups_ok"), "recover")
         for message in self._state.take_settled_alone():
-            message.conclude(Failed(message.delivery, Cause("recovered")))
+            message.conclude(Failed(message.delivery, Cause("recovered"), weight="own"))
 
     def _roll_back(self, charge: Collection[Message] | None = None) -> None:
         self._only(("transacted",), "rollback")

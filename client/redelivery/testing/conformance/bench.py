@@ -121,7 +121,7 @@ class Bench:
 
     def unsettled(self, connection: Connection) -> bool:
         """Whether poison acknowledgements are not confirmed yet."""
-        return any(engine.unconfirmed for engine in _engines(connection))
+        return any(engine.load.unconfirmed for engine in _engines(connection))
 
     def cut(self, connection: Connection) -> None:
         """Cut the links; return when this connection has noticed, and stands again."""

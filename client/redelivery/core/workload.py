@@ -1,0 +1,130 @@
+"""What one consumer has, in numbers, and when it needs a dispatch: asked by its driver before it waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sized
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.core.dispatch_gate import DispatchGate
+    from redelivery.core.dispatch_order import Schedule
+    from redelivery.core.pending_confirms import PendingConfirms
+    from redelivery.core.released_here import ReleasedHere
+    from redelivery.core.set_aside import SetAsides
+
+__all__ = ["Workload"]
+
+
+class Workload:
+    """Counts of one engine. It changes nothing."""
+
+    __slots__ = (
+        "_asides",
+        "_confirms",
+        "_credit",
+        "_gate",
+        "_held",
+        "_in_order",
+        "_running",
+        "_schedule",
+        "_suspects",
+    )
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        running: Mapping[Delivery, None],
+        suspects: Sized,
+        held: ReleasedHere,
+        confirms: PendingConfirms,
+        asides: SetAsides,
+        gate: DispatchGate,
+        credit: int,
+        *,
+        in_order: bool,
+    ) -> None:
+        self._schedule = schedule
+        self._running = running
+        self._suspects = suspects
+        self._held = held
+        self._confirms = confirms
+        self._asides = asides
+        self._gate = gate
+        self._credit = credit
+        self._in_order = in_order
+
+    @property
+    def parked(self) -> int:
+        """Number of deliveries held here for a redelivery, a dead letter in doubt, or until the end."""
+        return self._schedule.parked + len(self._confirms) + len(self._held) + len(self._suspects)
+
+    @property
+    def waiting(self) -> int:
+        """Number of deliveries that will still be handled or settled here: all parked ones, but those released here.
+
+        While the consumer is paused, only unconfirmed dead letters.
+        """
+        if self._gate.paused:
+            return len(self._confirms)
+        return self._schedule.parked + len(self._confirms) + len(self._suspects)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of poison acknowledgements that the broker has not confirmed."""
+        return len(self._confirms)
+
+    @property
+    def in_doubt(self) -> int:
+        """Number of those the broker has yet to answer; the others were refused, and are tried again later."""
+        return len(self._confirms.in_doubt)
+
+    @property
+    def running(self) -> int:
+        """Number of deliveries the application has."""
+        return len(self._running)
+
+    @property
+    def suspects(self) -> int:
+        """Number of deliveries that wait for an exclusive run, and may begin one. Only a ledger has any."""
+        gate = self._gate
+        return 0 if gate.closed or (gate.withholds and not gate.yields) else len(self._suspects)
+
+    def next_due(self) -> float | None:
+        """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
+        # In blocking order nothing passes a suspect: its turn may be long in coming, and wakes whoever waits.
+        if self._in_order and self._suspects and not self._gate.withholds:
+            return None
+        due = self._held.next_due(self._schedule.next_due())
+        ready = self._schedule.ready() > 0 or bool(self._gate.withholds and self._suspects)
+        return self._gate.next_due(due, ready=ready, running=len(self._running))
+
+    def ready(self) -> int:
+        """Number of deliveries that could be dispatched at once."""
+        gate = self._gate
+        if gate.closed or gate.paused:
+            return 0
+        ready = self._schedule.ready() or self._held.ready(full=self.full)
+        return min(ready, max(0, int(gate.most) - len(self._running))) if gate.withholds else ready
+
+    @property
+    def working(self) -> int:
+        """Number of deliveries ready or running, but for those that were released here before."""
+        idle = self._gate.closed or self._gate.paused
+        return (0 if idle else self._schedule.ready()) + len(self._running) - self._held.again()
+
+    @property
+    def room(self) -> int:
+        """Number of deliveries that may still be parked."""
+        return self._asides.most_parked - self.parked
+
+    @property
+    def full(self) -> bool:
+        """Whether so much is parked that nothing fresh is dispatched."""
+        return self.room < 1
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the application holds its whole credit unsettled: nothing more comes until it settles."""
+        return len(self._running) >= self._credit

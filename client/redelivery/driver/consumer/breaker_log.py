@@ -1,0 +1,57 @@
+"""Log lines on the breaker of a consumer: it opens, tries a message, goes on, or gives up waiting."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from redelivery.driver.consumer.message_log import Line
+
+if TYPE_CHECKING:
+    from redelivery.core.commands import BreakerChanged, Subscribe
+
+__all__ = ["breaker_line"]
+
+
+def breaker_line(consumer: Subscribe, change: BreakerChanged) -> Line | None:
+    """Return the line on a change of the breaker; None for one that needs none."""
+    cause = "unknown" if change.cause is None else change.cause.text
+    match change.old, change.new:
+        case "closed", "open":
+            level, text = logging.WARNING, _opened(change, cause)
+        case _, "open" if change.reminds:
+            level = logging.WARNING
+            text = (
+                f"the breaker has been open for {change.seconds:.0f} s ({cause}); {change.spared} failures were not "
+                f"charged; the next message is tried in {change.delay:.1f} s"
+            )
+        case "ramp", "open":
+            level = logging.WARNING
+            text = f"failures again ({cause}): handling pauses, a message is tried in {change.delay:.1f} s"
+        case _, "open":
+            level, text = logging.INFO, f"a try has failed ({cause}); the next one is in {change.delay:.1f} s"
+        case _, "ramp":
+            level = logging.INFO
+            text = f"a message has succeeded after {change.seconds:.0f} s; handling goes on, slowly at first"
+        case _, "closed" if change.charging:
+            level = logging.WARNING
+            text = (
+                f"no message has succeeded for {change.seconds:.0f} s ({cause}); failures are charged as the policy "
+                "says, until one succeeds (redelivery.breakerMaximumOpen)"
+            )
+        case _, "closed":
+            level = logging.WARNING
+            text = f"the breaker has closed after {change.seconds:.0f} s; {change.spared} failures were not charged"
+        case _:
+            level, text = logging.DEBUG, "a message is tried"
+    return Line(level, "%s: %s", (consumer.destination, text))
+
+
+def _opened(change: BreakerChanged, cause: str) -> str:
+    name = cause.partition(":")[0]
+    other = f"errors=Classifier().retry({name}, outage=False) or " if name.isidentifier() else ""
+    return (
+        f"{change.failures} failures in a row, of {change.messages} messages ({cause}): handling pauses, one message "
+        "is tried at growing intervals, nothing is charged; if the messages are at fault and not a service, see "
+        f"{other}redelivery.breaker=off"
+    )
