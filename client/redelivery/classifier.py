@@ -169,8 +169,11 @@ class Classifier:
     def verdict(self, error: Exception) -> tuple[Kind, Cause, float]:
         """Return what becomes of a message whose handler raises this (`fail`: what its policy says), why, and when."""
         told, rule, delay = self._judged(error)
-        what: Kind = "fail" if rule.what == "retry" or rule.what == "trip" else rule.what
-        return what, Cause.of(told), delay
+        match rule.what:
+            case "poison" | "discard" | "defer":
+                return rule.what, Cause.of(told), delay
+            case _:
+                return "fail", Cause.of(told), delay
 
     def _judged(self, error: Exception) -> tuple[Exception, _Rule, float]:
         """Return the exception that decides, its rule, and the seconds of a deferral."""

@@ -41,6 +41,7 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
         uri: `memory://name`, `stomp://host:port`, `stomp+ssl://…` or `failover:(…)`, with options.
         policies: instead of policies in the URI.
         errors: a `redelivery.Classifier`: what becomes of a message by the type of its exception.
+        breaker: a `redelivery.Breaker`: when consumers pause because everything fails; None: never. On by default.
         ledger: where attempts are counted durably (`SqliteLedger`), instead of `redelivery.ledger` in the URI.
         observer: called with each command of each consumer, in order; it must not block.
         clock: a `redelivery.testing.ManualClock` in tests.
@@ -113,6 +114,7 @@ class Connection(ConnectionBase[Worker]):
             credit: messages that may be unsettled here at once; the URI's by default (1000).
             ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
             errors: a `redelivery.Classifier` instead of the connection's.
+            breaker: a `redelivery.Breaker` instead of the connection's; None: no breaker.
             maximum_set_aside: messages that may be set aside, for they cannot be dead-lettered; the URI's (100).
 
         Raises:

@@ -13,6 +13,7 @@ import pytest
 from tests.core.bench import CAUSE, CONFIRMED_FORWARD, NATIVE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
+from redelivery.core.breaker import Breaker
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Accept, SetAside, Stop
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
@@ -146,6 +147,18 @@ class Walk:
         self.bench.want()
         return delivery
 
+    def runs_beside_others(self) -> Arrival:
+        """With its handler, while two others wait."""
+        delivery = self.runs()
+        self.bench.arrive(Letter(1), Letter(2))
+        return delivery
+
+    def has_failed_beside_others(self) -> Arrival:
+        """Failed once, while two others wait."""
+        delivery = self.runs_beside_others()
+        self.bench.fail(delivery)
+        return delivery
+
     def is_poison(self) -> Arrival:
         """Dead-lettered."""
         delivery = self.runs()
@@ -186,7 +199,8 @@ class Walk:
 
 SITUATIONS: list[Callable[[Walk], Arrival]] = [
     Walk.arrives, Walk.expires, Walk.is_wanted, Walk.runs, Walk.is_parked, Walk.expires_parked, Walk.is_suspect,
-    Walk.expires_suspect, Walk.is_released, Walk.is_poison, Walk.is_refused,
+    Walk.expires_suspect, Walk.is_released, Walk.is_poison, Walk.is_refused, Walk.runs_beside_others,
+    Walk.has_failed_beside_others,
     lambda walk: walk.cut(Walk.is_wanted),
     lambda walk: walk.cut(Walk.runs),
     lambda walk: walk.comes_again(Walk.is_wanted),
@@ -214,6 +228,7 @@ ENGINES: list[dict[str, Any]] = [
     },
     {"able": CONFIRMED_FORWARD, "dead_letters": SetsAside()},
     {"able": KEEPS, "max_parked": 1},
+    {"able": replace(NATIVE, flow=True, max_hold=60.0), "breaker": Breaker(failures=1, messages=1)},
 ]
 
 

@@ -19,7 +19,21 @@ __all__ = ["fast"]
 
 FOLDER = Path(__file__).parents[2] / "examples"
 NO_MORE = (
-    "discarded=0, released=0, stale=0, deduplicated=0, deferred=0, set_aside=0, running=0, unconfirmed=0)"
+    ", ".join(
+        f"{name}=0"
+        for name in [
+            "discarded",
+            "released",
+            "stale",
+            "deduplicated",
+            "deferred",
+            "set_aside",
+            "spared",
+            "running",
+            "unconfirmed",
+        ]
+    )
+    + ")"
 )
 PROGRAMS = {
     "first_consumer.py": [

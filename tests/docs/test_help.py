@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ARGUMENTS = {
     "policies": "RedeliveryPolicyMap | None",
     "errors": "Classifier | None",
+    "breaker": "Breaker | None",
     "ledger": "Ledger | str | None",
     "observer": "Callable[[Subscribe, Command], None] | None",
     "clock": "Clock | None",
@@ -27,14 +28,18 @@ ARGUMENTS = {
 @pytest.mark.parametrize("connect", [redelivery.connect, redelivery.connect_async])
 def test_each_argument_is_shown(connect: Callable[..., Any]) -> None:
     """Each keyword argument has its name, its type and its default in the signature and in `help`."""
+    # None switches the breaker off.
+    defaults = {"breaker": redelivery.Breaker()}
     shown = inspect.signature(connect).parameters
     assert list(shown) == ["uri", *ARGUMENTS]
     for name, annotation in ARGUMENTS.items():
         parameter = shown[name]
         assert parameter.kind is parameter.KEYWORD_ONLY
-        assert (parameter.annotation, parameter.default) == (annotation, None)
+        assert (parameter.annotation, parameter.default) == (annotation, defaults.get(name))
     text = pydoc.plain(pydoc.render_doc(connect))
-    assert all(f"{name}: '{annotation}' = None" in text for name, annotation in ARGUMENTS.items())
+    assert all(
+        f"{name}: '{annotation}' = {defaults.get(name)}" in text for name, annotation in ARGUMENTS.items()
+    )
 
 
 @pytest.mark.parametrize("connect", [redelivery.connect, redelivery.connect_async])

@@ -21,6 +21,7 @@ from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import MessageHistory
 from redelivery.core.pending_confirms import PendingConfirms
 from redelivery.core.released_here import ReleasedHere
+from redelivery.core.returns import Returns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -129,13 +130,13 @@ def not_awaited(patch: pytest.MonkeyPatch) -> None:
 
 def without_its_record(patch: pytest.MonkeyPatch) -> None:
     """Release a message, and what is known of it."""
-    plain = Engine._give_back
+    plain = Returns.one
 
-    def give_back(self: Engine, delivery: Any) -> Any:
+    def one(self: Returns, delivery: Any) -> Any:
         delivery.record = None
         return plain(self, delivery)
 
-    patch.setattr(Engine, "_give_back", give_back)
+    patch.setattr(Returns, "one", one)
 
 
 def without_proof(patch: pytest.MonkeyPatch) -> None:

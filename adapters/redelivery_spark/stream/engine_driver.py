@@ -287,13 +287,11 @@ class EngineDriver:
                 self.error = command.error
             case Dropped():
                 logger.info("%s: dropped: %s", command.delivery.message_id, command.cause.text)
-            case Unanswered():
-                logger.warning(
-                    "%s: no answer to its dead letter for %g s", command.delivery.message_id, command.seconds
-                )
+            case Unanswered(unanswered, lasted):
+                logger.warning("%s: no answer to its dead letter for %g s", unanswered.message_id, lasted)
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
-            # A row runs when its batch does, and stays in the log; a port's plan sets nothing aside, and has no breaker.
+            # A row runs with its batch, and stays in the log; a port's plan has no breaker, and sets nothing aside.
             case (
                 Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | BreakerChanged()
             ):

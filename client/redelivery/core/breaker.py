@@ -244,8 +244,10 @@ class Circuit:
 
     def _count(self, *, first: bool, told: bool) -> None:
         self.failures += 1
-        self.messages += first
-        self._told += told
+        if first:
+            self.messages += 1
+        if told:
+            self._told += 1
 
     def _is_outage(self, now: float) -> bool:
         if self._openings and now - self._closed_at > FORGET:
@@ -269,7 +271,7 @@ class Circuit:
         self.failures = self.messages = self._told = 0
 
     def _charge_again(self) -> None:
-        """Close, and charge all until one message succeeds: the messages may be at fault, and nothing goes on for ever."""
+        """Close, and charge all until one message succeeds: the messages may be at fault, and nothing runs for ever."""
         self.state, self.probe = "closed", None
         self.charging = self.alert = True
         self.failures = self.messages = self._told = 0

@@ -29,8 +29,8 @@ aside     cannot be dead-lettered, or settled: unacknowledged, never dispatched
 Outcome = Literal[
     "accepted", "redelivered", "deferred", "spared", "poisoned", "discarded", "released", "stale"
 ]
-"""What became of one dispatch. `stale`: its connection was lost, so the result could not be sent. `spared`: it failed,
-and is redelivered, but no redelivery was charged: the breaker takes the failure for an outage."""
+"""What became of one dispatch. `stale`: its connection was lost, so the result could not be sent. `spared`: it failed
+and is redelivered, uncharged: the breaker takes it for an outage."""
 
 BodyKind = Literal["text", "bytes", "unknown", "unknown-bytes", "partial"]
 """How a copy must be typed. `partial`: the body did not arrive whole (a JMS Map or Stream). `unknown`: it is empty,
@@ -87,12 +87,9 @@ class Record:
         self.deferrals = 0
         self.due: float | None = None
         self.deferred = False  # whether it waits uncharged
-        # Seconds that it has been parked since it arrived.
-        self.held = 0.0
-        # Whether it waits because a failure was not charged.
-        self.spared = False
-        # When it failed last in a way that may be an outage; -inf: it is at fault itself.
-        self.failed_at: float | None = None
+        self.held = 0.0  # seconds parked since arrival
+        self.spared = False  # waits, uncharged, for a retry
+        self.failed_at: float | None = None  # last, as in an outage
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.last_failure: float | None = None
@@ -105,18 +102,15 @@ class Record:
         self.exhausted = False
         # The consumer whose handler still has the message, over a connection that is lost.
         self.runner: int | None = None
-        # The copy that waits for that handler.
-        self.copy: Delivery | None = None
+        self.copy: Delivery | None = None  # waits for that one
         # Whether that handler ended well, for a copy that another consumer has.
         self.succeeded = False
         # Of the message, and whether it need not be compared: its key is enough.
         self.digest: bytes | None = None
         self.strong = False
         self.tries = 0  # poison acknowledgements tried
-        # Whether the last one was a copy.
-        self.copied = False
-        # Whether its dead letter has been counted.
-        self.confirmed = False
+        self.copied = False  # the last one was a copy
+        self.confirmed = False  # its dead letter is counted
         # Once it has been set aside: when the log is to say so again.
         self.aside: float | None = None
 
@@ -128,8 +122,8 @@ class Record:
         other.first_failure, other.last_failure = self.first_failure, self.last_failure
         other.tries, other.confirmed = self.tries, self.confirmed
         other.returns, other.name, other.digest = self.returns, self.name, self.digest
-        other.strong, other.aside = self.strong, self.aside
-        other.spared, other.failed_at = self.spared, self.failed_at
+        other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
+        other.failed_at = self.failed_at
         return other
 
 
@@ -155,16 +149,6 @@ class Delivery:
         self.state: State = "ready"
         self.outcome: Outcome | None = None
         self.record: Record | None = None
-
-    def charge(self, cause: Cause, now: float) -> Record:
-        """Count a failure at the time `now`; return the record that has it."""
-        record = self.record = self.record or Record()
-        record.count += 1
-        record.cause = cause
-        record.last_failure = now
-        if record.first_failure is None:
-            record.first_failure = now
-        return record
 
     def let_go(self) -> Delivery:
         """Forget the body: the message is accepted. Return what its key can be read of later, and takes little room."""

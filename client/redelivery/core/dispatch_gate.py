@@ -1,4 +1,4 @@
-"""How many deliveries of one consumer may run at once: its credit; fewer while the breaker is not closed, or it is paused.
+"""How many deliveries of one consumer may run at once: its credit; fewer while its breaker is open, or it is paused.
 
 The engine compares one number for each dispatch, `most`; the reasons for it are here.
 """
@@ -122,14 +122,17 @@ class DispatchGate:
             return False, ()
         record = delivery.record = delivery.record or Record()
         before, failures, messages = circuit.state, circuit.failures + 1, circuit.messages
-        messages += record.failed_at is None
+        if record.failed_at is None:
+            messages += 1
         spared = circuit.failed(delivery, record, event.weight, now)
         self._cause = event.cause
         self._update(now)
         if spared and circuit.stops and circuit.over(now):
             self.close()
-            lasted = now - circuit.opened
-            return True, (Stop(BreakerOpen(f"nothing has succeeded for {lasted:.0f} s: {event.cause.text}")),)
+            stop = Stop(
+                BreakerOpen(f"nothing has succeeded for {now - circuit.opened:.0f} s: {event.cause.text}")
+            )
+            return True, (*self._changed(before, now), stop)
         return spared, self._changed(before, now, failures, messages)
 
     def succeeded(self, delivery: Delivery, now: float, running: int) -> Sequence[Command]:

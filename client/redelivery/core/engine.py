@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
-from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Release, Stop, Unanswered
+from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Stop, Unanswered
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
 from redelivery.core.dispatch_gate import DispatchGate
@@ -46,6 +46,7 @@ from redelivery.core.policy.pre_dispatch import exceeded, seed
 from redelivery.core.recent_accepts import RecentAccepts
 from redelivery.core.released_here import ReleasedHere
 from redelivery.core.report import Counters
+from redelivery.core.returns import Returns
 from redelivery.core.set_aside import SetAsides
 from redelivery.core.transitions import enter
 from redelivery.core.workload import Workload
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.core.report import Held
 
 __all__ = ["NOTHING", "Engine"]
 
@@ -115,6 +117,10 @@ class Engine:
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
         self._in_order, self._grouped = blocking, ordering == "per_group"
         self._seq = 0
+        self._returns = Returns(
+            self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
+            self._history, ordered=ordering != "non_blocking",
+        )  # fmt: skip
         held = self._suspects, self._held, self._confirms, self._asides
         self.load = Workload(self._schedule, self._running, *held, self._gate, credit, in_order=blocking)
 
@@ -131,6 +137,7 @@ class Engine:
         """Know what other consumers of the source know. Before the first connection."""
         self._history = history
         self._confirms.share(history)
+        self._returns.share(history)
 
     def attempts(self) -> list[Delivery]:
         """Return what the application has, of this connection or of one before."""
@@ -232,7 +239,7 @@ class Engine:
             for aside, record in found:
                 # The first one too many has closed it.
                 kept = self._asides.take(aside, record, now) if not self._gate.closed else ()
-                commands += self._unless_stopped(aside.delivery, kept or self._give_back(aside.delivery))
+                commands += self._unless_stopped(aside.delivery, kept or self._returns.one(aside.delivery))
         for delivery in deliveries:
             if delivery.epoch != epoch:
                 # From a connection that is gone: the broker sends it again.
@@ -248,7 +255,7 @@ class Engine:
         self._seq = seq
         if self._gate.withholds:
             # What was on its way when the credit was withdrawn.
-            commands += self._withheld()
+            commands += self._returns.fresh()
         return self._policies.with_faults(commands)
 
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:
@@ -261,7 +268,7 @@ class Engine:
                 history.let_wait(record)
             else:
                 delivery.record = record
-            return self._give_back(delivery)
+            return self._returns.one(delivery)
         if record is None:
             marks = self._capabilities is None or self._capabilities.marks
             if history.accepted_before(delivery, age, marks=marks):
@@ -306,15 +313,22 @@ class Engine:
             return None
         return self._readmit(delivery, record, now)
 
-    def _wanted(self, now: float) -> Sequence[Command]:
+    def _admits(self, now: float) -> bool:
+        """Whether one may be dispatched although as many run as may: a probe is due, and no crash suspect is first."""
         gate = self._gate
         if len(self._running) >= gate.most:
             if not gate.admits(now):
-                return NOTHING
+                return False
             # Probes go forward through the queue: those that are parked have failed before.
             self._schedule.favour_fresh()
         if self._suspects and (self._in_order or (gate.withholds and not self._schedule)):
             gate.suspect_waits()
+            return False
+        return True
+
+    def _wanted(self, now: float) -> Sequence[Command]:
+        gate = self._gate
+        if (len(self._running) >= gate.most or self._suspects) and not self._admits(now):
             return NOTHING
         # A fresh message may fail, and have to be held.
         fresh = self._parks_nothing() or self._held.room(self._schedule, self.load.room, now)
@@ -373,51 +387,40 @@ class Engine:
         policy = self._policies.policy_for(delivery.destination) if event.policy is None else event.policy
         spared, changed = self._gate.failed(delivery, event, now)
         if spared:
-            withheld = self._withheld(opened=True) if changed else NOTHING
+            withheld = [*self._flow.withdrawn(), *self._returns.fresh()] if changed else NOTHING
             commands = [*self._spared(delivery, event.cause, policy, now), *changed, *withheld]
         else:
             commands = [*self._charged(delivery, event.cause, policy, now), *changed]
         return self._policies.with_faults(commands)
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
-        record = delivery.charge(cause, now)
+        record = self._charge(delivery, cause, now)
         if 0 <= self._policies.limit(policy) < record.count:
             record.exhausted = True
             return self._condemn(delivery, record, now)
         return self._hold(delivery, record, self._policies.delay(policy, record.count), now, "redelivered")
 
+    @staticmethod
+    def _charge(delivery: Delivery, cause: Cause, now: float) -> Record:
+        record = delivery.record = delivery.record or Record()
+        record.count += 1
+        record.cause = cause
+        record.last_failure = now
+        if record.first_failure is None:
+            record.first_failure = now
+        return record
+
     def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
-        """Hold what has failed, uncharged: until the next probe, or, while the breaker is not open, as its policy says."""
+        """Hold what has failed, uncharged: until the next probe; while the breaker is not open, as its policy says."""
         record, until = delivery.record or Record(), self._gate.next_probe
         record.cause = cause
         delay = self._policies.delay(policy, record.count + 1) if until is None else max(until - now, 0.0)
         return self._hold(delivery, record, delay, now, "spared")
 
-    def _withheld(self, *, opened: bool = False) -> list[Command]:
-        """Withdraw the credit, and give back what is fresh, but for one: another process may be able to handle it.
-
-        Only where a release is not counted and credit can be withdrawn, or it would come back at once; and where no
-        order is kept, as what follows a parked message must stay behind it.
-        """
-        able = self._capabilities
-        commands: list[Command] = [*self._flow.withdrawn()] if opened else []
-        if (
-            able is None
-            or not (able.flow and able.release)
-            or able.release_counts
-            or self._in_order
-            or self._grouped
-        ):
-            return commands
-        for fresh in self._schedule.withdrawn(0 if self._gate.paused else 1):
-            self.counts.released += 1
-            commands += self._give_back(fresh)
-        return commands
-
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
             return NOTHING
-        return self._condemn(delivery, delivery.charge(cause, now), now)
+        return self._condemn(delivery, self._charge(delivery, cause, now), now)
 
     def _deferred(self, event: Deferred, now: float) -> Sequence[Command]:
         delivery = event.delivery
@@ -444,7 +447,7 @@ class Engine:
         self._schedule.settled(live)
         if live.record is not None:
             live.record.due = None
-        return self._give_back(live)
+        return self._returns.one(live)
 
     def _seeded(self, delivery: Delivery, now: float) -> Record | None:
         """Start from the broker's count, as far as it may be believed; with a ledger that counts instead."""
@@ -499,7 +502,7 @@ class Engine:
         record: Record,
         delay: float,
         now: float,
-        why: Literal["redelivered", "deferred", "spared"],
+        why: Held,
     ) -> Sequence[Command]:
         delivery.outcome = why
         record.due = now + delay
@@ -526,7 +529,7 @@ class Engine:
             self.counts.held(why)
         if self._gate.closed or too_long:
             self._schedule.settled(live)
-            return self._give_back(live)
+            return self._returns.one(live)
         enter(live, "parked")
         self._schedule.park(live, record.due)
         return (Hold(live, record.due, delay, record.count, record.cause, record.deferred),)
@@ -576,47 +579,10 @@ class Engine:
         """Try refused poison acknowledgements again whose time has come; see to what is set aside or withheld."""
         commands = self._asides.tick(now)
         if (until := self._gate.holds_until(self._most())) is not None and until <= now:
-            commands += self._all_given_back(now)
+            commands += self._returns.withheld(now)
         for due in self._confirms.tick(now):
             commands += (due,) if isinstance(due, Unanswered) else self._begin_poison_ack(*due, now)
         return commands
-
-    def _give_back(self, delivery: Delivery) -> Sequence[Command]:
-        """Release where the broker can; elsewhere hold until the consumer closes, which gives it back.
-
-        So too once nothing is dispatched any more, where credit cannot be taken back: it would come again at once.
-        """
-        able, record = self._capabilities, delivery.record
-        waited = record is not None and record.copy is delivery
-        if record is not None and waited:
-            # It is known to the handler that it has waited for.
-            self._history.let_wait(record)
-            record = None
-        if able is not None and able.release and (able.flow or not self._gate.closed):
-            enter(delivery, "settled")
-            self._flow.settled += 1
-            record = Record() if delivery.record is None and able.counts and not waited else record
-            # A release washes off neither the charge nor the delay; one that is lost charges nothing.
-            self._history.gave_back(delivery, record)
-            return (Release((delivery,)),)
-        self._held.keep(delivery)
-        return NOTHING
-
-    def _all_given_back(self, now: float) -> list[Command]:
-        """Give back all that waits for the breaker or the end of a pause: it comes again at once, for the broker anew."""
-        self._gate.held_since = now
-        commands: list[Command] = []
-        for delivery in self._taken_out():
-            commands += self._give_back(delivery)
-        for delivery in self._running:
-            self._schedule.occupy(delivery)
-        return commands
-
-    def _taken_out(self) -> list[Delivery]:
-        held = [*self._schedule, *self._suspects]
-        self._schedule.clear()
-        self._suspects.clear()
-        return held
 
     # The connection, and the end.
 
@@ -626,6 +592,7 @@ class Engine:
         self._capabilities = event.capabilities
         self._history.connected(event.address, event.epoch)
         self._confirms.connected(event.capabilities)
+        self._returns.connected(event.capabilities)
         self._flow.restart(active=event.capabilities.flow, grows=event.capabilities.grows)
         return NOTHING
 
@@ -658,11 +625,11 @@ class Engine:
 
     def _drained(self) -> Sequence[Command]:
         self._gate.close()
-        held = self._taken_out()
+        held = self._returns.taken_out()
         self.counts.released += len(held)
         commands: list[Command] = [*self._flow.withdrawn()]
         for delivery in held:
-            commands += self._give_back(delivery)
+            commands += self._returns.one(delivery)
         return commands
 
     # What a ledger decides otherwise (`LedgerEngine`).

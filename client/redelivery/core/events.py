@@ -165,7 +165,7 @@ class Released(Result):
 
 
 class Failed(Result):
-    """A handler failed. `policy` overrides the destination's (a classifier's choice); `weight`: what the breaker sees."""
+    """A handler failed. `policy` overrides the destination's (a classifier's choice); `weight`: for the breaker."""
 
     __slots__ = ("cause", "policy", "weight")
 

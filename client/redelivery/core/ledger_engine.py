@@ -163,7 +163,7 @@ class LedgerEngine(Engine):
         if self._gate.closed:
             self.counts.released += 1
             self._schedule.settled(live)
-            return self._give_back(live)
+            return self._returns.one(live)
         enter(live, "parked")
         self._schedule.park(live, now)
         return NOTHING

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Counters", "Report"]
+__all__ = ["Counters", "Held", "Report"]
+
+Held = Literal["redelivered", "deferred", "spared"]
+"""Why a message that was dispatched is redelivered later."""
 
 
 class Counters:
@@ -20,7 +23,7 @@ class Counters:
         self.accepted = self.redelivered = self.poisoned = self.discarded = 0
         self.released = self.stale = self.deduplicated = self.deferred = self.set_aside = self.spared = 0
 
-    def held(self, why: Literal["redelivered", "deferred", "spared"]) -> None:
+    def held(self, why: Held) -> None:
         """Count a dispatch whose message is redelivered later."""
         setattr(self, why, getattr(self, why) + 1)
 

@@ -55,13 +55,15 @@ RESULT = (Succeeded, Failed, Poisoned, Discarded, Committed, Deferred, Released,
 """What ends a dispatch; with a ledger its look-up may, before the handler begins."""
 GIVEN_BACK = (Failed, Poisoned, Deferred, Released, Known)
 """What may end a dispatch without settling the message."""
+WITHHELD = (Failed, Tick, Drained)
+"""What may release a message that was never dispatched: the breaker opens, or is open for long, or the end."""
 
 TRANSITIONS = (
     # An arrival.
     Transition("ready", "parked", (Arrived,), "it is remembered and not due yet, or a delayed copy came early"),
     Transition("ready", "waiting", (Arrived,), "a handler still has the message, over a connection that is gone"),
     Transition("ready", "settling", (Arrived, Wanted), "its verdict is remembered; or it has expired, or is used up"),
-    Transition("ready", "settled", (Arrived, Wanted, Drained), "accepted before; expired and dropped; or released"),
+    Transition("ready", "settled", (Arrived, Wanted, *WITHHELD), "accepted before; expired and dropped; or released"),
     Transition("ready", "held", (Arrived, Wanted, Drained), "it has to go back, and the broker takes nothing back"),
     Transition("ready", "aside", (Arrived, Wanted), "its verdict is remembered, or has come; or it cannot be settled"),
     # A dispatch.
@@ -69,7 +71,7 @@ TRANSITIONS = (
     Transition("parked", "running", (Wanted, Alone), "its due time has come, or its exclusive run"),
     Transition("parked", "parked", (Wanted,), "another consumer's handler, for which it waited, has failed"),
     Transition("parked", "settling", (Wanted, Alone), "it has expired while it was parked; or that handler gave it up"),
-    Transition("parked", "settled", (Wanted, Alone, Drained), "it expired and is dropped; or is released; or accepted"),
+    Transition("parked", "settled", (Wanted, Alone, Tick, Drained), "expired and dropped; or released; or accepted"),
     Transition("parked", "aside", (Wanted, Alone), "it has expired, or that handler gave it up: it cannot be copied"),
     Transition("parked", "held", (Wanted, Alone, Drained), "it has to go back, and the broker takes nothing back"),
     # A result.

@@ -1,0 +1,317 @@
+"""The breaker: golden scenarios in virtual time, its rules one by one, and what no order of results may bring about."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.breaker_world import BreakerWorld, Mail
+
+from redelivery.core.breaker import OWN, PATIENCE, Breaker, Circuit, Weight
+from redelivery.core.delivery import Record
+from redelivery.errors import ConfigurationError
+
+SCENARIOS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[1] / "vectors" / "breaker_scenarios.json").read_text(encoding="utf-8")
+)["scenarios"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario["name"] for scenario in SCENARIOS])
+def test_a_scenario_comes_out_as_written(scenario: dict[str, Any]) -> None:
+    """Calls, charges, dead letters, times and states of each golden scenario are as written."""
+    world = BreakerWorld(scenario)
+    found = world.run()
+    assert {name: found[name] for name in scenario["expect"]} == scenario["expect"]
+    if "log" in scenario:
+        assert world.log == scenario["log"]
+
+
+def test_what_is_given_back_in_order_is_handled_in_order() -> None:
+    """In strict order, messages that went back to the broker while it was open are handled in the order of arrival."""
+    scenario = next(each for each in SCENARIOS if each["name"] == "held_for_long_blocking")
+    world = BreakerWorld(scenario)
+    world.run()
+    assert world.done == [f"m{n}" for n in range(1, 11)]
+
+
+# The circuit alone.
+
+
+def circuit(**rules: Any) -> Circuit:
+    return Circuit(Breaker(**{"failures": 4, "messages": 2, "reopen": 2, "ramp": 3, **rules}))
+
+
+def mail(name: str = "m1") -> Mail:
+    found = Mail(1, name, None, redelivered=False)
+    found.record = Record()
+    return found
+
+
+def fail(breaker: Circuit, each: Mail, now: float, weight: Weight = "maybe") -> bool:
+    assert each.record is not None
+    return breaker.failed(each, each.record, weight, now)
+
+
+def opened(breaker: Circuit, now: float = 0.0) -> list[Mail]:
+    mails = [mail(f"m{n}") for n in range(4)]
+    assert [fail(breaker, each, now) for each in mails] == [False, False, False, True]
+    return mails
+
+
+def test_it_opens_after_a_row_of_failures_of_enough_messages() -> None:
+    """The last failure of the row opens it, and is the first that is spared."""
+    breaker = circuit()
+    opened(breaker)
+    assert (breaker.state, breaker.most, breaker.spared) == ("open", 0, 1)
+
+
+def test_one_message_alone_never_opens_it() -> None:
+    """However often one message fails, it is charged each time."""
+    breaker, only = circuit(), mail()
+    assert not any(fail(breaker, only, float(n)) for n in range(50))
+
+
+def test_a_success_ends_the_row() -> None:
+    """Failures before a success do not count with those behind it."""
+    breaker = circuit()
+    for n in range(3):
+        fail(breaker, mail(f"m{n}"), 0.0)
+    breaker.succeeded(1.0, 0)
+    assert [fail(breaker, mail(f"n{n}"), 2.0) for n in range(4)] == [False, False, False, True]
+
+
+def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
+    """It is charged from then on for good, and does not count towards an outage."""
+    breaker, bad = circuit(), mail("bad")
+    fail(breaker, bad, 0.0)
+    breaker.succeeded(1.0, 0)
+    assert not fail(breaker, bad, 2.0, "outage")
+    assert bad.record is not None
+    assert bad.record.failed_at == OWN
+    assert breaker.failures == 0
+    assert not fail(breaker, bad, 3.0, "outage")
+
+
+def test_a_told_failure_is_spared_from_the_first() -> None:
+    """What a classifier names as an outage is spared while the breaker is closed, and three in a row open it."""
+    breaker = circuit(told=3)
+    assert [fail(breaker, mail(f"m{n}"), 0.0, "outage") for n in range(3)] == [True, True, True]
+    assert breaker.state == "open"
+
+
+def test_an_error_about_a_value_is_charged_in_each_state() -> None:
+    """Weight `own` is charged whether the breaker is closed, open, probing or in its ramp."""
+    breaker = circuit()
+    assert not fail(breaker, mail(), 0.0, "own")
+    opened(breaker)
+    assert not fail(breaker, mail(), 0.0, "own")
+    probe = mail("probe")
+    breaker.dispatched(probe, 2.0)
+    assert not fail(breaker, probe, 2.0, "own")
+    # It proves nothing: the next one may be tried at once.
+    assert (breaker.state, breaker.admits(2.0)) == ("open", True)
+    breaker.succeeded(3.0, 0)
+    assert not fail(breaker, mail(), 3.0, "own")
+
+
+def test_probes_are_doubled_up_to_the_longest() -> None:
+    """The time until the next probe is 1, 2, 4, 8, 10, 10 s."""
+    breaker, now, waited = circuit(), 0.0, []
+    opened(breaker)
+    for _ in range(6):
+        waited.append(breaker.until - now)
+        now = breaker.until
+        assert not breaker.admits(now - 0.001)
+        probe = mail()
+        breaker.dispatched(probe, now)
+        fail(breaker, probe, now)
+    assert waited == [1, 2, 4, 8, 10, 10]
+
+
+def test_the_ramp_lets_one_more_for_each_success() -> None:
+    """After n successes n + 1 messages run at a time; the last success of the ramp closes the breaker."""
+    breaker = circuit()
+    opened(breaker)
+    most = []
+    for n in range(3):
+        breaker.succeeded(2.0 + n, 0)
+        most.append((breaker.state, breaker.most))
+    assert most == [("ramp", 2), ("ramp", 3), ("closed", float("inf"))]
+
+
+def test_failures_in_the_ramp_open_it_again() -> None:
+    """A short row in the ramp opens it, with the first delay; the thresholds double with each opening."""
+    breaker = circuit(reopen=2)
+    opened(breaker)
+    breaker.succeeded(2.0, 0)
+    assert [fail(breaker, mail(f"n{n}"), 2.0) for n in range(2)] == [True, True]
+    assert (breaker.state, breaker.until) == ("open", 3.0)
+    breaker.succeeded(4.0, 0)
+    assert [fail(breaker, mail(f"o{n}"), 4.0) for n in range(3)] == [True] * 3
+    assert breaker.most == 2
+    assert fail(breaker, mail("p"), 4.0)
+    assert breaker.most == 0
+
+
+def test_thresholds_fall_back_after_ten_minutes() -> None:
+    """Within ten minutes of closing it takes twice the failures to open again; later the plain number."""
+    breaker = circuit()
+    opened(breaker)
+    for n in range(3):
+        breaker.succeeded(1.0 + n, 0)
+    assert not any(fail(breaker, mail(f"n{n}"), 100.0) for n in range(7))
+    breaker.succeeded(101.0, 0)
+    assert [fail(breaker, mail(f"o{n}"), 700.0) for n in range(4)] == [False, False, False, True]
+
+
+def test_a_hung_probe_makes_room_after_a_minute() -> None:
+    """A probe whose handler never ends does not keep the next one waiting for ever."""
+    breaker = circuit()
+    opened(breaker)
+    breaker.dispatched(mail("hung"), 1.0)
+    assert not breaker.admits(1.0 + PATIENCE - 1)
+    assert breaker.admits(1.0 + PATIENCE)
+
+
+def test_hung_handlers_do_not_stop_the_ramp() -> None:
+    """In the ramp, too, handlers that never end make room for one more each minute."""
+    breaker = circuit()
+    opened(breaker)
+    breaker.succeeded(2.0, 5)
+    assert breaker.most == 7
+    assert not breaker.admits(2.0 + PATIENCE - 1)
+    assert breaker.admits(2.0 + PATIENCE)
+    breaker.dispatched(mail(), 2.0 + PATIENCE)
+    assert breaker.most == 8
+    assert not breaker.admits(2.0 + PATIENCE)
+
+
+def test_a_blocking_consumer_opens_only_by_told_failures() -> None:
+    """In strict order only the head can be tried: untold failures are charged in every state."""
+    breaker = Circuit(Breaker(failures=4, messages=1, told=2), blocking=True)
+    assert not any(fail(breaker, mail(), 0.0) for _ in range(9))
+    assert [fail(breaker, mail(), 1.0, "outage") for _ in range(2)] == [True, True]
+    assert breaker.state == "open"
+    assert not fail(breaker, mail(), 2.0)
+
+
+def test_probes_of_several_processes_spread() -> None:
+    """With a random source the time until a probe varies by a tenth either way."""
+
+    class Most:
+        def random(self) -> float:
+            return 1.0
+
+    breaker = Circuit(Breaker(failures=4, messages=2), random=Most())  # type: ignore[arg-type]
+    opened(breaker)
+    assert breaker.until == pytest.approx(1.1)
+
+
+def test_after_the_longest_time_open_failures_are_charged_until_a_success() -> None:
+    """With `charge`, nothing runs for ever: it closes, and all is charged; a success arms it again."""
+    breaker = circuit(maximum_open=60)
+    opened(breaker)
+    assert not fail(breaker, mail("late"), 60.0)
+    assert (breaker.state, breaker.charging) == ("closed", True)
+    assert not any(fail(breaker, mail(f"x{n}"), 61.0, "outage") for n in range(20))
+    breaker.succeeded(62.0, 0)
+    assert not breaker.charging
+    assert [fail(breaker, mail(f"y{n}"), 63.0) for n in range(8)][-1]
+
+
+def test_the_longest_time_counts_from_the_last_success() -> None:
+    """A success in between begins the time anew, also when the breaker opens again before it was closed."""
+    breaker = circuit(maximum_open=60)
+    opened(breaker)
+    breaker.succeeded(50.0, 0)
+    for n in range(2):
+        fail(breaker, mail(f"n{n}"), 51.0)
+    assert breaker.state == "open"
+    assert not breaker.over(100.0)
+    assert breaker.over(111.0)
+
+
+RESULTS = st.lists(
+    st.tuples(
+        st.sampled_from(["success", "maybe", "outage", "own", "ended", "go", "lost"]),
+        st.integers(0, 5),
+        st.floats(0.0, 30.0),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=300)
+@given(RESULTS, st.booleans())
+def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float]], blocking: bool) -> None:
+    """Whatever happens, one message may be dispatched within a minute; a value's error is never spared."""
+    breaker = Circuit(
+        Breaker(failures=3, messages=2, told=2, reopen=2, ramp=2, maximum_open=300), blocking=blocking
+    )
+    mails, now = [mail(f"m{n}") for n in range(6)], 0.0
+    for what, which, passed in steps:
+        now += passed
+        each = mails[which]
+        match what:
+            case "success":
+                breaker.succeeded(now, which)
+            case "ended":
+                breaker.ended(each)
+            case "lost":
+                breaker.lost()
+            case "go":
+                if breaker.state != "closed" and breaker.admits(now):
+                    breaker.dispatched(each, now)
+            case _:
+                spared = fail(breaker, each, now, what)  # type: ignore[arg-type]
+                assert not (spared and what == "own")
+                assert not (spared and breaker.charging)
+                assert not (spared and blocking and what == "maybe")
+        assert breaker.most >= 1 or breaker.admits(now + PATIENCE)
+        assert breaker.alert or breaker.state == "closed"
+
+
+# What may be written in Python.
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        ({"failures": -1}, "Breaker.failures must be a whole number from 0"),
+        ({"failures": True}, "Breaker.failures must be a whole number"),
+        ({"messages": 0}, "Breaker.messages must be a whole number from 1"),
+        ({"told": 2.5}, "Breaker.told must be a whole number"),
+        ({"probe": 0}, "Breaker.probe must be more than 0 seconds"),
+        ({"maximum_probe": "10"}, "Breaker.maximum_probe must be a number of seconds"),
+        ({"maximum_open": 0}, "Breaker.maximum_open must be more than 0 seconds"),
+        ({"at_maximum": "stopp"}, "did you mean 'stop'"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused(rules: dict[str, Any], text: str) -> None:
+    """Each field of `Breaker` is checked when it is made, by name."""
+    with pytest.raises(ConfigurationError, match=text.replace("(", r"\(")):
+        Breaker(**rules)
+
+
+def test_times_may_be_timedeltas() -> None:
+    """A `timedelta` is read back as seconds."""
+    made = Breaker(probe=timedelta(seconds=2), maximum_open=timedelta(hours=1))
+    assert (made.probe, made.maximum_open) == (2.0, 3600.0)
+
+
+def test_the_defaults_are_as_documented() -> None:
+    """200 failures of 100 messages, 3 told ones, 12 hours, then charged."""
+    made = Breaker()
+    assert (made.failures, made.messages, made.told, made.maximum_open) == (200, 100, 3, 43200.0)
+    assert (made.probe, made.maximum_probe, made.ramp, made.reopen, made.at_maximum) == (
+        1.0,
+        10.0,
+        8,
+        3,
+        "charge",
+    )
