@@ -234,6 +234,8 @@ class AmqpRabbitMQ(AmqpProfile):
         forward="confirmed",
         flow=True,
         release=True,
+        # Quorum queues do, up to their delivery limit, and nothing says which kind of queue it is.
+        release_counts=True,
         counts=False,
         # It even echoes the filter, and sends everything.
         selectors=False,

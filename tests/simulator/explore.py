@@ -81,7 +81,7 @@ def cut_down(schedule: list[Action], breaks: Callable[[list[Action]], str | None
 
 def features(case: Case, schedule: Sequence[Action]) -> set[str]:
     """Return what a schedule has in it, to be counted: of its case, and the kinds of its actions."""
-    has = ("ledger", "torn", "unique_ids", "scheduled", "expires")
+    has = ("ledger", "torn", "unique_ids", "scheduled", "expires", "breaker")
     found = {name for name in has if getattr(case, name)}
     found |= {case.profile, case.ordering, f"{case.consumers} consumer(s)"}
     found |= {"elsewhere" if action == ("up", "elsewhere") else str(action[0]) for action in schedule}
@@ -93,6 +93,7 @@ def story(case: Case, schedule: Sequence[Action]) -> str:
     broken, world = replay(case, schedule, tell=True)
     head = f"{case.profile}, {case.messages}, {case.ordering}, {case.consumers} consumer(s), ledger: {case.ledger}"
     head += ", the broker holds what waits" * case.scheduled
+    head += ", with a breaker" * case.breaker
     return "\n".join([head, *world.log, f"    ==> {broken}"])
 
 
@@ -151,7 +152,7 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
     scheduled = delays and rnd.random() < 0.4
     if scheduled:
         budget.update(move=0, hasty=rnd.choice([0, 0, 1]))
-    return Case(
+    case = Case(
         profile,
         messages,
         ordering=ordering,
@@ -168,6 +169,10 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         unique_ids=messages in UNIQUE and rnd.random() < 0.3,
         budget=dict(budget),
     )
+    # Last: the draws before it stay what they were.
+    if rnd.random() < 0.75:
+        return case
+    return replace(case, breaker=True, outcomes=rnd.choice([case.outcomes, ("ok", "fail", "trip")]))
 
 
 def every_schedule(case: Case, depth: int) -> Iterator[tuple[list[Action], str | None]]:

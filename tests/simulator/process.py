@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.simulator.broker import QUEUE, SimDelivery
 from tests.simulator.truth import Violation
 
+from redelivery.core.breaker import Breaker
 from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import (
     Accept,
@@ -56,6 +57,10 @@ def _policies(delay: float) -> RedeliveryPolicyMap:
     return RedeliveryPolicyMap({}, default=policy)
 
 
+# Quick, and given up soon: all of it happens within a schedule.
+BREAKER = Breaker(
+    failures=2, messages=1, told=2, probe=0.5, maximum_probe=1.0, ramp=2, reopen=2, maximum_open=4.0
+)
 POLICIES, LONG_POLICIES = _policies(DELAY), _policies(LONG_DELAY)
 
 
@@ -104,6 +109,7 @@ class Process:
         unique_ids: bool,
         most_aside: int = 100,
         scheduled: bool = False,
+        breaker: bool = False,
     ) -> None:
         self.broker = broker
         self.ledger = ledger
@@ -118,6 +124,7 @@ class Process:
         self._most_aside = most_aside
         # Whether the broker holds what waits.
         self._scheduled = scheduled
+        self._breaker = BREAKER if breaker else None
 
     def open(self, number: int) -> Engine:
         """Begin a consumer."""
@@ -130,6 +137,7 @@ class Process:
             ordering=self._ordering,
             credit=8,
             max_parked=8,
+            breaker=self._breaker,
         )
         engine.share(self.history)
         self.engines[number] = engine

@@ -8,6 +8,7 @@ nothing is left.
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedg
 from tests.simulator.profiles import PROFILES, messages
 from tests.simulator.truth import Truth, Violation
 
-from redelivery.core.delivery import Cause
+from redelivery.core.delivery import Cause, Record
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 
     from tests.simulator.profiles import Message
 
+    from redelivery.core.breaker import Weight
     from redelivery.core.dispatch_order import Ordering
+    from redelivery.core.engine import Engine
     from redelivery.core.events import Event
 
 __all__ = ["Action", "Case", "World"]
@@ -50,7 +53,14 @@ __all__ = ["Action", "Case", "World"]
 Action = tuple[Any, ...]
 CUT = TransportError("cut")
 DEFER, LONG_DEFER = 0.5, 2.5
-SAYS = {"ok": "succeeds", "fail": "fails", "poison": "gives up", "defer": "defers", "release": "releases"}
+SAYS = {
+    "ok": "succeeds",
+    "fail": "fails",
+    "trip": "finds its service down",
+    "poison": "gives up",
+    "defer": "defers",
+    "release": "releases",
+}
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,8 @@ class Case:
     unique_ids: bool = False
     # Whether the broker holds what waits, as a delayed copy.
     scheduled: bool = False
+    # Whether failures in a row open a breaker.
+    breaker: bool = False
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -132,6 +144,7 @@ class World:
             unique_ids=self.case.unique_ids,
             most_aside=self.case.most_aside,
             scheduled=self.case.scheduled,
+            breaker=self.case.breaker,
         )
         for number in numbers:
             process.open(number)
@@ -273,9 +286,8 @@ class World:
         if outcome == "ok":
             truth.succeeded(message, self.step, heard=heard and delivery.consumer in self.process.engines)
             event = Succeeded(delivery)
-        elif outcome == "fail":
-            truth.failed_once(message, self.now + self.delay, heard=heard)
-            event = Failed(delivery, Cause(f"of {name}"))
+        elif outcome in ("fail", "trip"):
+            return self._fails(delivery, heard=heard, outage=outcome == "trip")
         elif outcome == "poison":
             truth.condemned(message, heard=heard)
             event = Poisoned(delivery, Cause(f"of {name}"))
@@ -284,6 +296,34 @@ class World:
             event = Deferred(delivery, self.defer, Cause("later"))
         self._feed(delivery.consumer, event)
         return True
+
+    def _fails(self, delivery: SimDelivery, *, heard: bool, outage: bool) -> bool:
+        """A handler fails. What the breaker spares waits as what is deferred does; that it may is checked here."""
+        message: Message = delivery.message
+        weight: Weight = "outage" if outage else "maybe"
+        engine = self.process.engines.get(delivery.consumer) or self.process.closed[delivery.consumer]
+        before, count = engine.breaker_state, 0 if delivery.record is None else delivery.record.count
+        spared = self._will_be_spared(engine, delivery, weight)
+        if spared:
+            self.note("breaker", f"{message.name} is not charged")
+            self.truth.postponed(message, self.now, heard=heard)
+        else:
+            self.truth.failed_once(message, self.now + self.delay, heard=heard)
+        self._feed(delivery.consumer, Failed(delivery, Cause(f"of {message.name}"), weight=weight))
+        record = delivery.record
+        if spared and not outage and "closed" == before == engine.breaker_state:
+            raise Violation(
+                f"spared: {message.name} failed, and is not charged although the breaker is closed"
+            )
+        if spared and (record is None or record.count > count):
+            raise Violation(f"charged: {message.name} is charged although the breaker spares it")
+        return True
+
+    def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
+        """Whether the breaker spares a failure, by what a copy of it says."""
+        circuit = copy(engine._gate.circuit)
+        record = Record() if delivery.record is None else delivery.record.apart()
+        return circuit is not None and circuit.failed(delivery, record, weight, self.now)
 
     def _heard(self, delivery: SimDelivery) -> bool:
         """Whether what a handler says is charged: not if its consumer has closed, and another has the message."""

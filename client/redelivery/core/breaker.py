@@ -94,12 +94,6 @@ class Breaker:
             object.__setattr__(self, name, length)
         option_choice(self.at_maximum, "Breaker.at_maximum", ("charge", "stop"))
 
-    @property
-    def _probes(self) -> tuple[float, float]:
-        """Seconds until the first probe, and between two at most."""
-        most = seconds(self.maximum_probe, "Breaker.maximum_probe")
-        return min(seconds(self.probe, "Breaker.probe"), most), most
-
 
 class Circuit:
     """The state of one consumer's breaker.
@@ -118,7 +112,8 @@ class Circuit:
         self._rules = rules
         self._strict = blocking
         self._random = random
-        self._shortest, self._longest = rules._probes
+        self._longest = seconds(rules.maximum_probe, "Breaker.maximum_probe")
+        self._shortest = min(seconds(rules.probe, "Breaker.probe"), self._longest)
         most = rules.maximum_open
         self._most_open = inf if most is None else seconds(most, "Breaker.maximum_open")
         self.state: BreakerState = "closed"

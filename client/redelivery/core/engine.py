@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from redelivery.core.breaker import Breaker
+    from redelivery.core.breaker import Breaker, BreakerState
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
@@ -138,6 +138,11 @@ class Engine:
         self._history = history
         self._confirms.share(history)
         self._returns.share(history)
+
+    @property
+    def breaker_state(self) -> BreakerState:
+        """The state of the breaker; `closed` without one."""
+        return self._gate.state
 
     def attempts(self) -> list[Delivery]:
         """Return what the application has, of this connection or of one before."""

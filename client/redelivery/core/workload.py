@@ -89,7 +89,11 @@ class Workload:
     def suspects(self) -> int:
         """Number of deliveries that wait for an exclusive run, and may begin one. Only a ledger has any."""
         gate = self._gate
-        return 0 if gate.closed or (gate.withholds and not gate.yields) else len(self._suspects)
+        if gate.closed or gate.paused:
+            return 0
+        # While the breaker is not closed, they are tried when nothing else is there.
+        may = gate.yields or len(self._running) < gate.most
+        return len(self._suspects) if not gate.withholds or (may and not self._schedule) else 0
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""

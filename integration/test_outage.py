@@ -1,0 +1,147 @@
+"""A service that handlers need is down: the breaker keeps the messages. REDELIVERY_OUTAGE=MESSAGES,SECONDS: how many.
+
+In the whole of it 5,000 messages and 60 s, by default 1,000 and 6 s.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.eventually import eventually
+from integration.matrix import FULL
+from integration.peers import PAIRS, fill
+from integration.work import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from integration.brokers import Broker
+    from integration.conftest import Session
+
+MESSAGES, OUTAGE = (
+    int(part) for part in os.environ.get("REDELIVERY_OUTAGE", "5000,60" if FULL else "1000,6").split(",")
+)
+WORKERS = 4
+# Seconds after which the last probe of an outage may still come, and in which the rest is handled.
+LATE = 30.0
+DEFAULT_FAILURES = 200
+
+pytestmark = pytest.mark.parametrize("pair", PAIRS, ids="-".join, indirect=True)
+
+
+@pytest.fixture
+def pair(request: pytest.FixtureRequest, session: Session) -> tuple[Broker, str]:
+    """Return a running broker, and the protocol."""
+    name, protocol = request.param
+    return session.broker(name), protocol
+
+
+class DatabaseDown(ConnectionError):
+    """What a handler's driver raises."""
+
+
+class Service:
+    """A handler that needs a service, and counts its calls in vain, and what it has done."""
+
+    def __init__(self) -> None:
+        """It is down."""
+        self.up = threading.Event()
+        self.vain = 0
+        self.done: Counter[str] = Counter()
+        self.last = 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self, message: redelivery.Message) -> None:
+        """Handle one delivery."""
+        time.sleep(0.001)
+        with self._lock:
+            if not self.up.is_set():
+                self.vain += 1
+                raise DatabaseDown("connection refused")
+            self.done[message.text] += 1
+            self.last = time.monotonic()
+
+
+def filled(pair: tuple[Broker, str], queue: str, messages: int) -> Sequence[str]:
+    """Put messages on a queue."""
+    names = [f"order {number}" for number in range(messages)]
+    fill(*pair, queue, [name.encode() for name in names])
+    return names
+
+
+def consuming(stack: ExitStack, uri: str, queue: str, service: Service) -> Running:
+    """Start a consumer with default options."""
+    connection = stack.enter_context(redelivery.connect(uri))
+    connection.listen(queue, service, workers=WORKERS)
+    return stack.enter_context(Running(connection))
+
+
+def test_an_outage_dead_letters_nothing(pair: tuple[Broker, str], unique_queue: str) -> None:
+    """With default options nothing is dead-lettered, few failures are charged, and all is done soon after."""
+    names, service = filled(pair, unique_queue, MESSAGES), Service()
+    with ExitStack() as stack:
+        running = consuming(stack, pair[0].uri(protocol=pair[1]), unique_queue, service)
+        eventually(lambda: service.vain >= DEFAULT_FAILURES, message="everything fails")
+        time.sleep(OUTAGE)
+        service.up.set()
+        up = time.monotonic()
+        eventually(lambda: len(service.done) == MESSAGES, LATE, message="all is done soon after")
+    report = running.report
+    assert report is not None
+    print(
+        f"{pair[0].name} {pair[1]}: {service.vain} calls in vain, all done {service.last - up:.1f} s after; {report}"
+    )
+    assert report.poisoned == report.unconfirmed == report.set_aside == 0
+    assert service.done == Counter(names), "each message is done once"
+    assert report.redelivered < DEFAULT_FAILURES, (
+        "no failure is charged that came after the breaker had opened"
+    )
+    assert report.redelivered + report.spared == service.vain
+
+
+@pytest.mark.skipif(not FULL, reason="for comparison only")
+def test_the_same_outage_without_a_breaker(pair: tuple[Broker, str], unique_queue: str) -> None:
+    """With the breaker off, messages are dead-lettered as their policy says."""
+    filled(pair, unique_queue, MESSAGES)
+    service = Service()
+    with ExitStack() as stack:
+        uri = pair[0].uri(protocol=pair[1], redelivery__breaker="off")
+        running = consuming(stack, uri, unique_queue, service)
+        time.sleep(OUTAGE)
+        service.up.set()
+    assert running.report is not None
+    print(f"{pair[0].name} {pair[1]}, breaker off: {service.vain} calls in vain; {running.report}")
+    assert running.report.poisoned > 0
+
+
+def test_another_process_takes_over(pair: tuple[Broker, str], unique_queue: str) -> None:
+    """What was not handled yet goes to a consumer whose service is up, where a release is not counted (AMQP)."""
+    broker, protocol = pair
+    if protocol == "stomp" or broker.name == "rabbitmq":
+        pytest.skip(
+            "there, nothing goes back: over STOMP no credit can be withdrawn, and RabbitMQ may count a release"
+        )
+    filled(pair, unique_queue, MESSAGES)
+    down, healthy = Service(), Service()
+    healthy.up.set()
+    with ExitStack() as stack:
+        consuming(stack, broker.uri(protocol=protocol), unique_queue, down)
+        eventually(lambda: down.vain >= DEFAULT_FAILURES, message="everything fails here")
+        consuming(stack, broker.uri(protocol=protocol), unique_queue, healthy)
+        # What has failed here stays here, for its count is known here only; and one, for the next probe.
+        eventually(
+            lambda: len(healthy.done) >= MESSAGES - DEFAULT_FAILURES - 20,
+            LATE,
+            message="the other has the rest",
+        )
+        print(f"{broker.name} {protocol}: the other has done {len(healthy.done)} of {MESSAGES}")
+        down.up.set()
+        eventually(lambda: len(healthy.done) + len(down.done) == MESSAGES, LATE, message="all is done")
