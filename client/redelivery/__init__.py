@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+    from redelivery.core.rate import Rate
     from redelivery.core.report import Report
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery.dlq.dead_letter_queue import DeadLetterQueue, dead_letters
@@ -71,6 +72,7 @@ _HOMES = {
     "LedgerError": "errors",
     "Message": "message",
     "Poison": "handler_exceptions",
+    "Rate": "core.rate",
     "RedeliveryError": "errors",
     "RedeliveryPolicy": "core.policy.redelivery_policy",
     "RedeliveryPolicyMap": "core.policy.policy_map",
@@ -109,6 +111,7 @@ __all__ = [
     "LedgerError",
     "Message",
     "Poison",
+    "Rate",
     "RedeliveryError",
     "RedeliveryPolicy",
     "RedeliveryPolicyMap",

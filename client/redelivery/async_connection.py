@@ -132,7 +132,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
 
         Args:
             destination: as for `Connection.consumer`, and so are the errors.
-            selector, subscription, credit, ordering, errors, breaker, maximum_set_aside: as there.
+            selector, subscription, credit, ordering, errors, breaker, rate, maximum_set_aside: as there.
         """
         self._check_open()
         dispatcher, waiter = await self._awaited(destination, options)

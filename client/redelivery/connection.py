@@ -115,6 +115,7 @@ class Connection(ConnectionBase[Worker]):
             ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
             errors: a `redelivery.Classifier` instead of the connection's.
             breaker: a `redelivery.Breaker` instead of the connection's; None: no breaker.
+            rate: messages to handle at most: a `redelivery.Rate`, or a number a second; the URI's by default.
             maximum_set_aside: messages that may be set aside, for they cannot be dead-lettered; the URI's (100).
 
         Raises:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.dead_lettering.strategies import DiscardingStrategy, IndividualStrategy
+    from redelivery.core.rate import Rate
 
 __all__ = [
     "QUEUE_ARGUMENTS",
@@ -185,6 +186,8 @@ class Settings:
     """When consumers pause because everything fails; None: never."""
     has_breaker: bool = False
     """Whether the URI itself sets an option of the breaker."""
+    rate: Rate | None = None
+    """How many messages a consumer handles at most; None: no limit."""
     scheduler: Literal["client", "broker"] = "client"
     """Who holds a message until its redelivery is due; `broker`: as a delayed copy."""
     ledger: str | None = None

@@ -29,6 +29,7 @@ from redelivery.core.events import (
     Drained,
     Failed,
     Known,
+    Paused,
     Poisoned,
     Released,
     Resumed,
@@ -235,7 +236,7 @@ ENGINES: list[dict[str, Any]] = [
 def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
     """All that can be fed now."""
     bench = walk.bench
-    yield from (Wanted(), Tick(), Drained(), ConnectionLost(bench.epoch, AdapterError("cut")))
+    yield from (Wanted(), Tick(), Paused(), Drained(), ConnectionLost(bench.epoch, AdapterError("cut")))
     yield Arrived(1, [Arrival(walk.letter, bench.epoch, counts=bench.able.counts)])
     if delivery.state == "settling":
         yield from (Confirmed(delivery), Confirmed(delivery, AdapterError("full")))

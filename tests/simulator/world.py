@@ -302,7 +302,7 @@ class World:
         message: Message = delivery.message
         weight: Weight = "outage" if outage else "maybe"
         engine = self.process.engines.get(delivery.consumer) or self.process.closed[delivery.consumer]
-        before, count = engine.breaker_state, 0 if delivery.record is None else delivery.record.count
+        before, count = engine.load.breaker_state, 0 if delivery.record is None else delivery.record.count
         spared = self._will_be_spared(engine, delivery, weight)
         if spared:
             self.note("breaker", f"{message.name} is not charged")
@@ -311,7 +311,7 @@ class World:
             self.truth.failed_once(message, self.now + self.delay, heard=heard)
         self._feed(delivery.consumer, Failed(delivery, Cause(f"of {message.name}"), weight=weight))
         record = delivery.record
-        if spared and not outage and "closed" == before == engine.breaker_state:
+        if spared and not outage and "closed" == before == engine.load.breaker_state:
             raise Violation(
                 f"spared: {message.name} failed, and is not charged although the breaker is closed"
             )

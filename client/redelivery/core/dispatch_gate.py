@@ -1,10 +1,11 @@
-"""How many deliveries of one consumer may run at once: its credit; fewer while its breaker is open, or it is paused.
+"""How many deliveries of one consumer may run at once: its credit; fewer by its breaker, a pause, or a limit of rate.
 
 The engine compares one number for each dispatch, `most`; the reasons for it are here.
 """
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.core.commands import BreakerChanged, Stop
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Command
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.events import Failed
+    from redelivery.core.rate import Rate
 
 __all__ = ["DispatchGate"]
 
@@ -26,15 +28,16 @@ REMINDER = 600.0
 
 
 class DispatchGate:
-    """The credit, the breaker, a pause, and the end of one consumer."""
+    """The credit, the breaker, a pause, a limit of rate, and the end of one consumer."""
 
     __slots__ = (
-        "_cause", "_credit", "_reminded", "alert", "circuit", "closed", "held_since", "most", "paused", "withholds",
-        "yields",
+        "_bucket", "_cause", "_credit", "_reminded", "alert", "circuit", "closed", "held_since", "most", "paused",
+        "watches", "withholds", "yields",
     )  # fmt: skip
 
-    def __init__(self, credit: int, circuit: Circuit | None) -> None:
+    def __init__(self, credit: int, circuit: Circuit | None, rate: Rate | None = None) -> None:
         self._credit = credit
+        self._bucket = None if rate is None else rate.bucket()
         self.circuit = circuit
         self.closed = self.paused = False
         self.most: float = credit
@@ -42,7 +45,9 @@ class DispatchGate:
         self.alert = False
         """Whether a success changes something."""
         self.withholds = False
-        """Whether less than the credit is in use on purpose."""
+        """Whether the breaker or a pause keeps messages here, so none should be here."""
+        self.watches = rate is not None
+        """Whether dispatches must be reported."""
         self.held_since = 0.0
         """Since when, or when what is here was last given back for it."""
         self.yields = False
@@ -69,7 +74,10 @@ class DispatchGate:
     @property
     def wanted(self) -> int:
         """How many fresh messages may be here while it withholds: one, for the next probe, or as many as may run."""
-        return 0 if self.paused else max(1, int(self.most))
+        circuit = self.circuit
+        if self.paused or circuit is None:
+            return 0
+        return int(min(max(1, circuit.most), self._credit))
 
     def holds_until(self, most_delay: float | None) -> float | None:
         """When what is withheld must go back to the broker, which limits how long it may be held; None: never.
@@ -78,10 +86,15 @@ class DispatchGate:
         """
         return self.held_since + most_delay / 4 if self.withholds and most_delay is not None else None
 
-    def admits(self, now: float) -> bool:
-        """Whether one delivery more may run although `most` do."""
-        circuit = self.circuit
-        return not (self.closed or self.paused) and circuit is not None and circuit.admits(now)
+    def admits(self, now: float, running: int) -> bool:
+        """Whether one delivery more may run although `most` do: a probe is due, or the time of the rate has come."""
+        circuit, bucket = self.circuit, self._bucket
+        if self.closed or self.paused or (bucket is not None and not bucket.has(now)):
+            return False
+        if circuit is None or circuit.state == "closed":
+            # Only the rate has kept it out.
+            return bucket is not None and running < self._credit
+        return circuit.admits(now) or running < circuit.most
 
     def suspect_waits(self) -> None:
         """Let a crash suspect be the next one that is tried, as nothing else is there."""
@@ -91,18 +104,27 @@ class DispatchGate:
         """When a delivery may be dispatched, of which the first is due at `due`; `ready`: one is due already."""
         if self.closed or self.paused:
             return None
-        circuit = self.circuit
-        if running < self.most or circuit is None or circuit.state == "closed":
+        if running < self.most:
+            return due
+        circuit, token = self.circuit, None if self._bucket is None else self._bucket.next
+        opens = -inf if token is None else token
+        if circuit is not None and circuit.state != "closed":
+            if running >= circuit.most:
+                opens = max(opens, circuit.until)
+        elif token is None:
             return due
         if ready:
-            return circuit.until
-        return None if due is None else max(due, circuit.until)
+            return opens
+        return None if due is None else max(due, opens)
 
     def dispatched(self, delivery: Delivery, now: float) -> Sequence[Command]:
-        """Take a dispatch, while it withholds."""
+        """Take a dispatch, while it `watches`."""
         self.yields = False
         circuit = self.circuit
+        if self._bucket is not None:
+            self._bucket.take(now)
         if circuit is None or circuit.state == "closed":
+            self._update(now)
             return ()
         before = circuit.state
         circuit.dispatched(delivery, now)
@@ -150,10 +172,13 @@ class DispatchGate:
         if self.circuit is not None:
             self.circuit.ended(delivery)
 
-    def lost(self) -> None:
+    def lost(self, now: float) -> Sequence[Command]:
         """Learn that the connection is lost: a probe that runs on cannot be waited for."""
-        if self.circuit is not None:
-            self.circuit.lost()
+        if self.circuit is None:
+            return ()
+        before = self.circuit.state
+        self.circuit.lost()
+        return self._changed(before, now)
 
     def _update(self, now: float) -> None:
         circuit = self.circuit
@@ -165,7 +190,11 @@ class DispatchGate:
         if withholds and not self.withholds:
             self.held_since = now
         self.withholds = withholds
-        self.most = 0 if self.paused else self._credit if circuit is None else min(circuit.most, self._credit)
+        self.watches = withholds or self._bucket is not None
+        if self.paused or (self._bucket is not None and not self._bucket.has(now)):
+            self.most = 0
+        else:
+            self.most = self._credit if circuit is None else min(circuit.most, self._credit)
 
     def _changed(
         self, before: BreakerState, now: float, failures: int = 0, messages: int = 0
@@ -173,12 +202,11 @@ class DispatchGate:
         """Return what the log and observers are to know: each change of state, and a reminder."""
         circuit = self.circuit
         assert circuit is not None, "only called with a breaker"
-        again = before == "open" == circuit.state or (before, circuit.state) == ("probing", "open")
-        if before == circuit.state and not again:
+        if before == circuit.state:
             return ()
-        if not again and circuit.state == "open":
+        if before in ("closed", "ramp") and circuit.state == "open":
             self._reminded = now
-        reminds = again and now - self._reminded >= REMINDER
+        reminds = before == "probing" and now - self._reminded >= REMINDER
         if reminds:
             self._reminded = now
         return (

@@ -25,6 +25,7 @@ from redelivery.core.events import (
     Confirmed,
     Connected,
     ConnectionLost,
+    Continued,
     Deferred,
     Discarded,
     Drained,
@@ -32,6 +33,7 @@ from redelivery.core.events import (
     Failed,
     Inherited,
     Known,
+    Paused,
     Poisoned,
     Released,
     Resumed,
@@ -55,13 +57,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from redelivery.core.breaker import Breaker, BreakerState
+    from redelivery.core.breaker import Breaker
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.core.rate import Rate
     from redelivery.core.report import Held
 
 __all__ = ["NOTHING", "Engine"]
@@ -75,7 +78,7 @@ class Engine:
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
     no fresh message is dispatched. `transacted`: the policy's pre-dispatch check applies. `random` drives collision
     avoidance; None means no jitter. `rescheduling`: the broker holds what waits; None: it is held here. `breaker`: None
-    charges every failure.
+    charges every failure. `rate`: of dispatches.
     """
 
     def __init__(
@@ -92,6 +95,7 @@ class Engine:
         random: Random | None = None,
         rescheduling: BrokerRedelivery | None = None,
         breaker: Breaker | None = None,
+        rate: Rate | None = None,
     ) -> None:
         self.counts = Counters()
         # Of the connection, and when it began.
@@ -112,7 +116,7 @@ class Engine:
         self._capabilities: Capabilities | None = None
         blocking = ordering == "blocking"
         circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
-        self._gate = DispatchGate(credit, circuit)
+        self._gate = DispatchGate(credit, circuit, rate)
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
         self._in_order, self._grouped = blocking, ordering == "per_group"
@@ -138,11 +142,6 @@ class Engine:
         self._history = history
         self._confirms.share(history)
         self._returns.share(history)
-
-    @property
-    def breaker_state(self) -> BreakerState:
-        """The state of the breaker; `closed` without one."""
-        return self._gate.state
 
     def attempts(self) -> list[Delivery]:
         """Return what the application has, of this connection or of one before."""
@@ -171,13 +170,8 @@ class Engine:
         """Take one event at the time `now` (seconds of any steady clock) and return what is to be done, in order."""
         match event:
             case Succeeded():
-                gate = self._gate
-                changed = (
-                    gate.succeeded(event.delivery, now, len(self._running) - 1) if gate.alert else NOTHING
-                )
-                commands = self._succeeded(event.delivery, now)
-                if changed:
-                    commands = [*commands, *changed]
+                alert = self._gate.alert
+                commands = (self._noted_success if alert else self._succeeded)(event.delivery, now)
             case Wanted():
                 commands = self._wanted(now)
             case Known() | Alone() | Resumed():
@@ -205,6 +199,8 @@ class Engine:
                 commands = self._connected(event, now)
             case ConnectionLost():
                 commands = self._connection_lost(event, now)
+            case Paused() | Continued():
+                commands = self._paused(now, paused=isinstance(event, Paused))
             case Drained():
                 commands = self._drained()
             case Inherited():
@@ -322,7 +318,7 @@ class Engine:
         """Whether one may be dispatched although as many run as may: a probe is due, and no crash suspect is first."""
         gate = self._gate
         if len(self._running) >= gate.most:
-            if not gate.admits(now):
+            if not gate.admits(now, len(self._running)):
                 return False
             # Probes go forward through the queue: those that are parked have failed before.
             self._schedule.favour_fresh()
@@ -356,9 +352,14 @@ class Engine:
         delivery.outcome = None
         self._running[delivery] = None
         begun = self._begin(delivery)
-        if gate.withholds:
+        if gate.watches:
             begun = [*begun, *gate.dispatched(delivery, now)]
         return self._policies.with_faults(begun) if self._transacted else begun
+
+    def _noted_success(self, delivery: Delivery, now: float) -> Sequence[Command]:
+        """Take a success that changes something for the breaker."""
+        changed = self._gate.succeeded(delivery, now, len(self._running) - 1)
+        return [*self._succeeded(delivery, now), *changed]
 
     def _succeeded(self, delivery: Delivery, now: float, *, discarded: bool = False) -> Sequence[Command]:
         if delivery.state != "running":
@@ -606,7 +607,7 @@ class Engine:
             return NOTHING
         # No epoch: results that come before the next connection are stale.
         self.epoch = -1
-        self._gate.lost()
+        changed = self._gate.lost(now)
         self._flow.restart(active=False)
         unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         # A broker that counts does so even for what nobody saw; remembered, the message is not charged for it.
@@ -624,9 +625,16 @@ class Engine:
         self._held.clear()
         stop = event.stop
         if stop is None or event.consumer not in (None, self._consumer):
-            return NOTHING
+            return changed
         self._gate.close()
-        return (stop,)
+        return (*changed, stop)
+
+    def _paused(self, now: float, *, paused: bool) -> Sequence[Command]:
+        self._gate.pause(now, paused=paused)
+        # Its handlers go on, and are settled.
+        return (
+            [*self._flow.withdrawn(), *self._returns.fresh()] if paused and not self._gate.closed else NOTHING
+        )
 
     def _drained(self) -> Sequence[Command]:
         self._gate.close()

@@ -25,6 +25,7 @@ __all__ = [
     "Confirmed",
     "Connected",
     "ConnectionLost",
+    "Continued",
     "Deferred",
     "Discarded",
     "Drained",
@@ -32,6 +33,7 @@ __all__ = [
     "Failed",
     "Inherited",
     "Known",
+    "Paused",
     "Poisoned",
     "Released",
     "Result",
@@ -229,6 +231,18 @@ class Tick:
     __slots__ = ()
 
 
+class Paused:
+    """Dispatch nothing until `Continued`. What was never dispatched is given back, where a release is not counted."""
+
+    __slots__ = ()
+
+
+class Continued:
+    """Dispatch again."""
+
+    __slots__ = ()
+
+
 class Drained:
     """Dispatch no more; what waits is given back."""
 
@@ -253,5 +267,7 @@ Event = (
     | Connected
     | ConnectionLost
     | Inherited
+    | Paused
+    | Continued
     | Drained
 )

@@ -107,7 +107,9 @@ class LedgerEngine(Engine):
     def _alone(self, now: float) -> Sequence[Command]:
         """Begin a suspect: nothing else runs in this process."""
         gate = self._gate
-        if not self._suspects or (len(self._running) >= gate.most and not gate.admits(now)):
+        if not self._suspects or (
+            len(self._running) >= gate.most and not gate.admits(now, len(self._running))
+        ):
             return NOTHING
         delivery = self._suspects.popleft()
         if self._has_expired(delivery, now):
@@ -116,7 +118,7 @@ class LedgerEngine(Engine):
         delivery.outcome = None
         self._running[delivery] = None
         begun = self._begun(delivery)
-        return [*begun, *gate.dispatched(delivery, now)] if gate.withholds else begun
+        return [*begun, *gate.dispatched(delivery, now)] if gate.watches else begun
 
     def _resumed(self, delivery: Delivery) -> Sequence[Command]:
         """Take in a delivery that runs, whatever the credit."""

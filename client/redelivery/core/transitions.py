@@ -28,6 +28,7 @@ from redelivery.core.events import (
     Drained,
     Failed,
     Known,
+    Paused,
     Poisoned,
     Released,
     Resumed,
@@ -55,8 +56,8 @@ RESULT = (Succeeded, Failed, Poisoned, Discarded, Committed, Deferred, Released,
 """What ends a dispatch; with a ledger its look-up may, before the handler begins."""
 GIVEN_BACK = (Failed, Poisoned, Deferred, Released, Known)
 """What may end a dispatch without settling the message."""
-WITHHELD = (Failed, Tick, Drained)
-"""What may release a message that was never dispatched: the breaker opens, or is open for long, or the end."""
+WITHHELD = (Failed, Tick, Paused, Drained)
+"""What may release a message that was never dispatched: the breaker opens, or is open for long; a pause, or the end."""
 
 TRANSITIONS = (
     # An arrival.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
+    from redelivery.core.breaker import BreakerState
     from redelivery.core.delivery import Delivery
     from redelivery.core.dispatch_gate import DispatchGate
     from redelivery.core.dispatch_order import Schedule
@@ -86,6 +87,16 @@ class Workload:
         return len(self._running)
 
     @property
+    def breaker_state(self) -> BreakerState:
+        """The state of the breaker; `closed` without one."""
+        return self._gate.state
+
+    @property
+    def paused(self) -> bool:
+        """Whether the application has paused the consumer."""
+        return self._gate.paused
+
+    @property
     def suspects(self) -> int:
         """Number of deliveries that wait for an exclusive run, and may begin one. Only a ledger has any."""
         gate = self._gate
@@ -110,7 +121,7 @@ class Workload:
         if gate.closed or gate.paused:
             return 0
         ready = self._schedule.ready() or self._held.ready(full=self.full)
-        return min(ready, max(0, int(gate.most) - len(self._running))) if gate.withholds else ready
+        return min(ready, max(0, int(gate.most) - len(self._running))) if gate.watches else ready
 
     @property
     def working(self) -> int:

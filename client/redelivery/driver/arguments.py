@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 from redelivery.classifier import checked_errors
 from redelivery.core.breaker import Breaker
 from redelivery.core.destination import Destination
-from redelivery.core.option_values import seconds, shown
+from redelivery.core.option_values import seconds
 from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.driver.gate_arguments import checked_breaker, checked_rate
 from redelivery.errors import ConfigurationError, near_miss
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.dispatch_order import Ordering
+    from redelivery.core.rate import Rate
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
@@ -29,12 +31,10 @@ __all__ = [
     "ListenOptions",
     "check_drops",
     "check_handler",
-    "checked_breaker",
     "checked_consumer",
     "checked_ledger",
     "checked_listener",
     "checked_policies",
-    "connection_breaker",
     "known",
     "patience",
     "shows",
@@ -100,6 +100,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Instead of the connection's."""
     breaker: Breaker | None
     """Instead of the connection's; None: never pause because everything fails."""
+    rate: Rate | float | None
+    """Messages to handle at most: `Rate`, or a number a second; the URI's by default (no limit)."""
     maximum_set_aside: int | None
     """Poison messages that may be set aside, where no copy can be made of them; the URI's by default (100)."""
 
@@ -167,27 +169,6 @@ def check_drops(settings: Settings) -> None:
         )
 
 
-def checked_breaker(options: Mapping[str, object], otherwise: Breaker | None) -> Breaker | None:
-    """Return what `breaker=` says; `otherwise` where it is not given. Raises ConfigurationError."""
-    given = options.get("breaker", otherwise)
-    if given is not None and not isinstance(given, Breaker):
-        hint = "; did you mean redelivery.Breaker()?" if given is Breaker else ""
-        raise ConfigurationError(
-            f"breaker= must be a redelivery.Breaker, or None for no breaker, not {shown(given)}{hint}",
-            option="breaker",
-        )
-    return given
-
-
-def connection_breaker(options: Mapping[str, object], settings: Settings) -> Breaker | None:
-    """Return the breaker of a connection: the URI's, or `breaker=` instead. Raises ConfigurationError."""
-    if "breaker" in options and settings.has_breaker:
-        raise ConfigurationError(
-            "breaker= and redelivery.breaker options in the URI: give one of them", option="breaker"
-        )
-    return checked_breaker(options, settings.breaker)
-
-
 def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
     """Return the ledger to use, if any: the URI's, or the `ledger=` that was given. Raises ConfigurationError."""
     from redelivery.ledger import Ledger, ledger_at  # noqa: PLC0415 - most programs have none
@@ -247,6 +228,7 @@ def checked_consumer(settings: Settings, destination: str, options: ConsumerOpti
         _check_count(credit, "credit")
     checked_errors(options.get("errors"))
     checked_breaker(cast("Mapping[str, object]", options), None)
+    checked_rate(options.get("rate"), "rate")
     aside = options.get("maximum_set_aside")
     if aside is not None:
         _check_count(aside, "maximum_set_aside", least=0)
@@ -275,6 +257,7 @@ def checked_listener(
         "credit": options.get("credit"),
         "ordering": options.get("ordering"),
         "errors": checked_errors(options.get("errors")),
+        "rate": options.get("rate"),
         "maximum_set_aside": options.get("maximum_set_aside"),
     }
     if "breaker" in options:

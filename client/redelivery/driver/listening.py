@@ -41,7 +41,8 @@ class Listening(ABC):
             destination: as for `consumer`.
             handler: called with each `Message`, and awaited if it is `async def`.
             workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering, errors, breaker, maximum_set_aside: as for `consumer`.
+            selector, subscription, credit, ordering, errors, breaker, rate, maximum_set_aside: as for
+                `consumer`.
             timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
                 comes to. An `async def` handler is cancelled; a thread cannot be stopped: after twice as long `run`
                 ends with HandlerTimeout.

@@ -136,6 +136,7 @@ _TABLE: tuple[Option, ...] = (
           "Messages a consumer may set aside, for they cannot be dead-lettered; one more stops it. 0: the first does."),
     _ours("uniqueIds", "boolean", "false",
           "Whether no producer uses an id for two messages; fewer messages are handled again after a lost connection."),
+    _ours("rate", "number", "", "Messages a second that a consumer handles at most, redeliveries among them."),
     _ours("breaker", "choice", "on",
           "Whether handling pauses, uncharged, when everything fails; told: only over what Classifier().trip() names.",
           choices=("on", "told", "off")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery.core import option_values
+from redelivery.core.rate import Rate
 from redelivery.errors import ConfigurationError
 from redelivery.ledger import check_url
 from redelivery.settings import (
@@ -26,6 +27,7 @@ __all__ = [
     "ledger",
     "ordering",
     "queue_arguments",
+    "rate",
     "scheduler",
     "tls",
 ]
@@ -112,6 +114,17 @@ def scheduler(read: OptionsReader, *, java: bool) -> Literal["client", "broker"]
             option=name,
         )
     return chosen
+
+
+def rate(read: OptionsReader) -> Rate | None:
+    """Return the limit of rate, given as messages a second."""
+    name = "redelivery.rate"
+    if name not in read.given:
+        return None
+    a_second = read.real(name, 0.0)
+    if a_second <= 0:
+        raise option_values.refuse(name, read.given[name], "a number of messages a second of more than 0")
+    return Rate(a_second)
 
 
 def failover(read: OptionsReader, *, enabled: bool) -> FailoverSettings:

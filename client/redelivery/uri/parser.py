@@ -21,6 +21,7 @@ from redelivery.uri.options_reader import (
     ledger,
     ordering,
     queue_arguments,
+    rate,
     scheduler,
     tls,
 )
@@ -81,6 +82,7 @@ def parse_uri(text: str) -> Settings:
         scheduler=scheduler(read, java=family == "java"),
         ledger=ledger(read),
         inapplicable=inapplicable,
+        rate=rate(read),
         **breaker(read),
         **dead_letters(read),
     )

@@ -12,7 +12,6 @@ from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
-    checked_breaker,
     checked_consumer,
     checked_listener,
     known,
@@ -26,6 +25,7 @@ from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
 from redelivery.driver.consumer.plan import planned
 from redelivery.driver.consumer.worker_end import stop_consumer
+from redelivery.driver.gate_arguments import checked_breaker, checked_rate
 from redelivery.driver.listening import Listening
 from redelivery.errors import ConfigurationError
 from redelivery.log import logger
@@ -216,8 +216,10 @@ class ConnectionBase(Listening, Generic[RunnerT]):
                 "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
                 option="errors",
             )
+        rate = checked_rate(options.get("rate"), "rate") or self.settings.rate
         subscribe, engine = planned(
-            number, parsed, {**options, "errors": errors}, self.settings, capabilities, transacted=transacted,
+            number, parsed, {**options, "errors": errors, "rate": rate}, self.settings, capabilities,
+            transacted=transacted,
             counted=connection_ledger is not None, breaker=self._breaker(options, session_state),
         )  # fmt: skip
         common = subscribe, engine, self._driver, self._clock, self.settings.policies, self._observer

@@ -13,11 +13,11 @@ from redelivery.driver.arguments import (
     check_drops,
     checked_ledger,
     checked_policies,
-    connection_breaker,
     known,
 )
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
+from redelivery.driver.gate_arguments import connection_breaker
 from redelivery.errors import ConfigurationError
 from redelivery.registry import adapter_for
 from redelivery.uri.parser import parse_uri

@@ -28,6 +28,8 @@ def breaker_line(consumer: Subscribe, change: BreakerChanged) -> Line | None:
         case "ramp", "open":
             level = logging.WARNING
             text = f"failures again ({cause}): handling pauses, a message is tried in {change.delay:.1f} s"
+        case _, "open" if change.delay <= 0:
+            level, text = logging.DEBUG, "what was tried has proved nothing; another message is tried"
         case _, "open":
             level, text = logging.INFO, f"a try has failed ({cause}); the next one is in {change.delay:.1f} s"
         case _, "ramp":

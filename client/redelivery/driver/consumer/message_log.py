@@ -38,12 +38,14 @@ from redelivery.core.events import (
     Confirmed,
     Connected,
     ConnectionLost,
+    Continued,
     Deferred,
     Discarded,
     Drained,
     Failed,
     Inherited,
     Known,
+    Paused,
     Poisoned,
     Released,
     Resumed,
@@ -147,7 +149,7 @@ def said(event: Event, commands: Sequence[Command], policies: RedeliveryPolicyMa
             return None
         case Wanted() | Known() | Alone() | Arrived() | Resumed() | Confirmed() | Tick() | Inherited():
             return None
-        case Connected() | ConnectionLost() | Drained():
+        case Connected() | ConnectionLost() | Paused() | Continued() | Drained():
             return None
         case _:
             assert_never(event)

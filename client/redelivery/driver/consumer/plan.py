@@ -14,6 +14,7 @@ from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.driver.connection.broker_redelivery_probe import rescheduling_for
+from redelivery.driver.gate_arguments import checked_rate
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -67,18 +68,13 @@ def planned(
         rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
     max_parked, credit = _max_parked(settings, capabilities), _credit(destination, options, settings)
     engine = (LedgerEngine if counted else Engine)(
-        number,
-        policies=settings.policies,
-        dead_letters=dead_letters,
-        credit=credit,
-        max_parked=max_parked,
-        ordering=ordering,
-        maximum_deferrals=settings.maximum_deferrals,
-        transacted=transacted,
+        number, policies=settings.policies, dead_letters=dead_letters, credit=credit, max_parked=max_parked,
+        ordering=ordering, maximum_deferrals=settings.maximum_deferrals, transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
         rescheduling=rescheduling,
         breaker=breaker,
-    )
+        rate=checked_rate(options.get("rate"), "rate"),
+    )  # fmt: skip
     subscribe = Subscribe(
         number, str(destination), credit, options.get("selector"), options.get("subscription"),
         dead_letter=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
