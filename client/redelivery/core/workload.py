@@ -65,11 +65,12 @@ class Workload:
     def waiting(self) -> int:
         """Number of deliveries that will still be handled or settled here: all parked ones, but those released here.
 
-        While the consumer is paused, only unconfirmed dead letters.
+        With those that wait for the breaker or the rate; while the consumer is paused, only unconfirmed dead letters.
         """
         if self._gate.paused:
             return len(self._confirms)
-        return self._schedule.parked + len(self._confirms) + len(self._suspects)
+        held_back = self._schedule.ready() - self._dispatchable() if self._gate.watches else 0
+        return self._schedule.parked + len(self._confirms) + len(self._suspects) + held_back
 
     @property
     def unconfirmed(self) -> int:
@@ -117,17 +118,20 @@ class Workload:
 
     def ready(self) -> int:
         """Number of deliveries that could be dispatched at once."""
-        gate = self._gate
-        if gate.closed or gate.paused:
+        if self._gate.closed or self._gate.paused:
             return 0
-        ready = self._schedule.ready() or self._held.ready(full=self.full)
+        return self._dispatchable() or self._held.ready(full=self.full)
+
+    def _dispatchable(self) -> int:
+        """Number of those that wait in order and may be dispatched now."""
+        ready, gate = self._schedule.ready(), self._gate
         return min(ready, max(0, int(gate.most) - len(self._running))) if gate.watches else ready
 
     @property
     def working(self) -> int:
         """Number of deliveries ready or running, but for those that were released here before."""
         idle = self._gate.closed or self._gate.paused
-        return (0 if idle else self._schedule.ready()) + len(self._running) - self._held.again()
+        return (0 if idle else self._dispatchable()) + len(self._running) - self._held.again()
 
     @property
     def room(self) -> int:

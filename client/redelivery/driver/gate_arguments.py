@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.core.breaker import Breaker
@@ -21,7 +22,7 @@ def checked_rate(rate: object, option: str) -> Rate | None:
     """Return a limit of rate that was given as one, or as a number a second. Raises ConfigurationError."""
     if rate is None or isinstance(rate, Rate):
         return rate
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or rate <= 0:
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < inf:
         raise refuse(option, rate, "a redelivery.Rate, or a number of messages a second of more than 0")
     return Rate(rate)
 

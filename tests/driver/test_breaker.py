@@ -1,0 +1,269 @@
+"""A breaker around handlers, with default options and others, on threads and on a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.twins import eventually
+
+import redelivery
+from redelivery import Breaker, BreakerOpen, Classifier, ConfigurationError, Poison, RedeliveryPolicy
+from redelivery.testing import ManualClock, MemoryBroker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.driver.twins import Twin
+
+    from redelivery import Message
+
+SMALL = Breaker(failures=4, messages=2)
+STOPS = Breaker(failures=4, messages=2, maximum_open=30, at_maximum="stop")
+ONCE = redelivery.RedeliveryPolicyMap(
+    default=RedeliveryPolicy(maximum_redeliveries=1, initial_redelivery_delay=1.0)
+)
+
+
+class DatabaseDown(ConnectionError):
+    """A service that handlers need is down."""
+
+
+class Service:
+    """A handler that needs a service."""
+
+    def __init__(self, error: type[Exception] = DatabaseDown) -> None:
+        self.up = False
+        self.error = error
+        self.calls: list[str] = []
+
+    def __call__(self, message: Message) -> None:
+        self.calls.append(message.text)
+        if not self.up:
+            raise self.error("connection refused")
+
+
+def sent(twin: Twin, many: int) -> None:
+    for number in range(many):
+        twin.broker.send("orders", str(number))
+
+
+def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == level]
+
+
+def test_an_outage_with_default_options_dead_letters_nothing(
+    twin: Twin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """500 messages and an hour of outage: fewer than 200 failures are charged, and all are handled afterwards."""
+    caplog.set_level(logging.INFO, "redelivery")
+    sent(twin, 500)
+    service, connection = Service(), twin.connect()
+    twin.listen(connection, "orders", service)
+    for _ in range(60):
+        twin.advance(60)
+    assert len(twin.broker.dead_letters()) == 0
+    service.up = True
+    twin.advance(15)
+    eventually(twin, lambda: connection.report().accepted == 500)
+    report = connection.report()
+    assert (report.redelivered, report.poisoned) == (199, 0)
+    assert report.spared == len(service.calls) - 199 - 500
+    warnings = [line for line in lines(caplog, logging.WARNING) if "ID:" not in line]
+    opened, *others = [line for line in warnings if line.startswith("queue://orders: ")]
+    assert opened == (
+        "queue://orders: 200 failures in a row, of 200 messages (DatabaseDown: connection refused): handling pauses, "
+        "one message is tried at growing intervals, nothing is charged; if the messages are at fault and not a "
+        "service, see errors=Classifier().retry(DatabaseDown, outage=False) or redelivery.breaker=off"
+    )
+    # Every ten minutes, and at the end.
+    reminders = [line for line in others if "has been open for" in line]
+    assert len(reminders) == 5
+    assert re.fullmatch(r".*the breaker has closed after 36\d\d s; \d+ failures were not charged", others[-1])
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [("?redelivery.breaker=off", {}), ("", {"breaker": None}), ("?redelivery.breaker=told", {})],
+)
+def test_without_a_breaker_the_policy_alone_decides(
+    twin: Twin, options: str, arguments: dict[str, Any]
+) -> None:
+    """Switched off, or for told exceptions only, all are dead-lettered as the policy says."""
+    sent(twin, 250)
+    connection = twin.connect(options, policies=ONCE, **arguments)
+    twin.listen(connection, "orders", Service())
+    eventually(twin, lambda: connection.report().poisoned == 250)
+    assert connection.report().spared == 0
+
+
+def test_thirty_bad_messages_are_dead_lettered_as_the_policy_says(twin: Twin) -> None:
+    """With default options: too few messages for an outage."""
+    sent(twin, 30)
+    connection = twin.connect()
+    twin.listen(connection, "orders", Service())
+    twin.advance(10)
+    eventually(twin, lambda: connection.report().poisoned == 30)
+    assert (connection.report().redelivered, connection.report().spared) == (180, 0)
+
+
+def test_a_told_exception_opens_it_after_three(twin: Twin) -> None:
+    """What `trip` names is not charged from the first; a listener's breaker is seen in its consumer."""
+    sent(twin, 3)
+    connection = twin.connect(errors=Classifier().trip(DatabaseDown))
+    consumer = twin.call(connection.consumer("orders"))
+    for _ in range(3):
+        assert consumer.breaker_state == "closed"
+        message = twin.receive(consumer)
+        assert message is not None
+        message.fail(DatabaseDown("down"))
+        assert (message.outcome, message.redelivery_count) == ("spared", 0)
+    assert consumer.breaker_state == "open"
+    assert twin.receive(consumer) is None
+    twin.advance(1.2)
+    message = twin.receive(consumer)
+    assert message is not None
+    assert consumer.breaker_state == "probing"
+    message.accept()
+    assert consumer.breaker_state == "ramp"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyError, TypeError, Poison])
+def test_what_is_about_a_value_never_opens_it(twin: Twin, error: type[Exception]) -> None:
+    """Errors about values, and `Poison`, are the message's own: none of 300 is spared."""
+    sent(twin, 300)
+    connection = twin.connect(policies=ONCE)
+    twin.listen(connection, "orders", Service(error))
+    eventually(twin, lambda: connection.report().poisoned == 300)
+    assert connection.report().spared == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "errors", "spared"),
+    [
+        (DatabaseDown, Classifier().retry(DatabaseDown, outage=False), 0),
+        (ValueError, Classifier().retry(ValueError, outage=True), 1),
+        (ValueError, Classifier().retry(ValueError), 0),
+        (DatabaseDown, Classifier().retry(OSError), 1),
+    ],
+)
+def test_a_registered_type_may_be_an_outage_or_not(
+    twin: Twin, error: type[Exception], errors: Classifier, spared: int
+) -> None:
+    """`retry(…, outage=False)` charges always; `outage=True` makes an error about a value count."""
+    sent(twin, 8)
+    connection = twin.connect(errors=errors, breaker=SMALL)
+    service = Service(error)
+    twin.listen(connection, "orders", service)
+    twin.advance(0.1)
+    eventually(twin, lambda: len(service.calls) >= 4)
+    assert connection.report().spared == spared
+
+
+def stopping(message: Message) -> None:
+    raise DatabaseDown("down")
+
+
+async def run_async(broker: MemoryBroker) -> None:
+    async with redelivery.connect_async(broker.uri, breaker=STOPS) as connection:
+        connection.listen("orders", stopping)
+        await connection.run(until_idle=0.05)
+
+
+def run(broker: MemoryBroker) -> None:
+    with redelivery.connect(broker.uri, breaker=STOPS) as connection:
+        connection.listen("orders", stopping)
+        connection.run(until_idle=0.05)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_it_may_stop_the_consumer(asynchronous: bool) -> None:
+    """With `at_maximum="stop"` run raises BreakerOpen; the messages stay on the broker, uncharged."""
+    with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
+        for number in range(10):
+            broker.send("orders", str(number))
+        with pytest.raises(BreakerOpen, match=r"nothing has succeeded for \d+ s: DatabaseDown: down"):
+            asyncio.run(run_async(broker)) if asynchronous else run(broker)
+        assert len(broker.messages("orders")) == 10
+        assert not broker.dead_letters()
+
+
+def test_a_consumer_may_have_a_breaker_of_its_own(twin: Twin) -> None:
+    """`breaker=` of a consumer comes before the connection's, None included."""
+    connection = twin.connect("?redelivery.breakerFailures=4&redelivery.breakerMessages=2")
+    sent(twin, 6)
+    consumer = twin.call(connection.consumer("orders", breaker=None))
+    for _ in range(6):
+        message = twin.receive(consumer)
+        assert message is not None
+        message.fail(DatabaseDown("down"))
+    assert consumer.breaker_state == "closed"
+    assert connection.report().redelivered == 6
+
+
+@pytest.mark.parametrize("mode", ["client", "transacted"])
+def test_sessions_that_settle_by_themselves_have_none(twin: Twin, mode: str) -> None:
+    """There `breaker=` is refused, and without it nothing is spared."""
+    connection = twin.connect()
+    session = connection.session(mode)
+    with pytest.raises(ConfigurationError, match=f"breaker=: in a session of mode '{mode}'"):
+        twin.call(session.consumer("orders", breaker=SMALL))
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments", "text"),
+    [
+        ("", {"breaker": 3}, "breaker= must be a redelivery.Breaker, or None"),
+        ("", {"breaker": Breaker}, r"did you mean redelivery.Breaker\(\)"),
+        ("?redelivery.breaker=told", {"breaker": SMALL}, "give one of them"),
+        ("?redelivery.breaker=off&redelivery.breakerTold=1", {}, "off contradicts redelivery.breakerTold"),
+        (
+            "?redelivery.breaker=told&redelivery.breakerFailures=9",
+            {},
+            "contradicts redelivery.breakerFailures",
+        ),
+        ("?redelivery.breakerFailure=9", {}, "did you mean 'redelivery.breakerFailures'"),
+        ("?redelivery.breakerAtMaximum=end", {}, "redelivery.breakerAtMaximum must be one of charge, stop"),
+        ("?redelivery.breakerProbeDelay=0", {}, "redelivery.breakerProbeDelay must be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    twin: Twin, options: str, arguments: dict[str, Any], text: str
+) -> None:
+    """Before any I/O, with the option's name."""
+    with pytest.raises(ConfigurationError, match=text):
+        twin.make(options, **arguments)
+
+
+def test_what_is_spared_leaves_the_ledger_as_it_was(twin: Twin, tmp_path: Path) -> None:
+    """The next process knows each failure that was charged, and none that was spared."""
+    sent(twin, 4)
+    ledger = f"?redelivery.ledger=sqlite:///{tmp_path}/ledger.db"
+    connection = twin.connect(ledger, breaker=SMALL)
+    consumer = twin.call(connection.consumer("orders"))
+    for _ in range(4):
+        message = twin.receive(consumer)
+        assert message is not None
+        message.fail(DatabaseDown("down"))
+    assert connection.report().spared == 1
+    twin.leave(connection)
+    consumer = twin.call(twin.connect(ledger, breaker=None).consumer("orders"))
+    twin.advance(10)
+    found = [message.redelivery_count for _ in range(4) if (message := twin.receive(consumer)) is not None]
+    assert found == [1, 1, 1, 0]
+
+
+def test_what_is_spared_is_held_here_though_the_broker_holds_what_waits(twin: Twin) -> None:
+    """With `scheduler=broker` what is charged leaves as a delayed copy; what is spared makes none."""
+    sent(twin, 3)
+    connection = twin.connect("?redelivery.scheduler=broker", errors=Classifier().trip(DatabaseDown))
+    consumer = twin.call(connection.consumer("orders"))
+    for _ in range(3):
+        message = twin.receive(consumer)
+        assert message is not None
+        message.fail(DatabaseDown("down"))
+    assert consumer.parked == 3
+    assert sum(held.delivered for held in twin.broker.messages("orders")) == 3
