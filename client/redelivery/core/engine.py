@@ -399,10 +399,9 @@ class Engine:
             return NOTHING
         record = self._charge(delivery, cause, now)
         policy = self._policies.policy_for(delivery.destination) if policy is None else policy
-        if 0 <= self._policies.limit(policy) < record.count:
+        if (delay := self._policies.next_delay(policy, record, now)) is None:
             record.exhausted = True
             return self._policies.with_faults(self._condemn(delivery, record, now))
-        delay = self._policies.delay(policy, record.count)
         return self._policies.with_faults(self._hold(delivery, record, delay, now, deferred=False))
 
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
