@@ -83,7 +83,7 @@ def test_without_a_limit_no_delivery_is_the_last(twin: Twin) -> None:
 
 
 def test_the_time_goes_on_in_the_next_process(twin: Twin, tmp_path: Path) -> None:
-    """With a ledger the first failure is known to whoever has the message next."""
+    """With a ledger the next process knows when the message failed first."""
     policies = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=-1, maximum_elapsed=600))
     ledger = SqliteLedger(tmp_path / "ledger.db")
     twin.broker.send("orders", "x")
