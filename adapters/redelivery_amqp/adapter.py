@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never, cast
 
-from redelivery.adapter import Sent, Subscribed
+from redelivery.adapter import Agreed, Sent, Subscribed
 from redelivery.core.capabilities import cannot_browse
 from redelivery.core.commands import (
     Accept,
@@ -62,6 +62,11 @@ class AmqpAdapter:
         link.open()
         self._link = link
         return replace(link.profile.capabilities, version=link.version)
+
+    def agreed(self) -> Agreed | None:
+        """Return what was agreed for the open connection; see `redelivery.adapter.Agreeing`."""
+        link = self._link
+        return None if link is None else Agreed("AMQP 1.0", *link.heartbeats)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
         """Carry out commands, in order, and write what follows at once."""

@@ -135,6 +135,14 @@ class AmqpConnection:
             return AdapterError(f"{endpoint}: the broker refused the log-in: {text}")
         return TransportError(f"{endpoint}: {text}")
 
+    @property
+    def heartbeats(self) -> tuple[float | None, float | None]:
+        """Seconds between two heart-beats: ours, of which the broker misses the second, and its own; None: none."""
+        with self.wire.lock:
+            patience = self.wire.transport.remote_idle_timeout
+        # proton sends when half of it has passed.
+        return patience / 2 or None, self._opening.settings.heartbeat
+
     def abandon(self) -> None:
         """Close without a word, and report nothing."""
         self.over = True

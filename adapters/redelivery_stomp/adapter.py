@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
-from redelivery.adapter import Sent, Subscribed
+from redelivery.adapter import Agreed, Sent, Subscribed
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -25,6 +25,7 @@ from redelivery.core.commands import (
 from redelivery.core.events import Confirmed
 from redelivery.errors import AdapterError, TransactionRolledBack
 from redelivery_stomp.byte_windows import ByteWindow
+from redelivery_stomp.connect_frame import agreed_heartbeats
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
@@ -66,6 +67,15 @@ class StompAdapter:
         self._link = link
         version = link.server.partition("/")[2].partition(" ")[0]
         return replace(link.profile.capabilities, version=version)
+
+    def agreed(self) -> Agreed | None:
+        """Return what was agreed for the open connection; see `redelivery.adapter.Agreeing`."""
+        link = self._link
+        return (
+            None
+            if link is None
+            else Agreed(f"STOMP {link.version}", *agreed_heartbeats(link.transport.heartbeats))
+        )
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
         """Write commands as frames. Those of one call that need no answer are one write."""

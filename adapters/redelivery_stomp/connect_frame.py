@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
 
 if TYPE_CHECKING:
+    from stomp.listener import HeartbeatListener
+
     from redelivery.adapter import Opening
     from redelivery.errors import RedeliveryError
     from redelivery.settings import Settings
 
-__all__ = ["connect_frame", "not_logged_in"]
+__all__ = ["agreed_heartbeats", "connect_frame", "not_logged_in"]
 
 
 def connect_frame(settings: Settings, heartbeats: tuple[int, int]) -> bytes:
@@ -29,6 +31,12 @@ def connect_frame(settings: Settings, heartbeats: tuple[int, int]) -> bytes:
     # CONNECT is the only frame whose headers are not escaped (STOMP 1.2: for brokers of 1.0).
     lines = [f"{n}:{_plain(options.get(n, n), v)}\n" for n, v in headers.items() if v is not None]
     return f"CONNECT\n{''.join(lines)}\n\0".encode()
+
+
+def agreed_heartbeats(listener: HeartbeatListener) -> tuple[float | None, float | None]:
+    """Return the seconds between two heart-beats, as agreed: ours, and the broker's; None: none."""
+    sends, expects = listener.heartbeats if listener.running else (0, 0)
+    return sends / 1000 or None, expects / 1000 or None
 
 
 def _plain(option: str, text: str) -> str:

@@ -7,7 +7,7 @@ library below it crosses this seam. It is found by URI scheme through the entry-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost
 
@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery.settings import Endpoint, Settings
 
-__all__ = ["Adapter", "AdapterEvent", "AdapterFactory", "Browsed", "Opening", "Sent", "Sink", "Subscribed"]
+__all__ = [
+    "Adapter",
+    "AdapterEvent",
+    "AdapterFactory",
+    "Agreed",
+    "Agreeing",
+    "Browsed",
+    "Opening",
+    "Sent",
+    "Sink",
+    "Subscribed",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,27 @@ class Opening:
     endpoint: Endpoint
     epoch: int
     clock: Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What the two sides have agreed on when a connection was opened. Heart-beats: seconds between two; None: none."""
+
+    protocol: str
+    """Name and version: `STOMP 1.2`."""
+    sends: float | None = None
+    """We send one at least so often."""
+    expects: float | None = None
+    """The broker sends one at least so often."""
+
+
+@runtime_checkable
+class Agreeing(Protocol):
+    """An adapter that also knows what was agreed. Optional: `redelivery doctor` asks where it can."""
+
+    def agreed(self) -> Agreed | None:
+        """Return what was agreed for the open connection; None: there is none."""
+        ...
 
 
 class Adapter(Protocol):

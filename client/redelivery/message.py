@@ -37,6 +37,10 @@ class Settler(Protocol):
         """Return a time of the connection's clock as a date, in UTC."""
         ...
 
+    def is_last(self, delivery: Delivery) -> bool:
+        """Whether a failure charged now would be poison by its destination's policy."""
+        ...
+
 
 class GivingSession(Protocol):
     """A session that gives out messages; `SessionState` implements it."""
@@ -172,6 +176,11 @@ class Message:
     def redelivered(self) -> bool:
         """Whether it was delivered before: by the broker's flag, or by count."""
         return self.redelivery_count > 0 or self._delivery.redelivered
+
+    @property
+    def last_delivery(self) -> bool:
+        """Whether a failure charged now is poison by its destination's policy (not one of `errors=`)."""
+        return self._settler.is_last(self._delivery)
 
     @property
     def broker_count(self) -> int | None:

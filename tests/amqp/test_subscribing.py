@@ -11,7 +11,7 @@ pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 from tests.amqp.peer import PATIENCE, ScriptedPeer
 
 import redelivery
-from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed
+from redelivery.adapter import AdapterEvent, Agreed, Opening, Sent, Subscribed
 from redelivery.clock import SystemClock
 from redelivery.core.commands import Credit, Send, Subscribe
 from redelivery.core.outgoing import Outgoing
@@ -70,3 +70,16 @@ def test_a_subscription_made_for_an_old_connection_is_dropped() -> None:
         adapter.close(PATIENCE)
     assert peer.consumers == [(2, "orders")]
     assert [(event.consumer, event.error) for event in answers.subscribed] == [(7, None)]
+
+
+def test_what_was_agreed_when_it_connected() -> None:
+    """A peer without an idle time-out expects no heart-beats; it is asked for ours. Without a connection: nothing."""
+    with ScriptedPeer() as peer:
+        adapter, settings = (
+            AmqpAdapter(),
+            redelivery.parse_uri(f"{peer.uri}{'&' if '?' in peer.uri else '?'}redelivery.heartbeat=7000"),
+        )
+        assert adapter.agreed() is None
+        adapter.open(Opening(settings, settings.endpoints[0], 1, SystemClock()), Answers())
+        assert adapter.agreed() == Agreed("AMQP 1.0", None, 7.0)
+        adapter.close(PATIENCE)

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
+from tests.cli.doctor_script import Script, Scripted
 
+from redelivery import registry
 from redelivery.cli.app import run
+from redelivery.cli.checks import destination_check, network, probe
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:
@@ -84,3 +87,19 @@ def uri() -> str:
     """The broker `shop`, with a policy of two redeliveries after 5 ms."""
     prefix = "jms.redeliveryPolicy."
     return f"memory://shop?{prefix}maximumRedeliveries=2&{prefix}initialRedeliveryDelay=5&{prefix}redeliveryDelay=5"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Let stomp:// be served by a script; nothing is looked for on any network."""
+    made = Script()
+    monkeypatch.setattr(
+        registry, "_registered", dict.fromkeys(("stomp", "stomp+ssl"), lambda: Scripted(made))
+    )
+    monkeypatch.setattr(network, "addresses", lambda endpoint: [endpoint.host])
+    monkeypatch.setattr(network, "reach", lambda endpoint, _: network.Answer(endpoint.host, 0.001))
+    monkeypatch.setattr(network, "answering", lambda _: made.answering)
+    monkeypatch.setattr(network, "handshake", lambda *_: made.shaken)
+    monkeypatch.setattr(destination_check, "LATE", 0.01)
+    monkeypatch.setattr(probe, "BACK", 0.01)
+    return made

@@ -11,6 +11,7 @@ import pytest
 from redelivery import parse_uri
 from redelivery.cli.explain import explain
 from redelivery.cli.formatting import duration, sparkline
+from redelivery.cli.policy import _then
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +100,48 @@ def test_jsonl(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [json.loads(line)["elapsed_ms"] for line in lines] == [1000, 2000, 3000]
 
 
+LIMITED = f"memory://x?{PREFIX}maximumRedeliveries=-1&redelivery.policy.maximumElapsed=2500"
+
+
+def test_a_limit_of_time(cli: Any) -> None:
+    """The table ends with the last redelivery that can begin in time; the limit is said, and what comes then."""
+    ended = cli("policy", "explain", LIMITED, "--destination", "orders")
+    assert "deliveries   3 at most: 1, and 2 redeliveries" in ended.out
+    assert "time         no redelivery begins later than 2.5 s after the first failure" in ended.out
+    assert "total        2 s of waiting" in ended.out
+    assert ended.out.splitlines()[-1].startswith(
+        "then         after 3 failed deliveries, or 2.5 s, it goes to"
+    )
+    data = json.loads(cli("policy", "explain", LIMITED, "--destination", "a", "--output", "json").out)
+    assert (data["maximum_deliveries"], data["maximum_elapsed_ms"], data["worst_case_ms"]) == (3, 2500, 2500)
+    assert len(data["redeliveries"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "deliveries", "then"),
+    [
+        (f"{PREFIX}redeliveryDelay=0&{PREFIX}initialRedeliveryDelay=0&{PREFIX}maximumRedeliveries=-1",
+         None, "after 9 s it"),
+        (f"{PREFIX}maximumRedeliveries=2", 3, "after 3 failed deliveries, or 9 s, it"),
+        (f"{PREFIX}maximumRedeliveries=500&{PREFIX}redeliveryDelay=40", 202, "after 202 failed deliveries, or 9 s"),
+    ],
+)  # fmt: skip
+def test_a_limit_of_time_beside_a_maximum(options: str, deliveries: int | None, then: str) -> None:
+    """Without delays any number of redeliveries may begin in time; else the lower of both numbers is the limit."""
+    settings = parse_uri(f"memory://x?redelivery.policy.maximumElapsed=9000&{options}")
+    explained = explain(settings, "", "orders", None)
+    assert explained.deliveries == deliveries
+    assert _then(explained).startswith(then)
+
+
+def test_a_list_of_delays(cli: Any) -> None:
+    """Each delay of the list, and as many redeliveries as it has."""
+    uri = "memory://x?redelivery.policyMap.a.>.delays=1000,5000,30000"
+    data = json.loads(cli("policy", "explain", uri, "--destination", "a.b", "--output", "json").out)
+    assert (data["uri"], data["pattern"], data["maximum_deliveries"]) == (uri, "queue://a.>", 4)
+    assert [row["delay_ms"] for row in data["redeliveries"]] == [1000, 5000, 30000]
+
+
 @pytest.mark.parametrize("name", ["policy.png", "policy.svg"])
 def test_plot(cli: Any, tmp_path: Path, name: str) -> None:
     """The picture is written in the format of its suffix; a destination is no formula."""
@@ -107,6 +150,12 @@ def test_plot(cli: Any, tmp_path: Path, name: str) -> None:
     assert ended.code == 0
     start = (tmp_path / name).read_bytes()[:200]
     assert start.startswith(b"\x89PNG") or b"<svg" in start or b"<?xml" in start
+    for uri in (
+        LIMITED,
+        "memory://x?redelivery.policy.delays=1,2",
+        "memory://x?redelivery.policy.maximumElapsed=1",
+    ):
+        assert cli("policy", "explain", uri, "--destination", "a", "--plot", name).code == 0
 
 
 def test_options(cli: Any) -> None:

@@ -97,9 +97,14 @@ def test_to_uri(cli: Any, broker: Path) -> None:
     broker.write_text('<redeliveryPolicy queue="A" maximumRedeliveries="2"/>')
     ended = cli("policy", "convert", str(broker), "--to", "uri")
     assert (ended.code, ended.err) == (0, "")
-    (broker.parent / "list.toml").write_text("[default]\ndelays = [1, 5, 30]")
+    (broker.parent / "list.toml").write_text("[default]\ndelays = [1, 5, 30]\nmaximumElapsed = 20")
     listed = cli("policy", "convert", "list.toml", "--to", "uri")
-    assert (listed.code, "redelivery 2 comes after 30 ms, not after 5 ms" in listed.error) == (3, True)
+    said = "redelivery.policy.delays=1,5,30&redelivery.policy.maximumElapsed=20\n"
+    assert (listed.code, listed.out, listed.err) == (0, said, "")
+    (broker.parent / "odd.toml").write_text("[default]\nredelivery-delay = 9\nredelivery-delay-multiplier = 0.5\n"
+                                            "max-delivery-attempts = -1")  # fmt: skip
+    odd = cli("policy", "convert", "odd.toml", "--to", "uri")
+    assert (odd.code, "redelivery 3 comes after 4 ms, not after 2 ms" in odd.error) == (3, True)
     assert ended.out == (
         "jms.redeliveryPolicy.maximumRedeliveries=6&jms.redeliveryPolicyMap.A.maximumRedeliveries=2\n"
     )

@@ -43,6 +43,17 @@ def test_a_policy_that_outlasts_the_broker_is_refused(policy: RedeliveryPolicy, 
     plan(RedeliveryPolicyMap(default=policy), "orders", Capabilities("patient"))
 
 
+def test_a_limit_of_time_bounds_what_is_held() -> None:
+    """A policy without another end is allowed if its time is over before the broker's."""
+    for minutes, refused in ((24, False), (25, True)):
+        policy = RedeliveryPolicy(maximum_redeliveries=-1, maximum_elapsed=timedelta(minutes=minutes))
+        if refused:
+            with pytest.raises(ConfigurationError, match="1500 s"):
+                plan(RedeliveryPolicyMap(default=policy), "orders")
+        else:
+            plan(RedeliveryPolicyMap(default=policy), "orders")
+
+
 def test_only_the_policies_that_may_serve_count() -> None:
     """One for other destinations does no harm; behind a wildcard or a native address any of them may serve."""
     policies = RedeliveryPolicyMap({"slow.>": lasting(60)}, default=lasting(23))

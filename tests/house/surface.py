@@ -55,6 +55,7 @@ COMMANDS: list[list[str]] = [
     ["consume", "--help"],
     ["send", "--help"],
     ["demo", "--help"],
+    ["doctor", "--help"],
     ["policy", "--help"],
     ["policy", "explain", "--help"],
     ["policy", "convert", "--help"],

@@ -17,6 +17,7 @@ from redelivery import (
     parse_uri,
 )
 from redelivery.core.policy.artemis_wildcards import ARTEMIS, ArtemisWildcards
+from redelivery.core.policy.delay_list import DelayListPolicy
 from redelivery.importers.toml_reader import read_toml
 from redelivery.importers.toml_writer import to_toml
 from redelivery.importers.uri_writer import to_uri_options
@@ -40,6 +41,7 @@ CLASSIC = st.fixed_dictionaries(
         "backOffMultiplier": st.floats(0, 1e300),
         "useCollisionAvoidance": st.booleans(),
         "collisionAvoidanceFactor": FACTORS,
+        "maximumElapsed": st.integers(1, 2**63 - 1) | st.just(-1),
     },
 ).map(RedeliveryPolicy.from_options)
 ARTEMIS_POLICY = st.fixed_dictionaries(
@@ -52,9 +54,8 @@ ARTEMIS_POLICY = st.fixed_dictionaries(
         "max-delivery-attempts": COUNTS,
     },
 ).map(ArtemisRedeliveryPolicy.from_options)
-DELAYS = st.lists(st.integers(0, 10**9).map(lambda ms: ms / 1000), max_size=4).map(
-    RedeliveryPolicy.from_delays
-)
+DELAYS = st.builds(DelayListPolicy.from_ms, st.lists(MS, max_size=4), st.none() | st.integers(1, 2**63 - 1))
+LISTED = DELAYS.filter(lambda policy: policy.delays)
 WORDS = st.sampled_from(["a", "b", "cd"])
 ODD = st.sampled_from(["a b", "ä", "a&b=c", "a+b", "50%", 'q"uote', "a#b", "😀", "a/b?", "topic:", "a@b"])
 
@@ -114,7 +115,7 @@ def test_toml(policies: RedeliveryPolicyMap) -> None:
     )
 
 
-@given(policies=classic_map(CLASSIC))
+@given(policies=classic_map(CLASSIC | LISTED))
 @QUICK
 def test_uri(policies: RedeliveryPolicyMap) -> None:
     """The options of a URI give every destination the same policy."""
@@ -166,16 +167,38 @@ def test_what_a_uri_cannot_say(policies: RedeliveryPolicyMap) -> None:
 @pytest.mark.parametrize(
     ("policy", "difference"),
     [
-        (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_delay_multiplier=0.5), "redelivery 3 comes after"),
+        (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_delay_multiplier=0.5, max_delivery_attempts=-1),
+         "redelivery 3 comes after"),
         (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_collision_avoidance_factor=0.5), "varies the first"),
-        (ArtemisRedeliveryPolicy(redelivery_delay=0.007, redelivery_delay_multiplier=1.1), "not after"),
-        (RedeliveryPolicy.from_delays([1, 5, 30]), "redelivery 2 comes after 30000 ms, not after 5000 ms"),
+        (ArtemisRedeliveryPolicy(redelivery_delay=0.007, redelivery_delay_multiplier=1.1, max_delivery_attempts=52),
+         "not after"),
     ],
 )  # fmt: skip
 def test_differences(policy: Policy, difference: str) -> None:
-    """A shrinking delay, Artemis' jitter and rounding, and a list of delays are named."""
+    """A shrinking delay without an end, Artemis' jitter, and its rounding in a long schedule are named."""
     (line,) = to_uri_options(RedeliveryPolicyMap(default=policy)).differences
     assert difference in line
+
+
+@pytest.mark.parametrize(
+    ("policy", "text"),
+    [
+        (RedeliveryPolicy.from_delays([1, 5, 30]), "redelivery.policy.delays=1000,5000,30000"),
+        (RedeliveryPolicy.from_delays([]), "jms.redeliveryPolicy.maximumRedeliveries=0"),
+        (RedeliveryPolicy.from_delays([1], maximum_elapsed=9),
+         "redelivery.policy.delays=1000&redelivery.policy.maximumElapsed=9000"),
+        (RedeliveryPolicy(maximum_elapsed=9),
+         "jms.redeliveryPolicy.maximumRedeliveries=6&redelivery.policy.maximumElapsed=9000"),
+        (ArtemisRedeliveryPolicy(redelivery_delay=1, redelivery_delay_multiplier=0.5, max_delivery_attempts=4),
+         "redelivery.policy.delays=1000,500,250"),
+    ],
+)  # fmt: skip
+def test_lists_and_limits_in_a_uri(policy: Policy, text: str) -> None:
+    """A short schedule that no formula of the Java client has is written as a list; a limit of time beside both."""
+    assert to_uri_options(RedeliveryPolicyMap(default=policy)) == (text, (), ())
+    found = parse_uri(f"memory://x?{text}").policies.default
+    assert found.delays_ms(policy.maximum_redeliveries) == policy.delays_ms(found.maximum_redeliveries)
+    assert getattr(found, "maximum_elapsed", None) == getattr(policy, "maximum_elapsed", None)
 
 
 def test_patterns_that_a_uri_cannot_say() -> None:
@@ -233,6 +256,22 @@ def test_toml_by_hand(tmp_path: Path) -> None:
         "redelivery.deadLetterDestination": "LOST",
         "redelivery.processExpired": "false",
     }
+
+
+def test_a_limit_of_time_in_toml() -> None:
+    """It stands beside the Java client's options, and beside a list of delays; with Artemis' it is refused."""
+    text = "[default]\nmaximumElapsed = 1000\n[policies.a]\ndelays = [1]\nmaximumElapsed = {}\n"
+    found, _ = read_toml(text.format(60000), "f")
+    assert found.default == RedeliveryPolicy(maximum_elapsed=1)
+    assert found.policy_for("a") == RedeliveryPolicy.from_delays([0.001], maximum_elapsed=60)
+    with pytest.raises(
+        ConfigurationError, match=r"^f:5: maximumElapsed must be 1 millisecond or more, or -1"
+    ):
+        read_toml(text.format(0), "f")
+    with pytest.raises(
+        ConfigurationError, match=r"^f:3: unknown option maximumElapsed; allowed: redelivery-delay"
+    ):
+        read_toml("[default]\nredelivery-delay = 5\nmaximumElapsed = 1", "f")
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,9 @@ def _able(monkeypatch: pytest.MonkeyPatch, **able: Any) -> None:
 REFUSED: list[tuple[dict[str, str], str]] = [
     ({"url": ""}, "option url is missing"),
     ({"destinaton": "a"}, "unknown option destinaton; did you mean 'destination'"),
+    ({"jms.redeliveryPolicyMap.a.redeliveryDelay": "1"}, "jms.redeliveryPolicyMap.… belongs into the url"),
+    ({"redelivery.policyMap.a.delays": "1"}, "redelivery.policyMap.… belongs into the url"),
+    ({"redelivery.policy.delays": "1,x"}, "redelivery.policy.delays must be milliseconds with a comma"),
     ({"destination": "topic://a"}, "a batch read is of queues"),
     ({"mode": "drian", "destination": "a"}, "mode=drian: one of browse, drain; did you mean 'drain'"),
     ({"mode": "drain", "destination": "a"}, "option walDir is missing"),

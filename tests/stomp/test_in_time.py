@@ -109,7 +109,7 @@ def plain_tls(monkeypatch: pytest.MonkeyPatch) -> None:
         def wrap_socket(self, raw: socket.socket, server_hostname: str) -> socket.socket:
             return Plain(fileno=raw.detach())
 
-    monkeypatch.setattr("redelivery.adapter_support.sockets._context", lambda _: Context())
+    monkeypatch.setattr("redelivery.adapter_support.sockets.client_context", lambda _: Context())
 
 
 @pytest.mark.usefixtures("plain_tls")
@@ -265,7 +265,7 @@ def test_one_deadline_for_all_steps_of_connecting(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("redelivery_stomp.transport.time", clock)
     monkeypatch.setattr("redelivery.adapter_support.sockets.time", clock)
     monkeypatch.setattr("redelivery.adapter_support.sockets._reached", reached)
-    monkeypatch.setattr("redelivery.adapter_support.sockets._context", lambda _: Context())
+    monkeypatch.setattr("redelivery.adapter_support.sockets.client_context", lambda _: Context())
     with FrozenPeer(answers=False) as peer:
         link = StompConnection(
             opening(f"{scheme}://127.0.0.1:{peer.port}?redelivery.connectTimeout=10000"), lambda _: None

@@ -221,6 +221,8 @@ def test_credentials(uri: str, user: str, password: str | None) -> None:
         ("stomp://h?jms.pasword=x&redelivery.credit=1", "stomp://h:61613?***&redelivery.credit=1"),
         ("stomp://h?jms.redeliveryPolicyMap.A.>.redeliveryDelay=1",
          "stomp://h:61613?jms.redeliveryPolicyMap.A.>.redeliveryDelay=1"),
+        ("stomp://h?redelivery.policy.delays=1,2&redelivery.policyMap.A.>.maximumElapsed=3",
+         "stomp://h:61613?redelivery.policy.delays=1,2&redelivery.policyMap.A.>.maximumElapsed=3"),
         ("stomp://h?jms.clientID=x;jms.password=y", "stomp://h:61613?jms.clientID=***"),
         ("stomp://u:12345?jms.clientID=b@h", "***"),
         ("stomp://u:p/w@h", "***"),

@@ -115,6 +115,7 @@ class Transport:
     _impl: Any
     TRACE_FRM: ClassVar[int]
     idle_timeout: float
+    remote_idle_timeout: float
     tracer: Callable[[Transport, str], None] | None
     def trace(self, n: int) -> None: ...
     @property

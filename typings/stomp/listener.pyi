@@ -11,6 +11,7 @@ class ConnectionListener:
 
 class HeartbeatListener(ConnectionListener):
     heartbeats: tuple[int, int]
+    running: bool
     def __init__(
         self, transport: Transport, heartbeats: tuple[int, int], heart_beat_receive_scale: float = ...
     ) -> None: ...

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from redelivery.errors import ConfigurationError, near_miss
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS
+from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,10 +90,12 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
             ours[_BY_NAME[name].name] = value
         elif name in _URI_NAMES:
             uri[_URI_NAMES[name]] = value
-        elif name.startswith(MAP_PREFIX.lower()):
+        elif prefix := next(
+            (one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one.lower())), ""
+        ):
             raise ConfigurationError(
-                f"{MAP_PREFIX}… belongs into the url: Spark forgets the case of option names, and patterns have one",
-                option=MAP_PREFIX[:-1],
+                f"{prefix}… belongs into the url: Spark forgets the case of option names, and patterns have one",
+                option=prefix[:-1],
             )
         elif name not in _SPARKS_OWN:
             known = [*(option.name for option in TABLE), *OPTIONS]

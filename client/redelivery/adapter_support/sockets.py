@@ -13,7 +13,7 @@ from redelivery.errors import ConfigurationError, TransportError
 if TYPE_CHECKING:
     from redelivery.settings import Endpoint, TlsSettings
 
-__all__ = ["connected"]
+__all__ = ["client_context", "connected"]
 
 # Seconds; 0 would mean something else to a socket.
 MOMENT = 0.001
@@ -30,7 +30,7 @@ def connected(endpoint: Endpoint, tls: TlsSettings, deadline: float) -> socket.s
         TransportError: nobody answers there in time, or the certificate is not trusted.
         ConfigurationError: a file of certificates cannot be used.
     """
-    context = _context(tls) if endpoint.tls else None
+    context = client_context(tls) if endpoint.tls else None
     try:
         raw = _reached(endpoint, deadline)
     except (OSError, UnicodeError) as error:  # a name may be none at all
@@ -71,7 +71,8 @@ def _reached(endpoint: Endpoint, deadline: float) -> socket.socket:
     raise failure
 
 
-def _context(tls: TlsSettings) -> ssl.SSLContext:
+def client_context(tls: TlsSettings) -> ssl.SSLContext:
+    """Return how to encrypt, and whom to trust. Raises ConfigurationError for a file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if not tls.verify:

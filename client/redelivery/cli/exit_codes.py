@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-__all__ = ["FAILED", "INTERRUPTED", "MISCONFIGURED", "OK", "PARTLY", "UNREACHABLE", "USAGE", "Failure"]
+__all__ = [
+    "FAILED",
+    "INTERNAL",
+    "INTERRUPTED",
+    "MISCONFIGURED",
+    "OK",
+    "PARTLY",
+    "REFUSED",
+    "UNREACHABLE",
+    "USAGE",
+    "Failure",
+]
 
 OK = 0
 FAILED = 1
@@ -11,6 +22,10 @@ PARTLY = 3
 """Some of it was done: handlers were still running at the deadline, or a broker went away between sends."""
 UNREACHABLE = 69
 """EX_UNAVAILABLE of sysexits.h: no broker answers."""
+INTERNAL = 70
+"""EX_SOFTWARE of sysexits.h: a fault of this program."""
+REFUSED = 77
+"""EX_NOPERM of sysexits.h: the broker refused the log-in."""
 MISCONFIGURED = 78
 """EX_CONFIG of sysexits.h: a URI, a handler or an installation that cannot work."""
 INTERRUPTED = 130

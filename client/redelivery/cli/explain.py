@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
 from redelivery.core.destination import Destination
+from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ __all__ = ["Explanation", "Row", "explain", "explain_all"]
 # Redeliveries shown unless more are asked for.
 ROWS = 100
 UNLIMITED_ROWS = 10
+# Redeliveries that are looked at for the last one within a limit of time.
+SCANNED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +68,20 @@ class Explanation:
     rows: tuple[Row, ...]
     then: str
     notes: tuple[str, ...]
+    most: int | None
+    """Redeliveries at most, by the maximum or within the limit of time; None: more than were looked at."""
+    limit_ms: int | None
+    """The limit of time."""
 
     @property
     def deliveries(self) -> int | None:
-        """How often a message is delivered at most; None: without limit."""
-        maximum = self.policy.maximum_redeliveries
-        return None if maximum < 0 else maximum + 1
+        """How often a message is delivered at most; None: without limit, or more often than was looked at."""
+        return None if self.most is None else self.most + 1
 
     @property
     def complete(self) -> bool:
         """Whether the rows are all redeliveries that there are."""
-        return len(self.rows) == self.policy.maximum_redeliveries
+        return len(self.rows) == self.most
 
     def fields(self, source: str = "uri") -> dict[str, Any]:
         """Return all of it for JSON; `source`: what the policy comes from, a `uri` or a `file`."""
@@ -85,6 +91,7 @@ class Explanation:
             "pattern": self.pattern,
             "policy": self.options,
             "maximum_deliveries": self.deliveries,
+            "maximum_elapsed_ms": self.limit_ms,
             "redeliveries": [row.fields() for row in self.rows],
             "worst_case_ms": self.policy.worst_case_ms(),
             "then": self.then,
@@ -121,11 +128,15 @@ def _explained(
 ) -> Explanation:
     maximum = policy.maximum_redeliveries
     wanted = redeliveries if redeliveries is not None else (UNLIMITED_ROWS if maximum < 0 else ROWS)
-    count = wanted if maximum < 0 else min(wanted, maximum)
+    limit, _ = elapsed_of(policy)
+    most = None if maximum < 0 else maximum
+    if limit is not None:
+        most = _most_within(limit, policy, most)
+    count = wanted if most is None else min(wanted, most)
     notes = [f"{name}={value} is an option of the Java client: not applicable here"
              for name, value in settings.inapplicable.items()]  # fmt: skip
     if redeliveries is not None and count < redeliveries:
-        notes.append(f"the policy allows {maximum} redeliveries: {redeliveries} never happen")
+        notes.append(f"the policy allows {most} redeliveries: {redeliveries} never happen")
     return Explanation(
         source=source,
         destination=destination,
@@ -136,7 +147,16 @@ def _explained(
         rows=_rows(policy, count),
         then=_then(settings, None if destination is None else Destination.parse(destination)),
         notes=(*notes, *_idle_options(policy), *_too_long_to_hold(settings, policy)),
+        most=most,
+        limit_ms=limit,
     )
+
+
+def _most_within(limit_ms: int, policy: Policy, most: int | None) -> int | None:
+    """Return how many redeliveries may begin within a limit of time, if handlers took none; `most`: the maximum."""
+    scanned = SCANNED if most is None else min(most, SCANNED)
+    late = next((row.redelivery for row in _rows(policy, scanned) if row.elapsed_low > limit_ms), None)
+    return most if late is None else late - 1
 
 
 def _too_long_to_hold(settings: Settings, policy: Policy) -> list[str]:

@@ -55,8 +55,9 @@ def draw(explanation: Explanation, path: str) -> None:
 
 def _subtitle(explanation: Explanation) -> str:
     source = "Default policy" if explanation.pattern is None else f"Policy of pattern {explanation.pattern}"
+    limit = explanation.limit_ms
     if explanation.deliveries is None:
-        end = "no limit"
+        end = "no limit" if limit is None else f"no redelivery after {duration(limit)}"
     else:
         end = f"at most {explanation.deliveries} deliveries, {duration(explanation.rows[-1].elapsed)} of waiting" \
             if explanation.rows else "one delivery, no redelivery"  # fmt: skip

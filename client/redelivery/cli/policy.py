@@ -122,16 +122,18 @@ def _check_plot(plot: str | None) -> None:
 
 def _show(explanation: Explanation, source: str) -> None:
     pattern = explanation.pattern
-    maximum = explanation.policy.maximum_redeliveries
+    most, limit = explanation.most, explanation.limit_ms
     head = [
         (source, explanation.source),
         ("destination", explanation.destination),
         ("policy of", "the default: no pattern matches" if pattern is None else f"pattern {pattern}"),
         (
             "deliveries",
-            "without limit" if maximum < 0 else f"{maximum + 1} at most: 1, and {maximum} redeliveries",
+            "without limit" if most is None else f"{most + 1} at most: 1, and {most} redeliveries",
         ),
     ]
+    if limit is not None:
+        head.append(("time", f"no redelivery begins later than {duration(limit)} after the first failure"))
     out = console()
     for name, value in head:
         out.print(f"{name:<12} {value}", soft_wrap=True)
@@ -178,10 +180,13 @@ def _total(explanation: Explanation) -> str:
 
 
 def _then(explanation: Explanation) -> str:
+    if explanation.deliveries is None and explanation.limit_ms is not None:
+        return f"after {duration(explanation.limit_ms)} {explanation.then}"
     if explanation.deliveries is None:
         return "it is redelivered for ever: this policy has no limit"
     plural = "delivery" if explanation.deliveries == 1 else "deliveries"
-    return f"after {explanation.deliveries} failed {plural} {explanation.then}"
+    sooner = "" if explanation.limit_ms is None else f", or {duration(explanation.limit_ms)},"
+    return f"after {explanation.deliveries} failed {plural}{sooner} {explanation.then}"
 
 
 @policy.command(short_help="List every option of a connection URI.")

@@ -86,10 +86,17 @@ def _row(explanation: Explanation) -> tuple[str, str, str, str]:
     total = duration(rows[-1].elapsed) if rows else "0 ms"
     return (
         pattern,
-        "no limit" if explanation.deliveries is None else str(explanation.deliveries),
+        _deliveries(explanation),
         (delays or "none") + (", ..." if more else "") + varied,
         total if explanation.complete else f"over {total}",
     )
+
+
+def _deliveries(explanation: Explanation) -> str:
+    limit = explanation.limit_ms
+    if explanation.deliveries is not None:
+        return str(explanation.deliveries)
+    return "no limit" if limit is None else f"for {duration(limit)}"
 
 
 @click.command(

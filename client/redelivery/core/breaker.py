@@ -179,7 +179,7 @@ class Circuit:
                 self._open(now)
             return opens or weight == "outage"
         if self.over(now) and self._rules.at_maximum == "charge":
-            self._charge_again()
+            self._charge_again(now)
             return False
         self.spared += 1
         if self.state == "ramp":
@@ -227,6 +227,11 @@ class Circuit:
         """Whether nothing has succeeded for too long."""
         return self.state in ("open", "probing") and now - self.opened >= self._most_open
 
+    def kept(self, after: float, now: float) -> float:
+        """Return for how many seconds after a time it was not closed; of several openings, the last one's."""
+        end = self._closed_at if self.state == "closed" else now
+        return max(0.0, end - max(after, self.since))
+
     @property
     def stops(self) -> bool:
         """Whether the consumer is to stop when it is over."""
@@ -265,8 +270,8 @@ class Circuit:
         self.state, self.probe = "open", None
         self.failures = self.messages = self._told = 0
 
-    def _charge_again(self) -> None:
+    def _charge_again(self, now: float) -> None:
         """Close, and charge all until one message succeeds: the messages may be at fault, and nothing runs for ever."""
-        self.state, self.probe = "closed", None
+        self.state, self.probe, self._closed_at = "closed", None, now
         self.charging = self.alert = True
         self.failures = self.messages = self._told = 0

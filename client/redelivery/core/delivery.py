@@ -78,7 +78,7 @@ class Record:
 
     __slots__ = (
         "aside", "cause", "confirmed", "copied", "copy", "count", "deferrals", "deferred", "digest", "due", "exhausted",
-        "failed_at", "first_failure", "held", "last_failure", "name", "poisoned", "returns", "runner", "spared",
+        "failed_at", "first_failure", "held", "idle", "last_failure", "name", "poisoned", "returns", "runner", "spared",
         "strong", "succeeded", "tries",
     )  # fmt: skip
 
@@ -92,6 +92,7 @@ class Record:
         self.failed_at: float | None = None  # last, as in an outage
         self.cause: Cause | None = None
         self.first_failure: float | None = None
+        self.idle = 0.0  # seconds kept by the breaker
         self.last_failure: float | None = None
         # The verdict: only its confirmation is outstanding.
         self.poisoned = False
@@ -111,8 +112,7 @@ class Record:
         self.tries = 0  # poison acknowledgements tried
         self.copied = False  # the last one was a copy
         self.confirmed = False  # its dead letter is counted
-        # Once it has been set aside: when the log is to say so again.
-        self.aside: float | None = None
+        self.aside: float | None = None  # when to log that again
 
     def apart(self) -> Record:
         """Return what is known so far, for a handler that nobody waits for any longer."""
@@ -123,7 +123,7 @@ class Record:
         other.tries, other.confirmed = self.tries, self.confirmed
         other.returns, other.name, other.digest = self.returns, self.name, self.digest
         other.strong, other.aside, other.spared = self.strong, self.aside, self.spared
-        other.failed_at = self.failed_at
+        other.failed_at, other.idle = self.failed_at, self.idle
         return other
 
 

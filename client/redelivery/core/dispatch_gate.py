@@ -143,6 +143,9 @@ class DispatchGate:
         if circuit is None:
             return False, ()
         record = delivery.record = delivery.record or Record()
+        if record.first_failure is not None:
+            # What it waits for the breaker is no time in which it was tried.
+            record.idle += circuit.kept(max(record.last_failure or -inf, record.failed_at or -inf), now)
         before, failures, messages = circuit.state, circuit.failures + 1, circuit.messages
         if record.failed_at is None:
             messages += 1

@@ -401,10 +401,10 @@ class Engine:
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
         record = self._charge(delivery, cause, now)
-        if 0 <= self._policies.limit(policy) < record.count:
+        if (delay := self._policies.next_delay(policy, record, now)) is None:
             record.exhausted = True
             return self._condemn(delivery, record, now)
-        return self._hold(delivery, record, self._policies.delay(policy, record.count), now, "redelivered")
+        return self._hold(delivery, record, delay, now, "redelivered")
 
     @staticmethod
     def _charge(delivery: Delivery, cause: Cause, now: float) -> Record:

@@ -79,8 +79,8 @@ class LedgerEngine(Engine):
         # Of a failure that another process had, or that took it with it, nobody here has waited for the delay.
         fresh = delivery.record is None or delivery.record.count < entry.count
         record = self._entered(delivery, entry)
-        limit = self._policies.limit(self._policies.policy_for(delivery.destination))
-        if entry.poisoned or 0 <= limit < record.count:
+        policy = self._policies.policy_for(delivery.destination)
+        if entry.poisoned or self._policies.used_up(policy, record):
             return self._forgotten(delivery, self._condemn(delivery, record, now))
         left = self._left(entry, record, delivery, now) if fresh else 0.0
         if left > 0:

@@ -10,6 +10,7 @@ from redelivery.core.breaker import Breaker
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
 from redelivery.core.policy.classic_wildcards import check_wildcards
+from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.driver.gate_arguments import checked_breaker, checked_rate
 from redelivery.errors import ConfigurationError, near_miss
@@ -151,9 +152,10 @@ def check_drops(settings: Settings) -> None:
     """Refuse what drops dead letters by policy where the policies make no sense of it. Raises ConfigurationError."""
     policies = settings.policies
     every = (policies.default, *(policy for _, policy in policies.entries))
-    if not settings.send_exhausted and all(policy.maximum_redeliveries < 0 for policy in every):
+    endless = all(policy.maximum_redeliveries < 0 and elapsed_of(policy)[0] is None for policy in every)
+    if not settings.send_exhausted and endless:
         raise ConfigurationError(
-            "redelivery.sendToDlqIfMaxRetriesExceeded=false has no effect: no policy has a maximum of redeliveries",
+            "redelivery.sendToDlqIfMaxRetriesExceeded=false has no effect: no policy has a maximum",
             option="redelivery.sendToDlqIfMaxRetriesExceeded",
         )
     if settings.fallback:

@@ -25,6 +25,7 @@ from redelivery.driver.arguments import (
 from redelivery.driver.connection.browser import Browser
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
+from redelivery.driver.connection.plain_passwords import is_loopback
 from redelivery.driver.connection.send_request import SEND_TIMEOUT, SendOptions, connection_limit, outgoing
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
@@ -60,8 +61,10 @@ __all__ = [
     "SendOptions",
     "check_handler",
     "dead_letters_of",
+    "is_loopback",
     "known",
     "outgoing",
+    "planned",
     "said",
     "say",
     "single",

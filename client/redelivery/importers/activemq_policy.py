@@ -62,7 +62,9 @@ class PolicyReader:
                 options[name] = self._boolean(name, value)
         self._check_supported(options)
         try:
-            return RedeliveryPolicy.from_options({name: value.text for name, value in options.items()})
+            texts = {name: value.text for name, value in options.items()}
+            # Of the reference's options only: a limit of time is ours.
+            return RedeliveryPolicy.from_prefixed_options(texts, "")
         except ConfigurationError as error:
             place = options.get(error.option or "")
             raise self._notes.error(place.line if place else bean.line, error) from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core import option_values
 from redelivery.core.destination import Destination
+from redelivery.core.policy import time_limit
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
 from redelivery.core.policy.artemis_wildcards import AddressMatch, ArtemisWildcards
 from redelivery.core.policy.classic_wildcards import check_wildcards
@@ -17,7 +18,7 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.importers.dead_letter_uri import refusal
 from redelivery.importers.imported import at_line
-from redelivery.importers.toml_writer import WILDCARDS
+from redelivery.importers.toml_writer import ELAPSED, WILDCARDS
 
 if TYPE_CHECKING:
     from redelivery.core.policy.redelivery_policy import Policy
@@ -145,13 +146,14 @@ def _as_text(given: object) -> str:
 
 
 def _delays(options: dict[str, Any]) -> DelayListPolicy:
-    others = [name for name in options if name != "delays"]
+    others = [name for name in options if name not in ("delays", ELAPSED)]
     delays = options["delays"]
     if others:
         raise ConfigurationError(f"delays stand alone, without {others[0]}", option=others[0])
     if not isinstance(delays, list):
         raise ConfigurationError("delays must be a list of milliseconds", option="delays")
-    return DelayListPolicy.from_ms(cast("list[int]", delays))
+    limit = time_limit.option_ms(options[ELAPSED], ELAPSED) if ELAPSED in options else None
+    return DelayListPolicy.from_ms(cast("list[int]", delays), limit)
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:

@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["WILDCARDS", "to_toml"]
+__all__ = ["ELAPSED", "WILDCARDS", "to_toml"]
 
 WILDCARDS = {"delimiter": "delimiter", "singleWord": "single_word", "anyWords": "any_words"}
 """Keys of the inline table of Artemis' wildcards, and the fields that they set."""
+ELAPSED = "maximumElapsed"
 _NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?")
 _ALWAYS = ("maximumRedeliveries", "max-delivery-attempts")
 
@@ -55,7 +56,8 @@ def _wildcards(wildcards: ArtemisWildcards) -> str:
 
 def _options(policy: Policy, name: str) -> list[str]:
     if isinstance(policy, DelayListPolicy):
-        return [f"delays = {list(policy.delays)}"]
+        limit = policy.to_options().get(ELAPSED)
+        return [f"delays = {list(policy.delays)}", *([] if limit is None else [f"{ELAPSED} = {limit}"])]
     if not isinstance(policy, RedeliveryPolicy | ArtemisRedeliveryPolicy):
         raise ConfigurationError(f"{name} is made of code, and cannot be written: {policy!r}")
     options, defaults = policy.to_options(), type(policy)().to_options()

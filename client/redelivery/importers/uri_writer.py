@@ -1,4 +1,4 @@
-"""Policies as the options of a connection URI, which has the Java client's policy only, and Classic's wildcards."""
+"""Policies as the options of a connection URI, which has the Java client's policy, and Classic's wildcards."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from redelivery.core.destination import Destination
 from redelivery.core.policy.artemis_policy import ArtemisRedeliveryPolicy
 from redelivery.core.policy.artemis_wildcards import AddressMatch
+from redelivery.core.policy.delay_list import DelayListPolicy
+from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.importers.overlaps import with_overlaps
+from redelivery.importers.toml_writer import ELAPSED
 from redelivery.uri.joining import option_text
-from redelivery.uri.option_table import MAP_PREFIX
+from redelivery.uri.option_table import MAP_PREFIX, OUR_MAP_PREFIX, OUR_POLICY, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,9 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["UriOptions", "to_uri_options"]
 
-_PREFIX = "jms.redeliveryPolicy."
 _KINDS = ("queue", "topic", "temp-queue", "temp-topic")
 _NATIVE = "native:// addresses: the patterns of a URI do not match them; they get its default"
+# Redeliveries whose delays are written one by one, where no formula of the URI has them.
+_LISTED = 50
 _LONGEST = 1000
 """Redeliveries whose delays are compared; the delays of brokers have reached their cap long before."""
 
@@ -49,13 +53,12 @@ def to_uri_options(
     written: dict[str, str] = {}
     mapped = _by_kind(policies, differences)
     default, entries = mapped
-    for name, value in _options(_classic(default, "other destinations", differences)).items():
-        written[_PREFIX + name] = value
+    written |= _options(_sayable(default, "other destinations", differences), POLICY, OUR_POLICY)
     for pattern, policy in entries.items():
         parsed = Destination.parse(pattern)
         plain = parsed.name if Destination.parse(parsed.name) == parsed else pattern
-        for name, value in _options(_classic(policy, pattern, differences)).items():
-            written[f"{MAP_PREFIX}{plain}.{name}"] = value
+        said = _sayable(policy, pattern, differences)
+        written |= _options(said, f"{MAP_PREFIX}{plain}.", f"{OUR_MAP_PREFIX}{plain}.")
     wild = policies.wildcards is not None and any("*" in pattern or ">" in pattern for pattern in entries)
     return UriOptions(
         option_text({**written, **(dead_letters or {})}),
@@ -64,25 +67,36 @@ def to_uri_options(
     )
 
 
-def _options(policy: RedeliveryPolicy) -> dict[str, str]:
-    """Return the maximum, and the options that are not at their default."""
-    defaults = RedeliveryPolicy().to_options()
-    return {
-        name: value
-        for name, value in policy.to_options().items()
-        if name == "maximumRedeliveries" or defaults.get(name) != value
-    }
+def _options(policy: RedeliveryPolicy | DelayListPolicy, prefix: str, our_prefix: str) -> dict[str, str]:
+    """Return the maximum, or the list of delays, and the options that are not at their default; by full names."""
+    options = policy.to_options()
+    limit = options.pop(ELAPSED, None)
+    if isinstance(policy, DelayListPolicy) and policy.delays:
+        written = {f"{our_prefix}delays": options["delays"]}
+    else:
+        # An empty list is no text: a maximum of 0 is the same.
+        options.pop("delays", None)
+        defaults = RedeliveryPolicy().to_options()
+        written = {
+            prefix + name: value
+            for name, value in options.items()
+            if name == "maximumRedeliveries" or defaults.get(name) != value
+        }
+    return written if limit is None else written | {our_prefix + ELAPSED: limit}
 
 
-def _classic(policy: Policy, name: str, differences: list[str]) -> RedeliveryPolicy:
-    """Return the policy of the Java client with the delays of `policy`, or the nearest."""
-    if isinstance(policy, RedeliveryPolicy):
+def _sayable(policy: Policy, name: str, differences: list[str]) -> RedeliveryPolicy | DelayListPolicy:
+    """Return a policy that a URI can say, with the delays of `policy`, or the nearest."""
+    if isinstance(policy, RedeliveryPolicy | DelayListPolicy):
         return policy
     maximum = policy.maximum_redeliveries
     count = _LONGEST if maximum < 0 else min(maximum, _LONGEST)
     delays = policy.delays_ms(max(count, 1))
-    nearest = _nearest(policy, maximum, delays)
+    limit, _ = elapsed_of(policy)
+    nearest = _nearest(policy, maximum, delays, limit)
     theirs, ours = delays[:count], nearest.delays_ms(count)
+    if theirs != ours and 0 <= maximum <= _LISTED and _exact(policy):
+        return DelayListPolicy.from_ms(theirs, limit)
     if theirs != ours:
         place = next(i for i in range(count) if theirs[i] != ours[i])
         differences.append(
@@ -99,7 +113,12 @@ def _classic(policy: Policy, name: str, differences: list[str]) -> RedeliveryPol
     return nearest
 
 
-def _nearest(policy: Policy, maximum: int, delays: list[int]) -> RedeliveryPolicy:
+def _exact(policy: Policy) -> bool:
+    """Whether a list of the delays is certain to be the same schedule: other kinds may draw random numbers."""
+    return isinstance(policy, ArtemisRedeliveryPolicy) and not policy.redelivery_collision_avoidance_factor
+
+
+def _nearest(policy: Policy, maximum: int, delays: list[int], limit_ms: int | None) -> RedeliveryPolicy:
     options: dict[str, object] = {"maximumRedeliveries": maximum, "initialRedeliveryDelay": delays[0]}
     options["redeliveryDelay"] = max(delays[1:], default=delays[0])
     if isinstance(policy, ArtemisRedeliveryPolicy):
@@ -114,7 +133,7 @@ def _nearest(policy: Policy, maximum: int, delays: list[int]) -> RedeliveryPolic
         if policy.redelivery_collision_avoidance_factor:
             options["useCollisionAvoidance"] = "true"
             options["collisionAvoidanceFactor"] = given["redelivery-collision-avoidance-factor"]
-    return RedeliveryPolicy.from_options(options)
+    return RedeliveryPolicy.from_prefixed_options(options, "", limit_ms)
 
 
 def _by_kind(policies: RedeliveryPolicyMap, differences: list[str]) -> tuple[Policy, Mapping[str, Policy]]:

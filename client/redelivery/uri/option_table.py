@@ -7,17 +7,41 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["JAVA_PORTS", "MAP_PREFIX", "OPTIONS", "SCHEMES", "Option", "Scope", "is_java_only", "option_rows"]
+__all__ = [
+    "JAVA_PORTS",
+    "MAP_PREFIX",
+    "OPTIONS",
+    "OUR_MAP_PREFIX",
+    "OUR_POLICY",
+    "POLICY",
+    "SCHEMES",
+    "Option",
+    "Scope",
+    "is_java_only",
+    "option_rows",
+]
 
 Scope = Literal["policy", "prefetch", "jms", "failover", "redelivery", "tls"]
 """Where an option belongs. `failover`: after `failover:(...)` only; `tls`: with a TLS address only. The
 Java client's own options (`is_java_only`) are kept in `settings.inapplicable` of a Java URI, and refused elsewhere."""
 
 Kind = Literal[
-    "boolean", "integer", "milliseconds", "number", "text", "secret", "choice", "destination", "file"
+    "boolean",
+    "integer",
+    "milliseconds",
+    "list of milliseconds",
+    "number",
+    "text",
+    "secret",
+    "choice",
+    "destination",
+    "file",
 ]
 
-MAP_PREFIX = "jms.redeliveryPolicyMap."
+POLICY, MAP_PREFIX = "jms.redeliveryPolicy.", "jms.redeliveryPolicyMap."
+"""What the reference's options of a policy begin with: of the default one, and of a pattern's."""
+OUR_POLICY, OUR_MAP_PREFIX = "redelivery.policy.", "redelivery.policyMap."
+"""The same for the options of a policy that the reference has not."""
 
 SCHEMES = {"memory": 0, "stomp": 61613, "stomp+ssl": 61614, "amqp": 5672, "amqps": 5671}
 """The schemes of our own, and their default ports."""
@@ -59,7 +83,7 @@ class Option(NamedTuple):
 
 
 def _policy(name: str, kind: Kind, default: str, doc: str, low: int = 0) -> Option:
-    return Option(f"jms.redeliveryPolicy.{name}", kind, default, doc, "policy", low)
+    return Option(f"{POLICY}{name}", kind, default, doc, "policy", low)
 
 
 def _failover(name: str, qpid: str, kind: Kind, default: str, doc: str, low: int = 0) -> tuple[Option, ...]:
@@ -107,6 +131,11 @@ _TABLE: tuple[Option, ...] = (
     _policy("preDispatchCheck", "boolean", "true", "Transacted: poison, unseen, what the broker counts past it."),
     _policy("maxRedeliveries", "integer", "6", "Qpid JMS's name for maximumRedeliveries (there -1); not both.", -1),
     _policy("outcome", "text", "", "Qpid JMS: ACCEPTED is deadLetter=discard, REJECTED is ack."),
+    Option("redelivery.policy.maximumElapsed", "milliseconds", "-1",
+           "No redelivery begins later than this after a message's first failure: it is poison; -1: no limit.",
+           "policy", -1),
+    Option("redelivery.policy.delays", "list of milliseconds", "",
+           "The delay before each redelivery: `1000,5000,30000`; its length is the maximum.", "policy"),
     _prefetch("queuePrefetch", "1000", "Messages a queue consumer may hold unsettled; 32767 at most."),
     _prefetch("topicPrefetch", "as for queues", "The same for a topic consumer."),
     _prefetch("durableTopicPrefetch", "as for queues", "The same for a durable topic subscription."),
@@ -258,9 +287,10 @@ def is_java_only(name: str, *, failover: bool) -> bool:
 
 def option_rows() -> list[tuple[str, str, str, str, str]]:
     """Return (name, type, default, schemes, one line) of every supported option, for documentation and help texts."""
-    mapped = f"{MAP_PREFIX}<pattern>.<option>"
+    mapped, ours = f"{MAP_PREFIX}<pattern>.<option>", f"{OUR_MAP_PREFIX}<pattern>.<option>"
     rows = [(o.name, o.takes, o.default, o.over, o.doc) for o in _TABLE]
     return [
         *rows,
         (mapped, "as the option", "", "all", "A jms.redeliveryPolicy option for destinations of a pattern."),
+        (ours, "as the option", "", "all", "A redelivery.policy option for destinations of a pattern."),
     ]

@@ -5,16 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from redelivery.core import option_values
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import check_wildcards
-from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.settings import Endpoint, Secret, Settings
 from redelivery.uri.breaker_options import breaker
 from redelivery.uri.dead_letter_options import OUTCOME, dead_letters
-from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, SCHEMES, is_java_only
+from redelivery.uri.option_table import (
+    JAVA_PORTS,
+    MAP_PREFIX,
+    OPTIONS,
+    OUR_MAP_PREFIX,
+    OUR_POLICY,
+    POLICY,
+    SCHEMES,
+    is_java_only,
+)
 from redelivery.uri.options_reader import (
     OptionsReader,
     failover,
@@ -25,6 +31,7 @@ from redelivery.uri.options_reader import (
     scheduler,
     tls,
 )
+from redelivery.uri.policy_options import given_policies, mapped_option
 from redelivery.uri.repeatable import Masked, name_repeats, value_to_show
 from redelivery.uri.syntax import UriParts, redact_uri, split_uri
 
@@ -49,7 +56,7 @@ def parse_uri(text: str) -> Settings:
     family = _family(parts)
     given, patterns, inapplicable = _sorted_out(parts, java=family == "java")
     read = OptionsReader(given)
-    policies = _policies(given, patterns, quiet=parts.quiet)
+    policies = given_policies(given, patterns, quiet=parts.quiet)
     user, password = _credentials(parts, read)
     endpoints = tuple(Endpoint(a.scheme, a.host, a.port) for a in parts.addresses)
     queue, topic, durable = _credits(read)
@@ -109,21 +116,18 @@ def _sorted_out(
     for written, value in parts.options:
         name = _canonical(written)
         shown = value_to_show(name, value, quiet=parts.quiet)
-        if name.startswith(MAP_PREFIX):
-            pattern, dot, option = written[len(MAP_PREFIX) :].rpartition(".")
+        prefix = next((one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one)), None)
+        if prefix is not None:
+            pattern, dot, option = written[len(prefix) :].rpartition(".")
             if not dot or not pattern.strip():
                 raise ConfigurationError(
-                    f"{MAP_PREFIX}<pattern>.<option> needs a pattern and an option", option=MAP_PREFIX[:-1]
+                    f"{prefix}<pattern>.<option> needs a pattern and an option", option=prefix[:-1]
                 )
-            if not _is_policy(option) and not name_repeats(option, quiet=parts.quiet):
-                raise ConfigurationError(
-                    f"{MAP_PREFIX}<pattern>.<option> has an unknown option (name not shown)",
-                    option=MAP_PREFIX[:-1],
-                )
-            values = patterns.setdefault(_pattern(pattern, java=java, quiet=parts.quiet), {})
-            if option in values:
-                raise ConfigurationError(f"{MAP_PREFIX}<pattern>.{option} is given twice, in two spellings")
-            values[option] = shown
+            key = mapped_option(prefix, option, quiet=parts.quiet)
+            values = patterns.setdefault(_pattern(pattern, prefix, java=java, quiet=parts.quiet), {})
+            if key in values:
+                raise ConfigurationError(f"{prefix}<pattern>.{option} is given twice, in two spellings")
+            values[key] = shown
         elif name in OPTIONS and not (java and _is_qpid(name)):
             _check_place(parts, name, java=java)
             if name in given:
@@ -162,11 +166,6 @@ def _canonical(name: str) -> str:
     return head + dot + last[:1].lower() + last[1:] if name.startswith("jms.") else name
 
 
-def _is_policy(option: str) -> bool:
-    """Whether a policy has the option."""
-    return f"jms.redeliveryPolicy.{option[:1].lower()}{option[1:]}" in OPTIONS
-
-
 def _is_qpid(name: str) -> bool:
     """Whether only Qpid JMS knows the option: a Classic URI (`tcp://`) with it would not connect in Java."""
     return name.startswith("failover.") or name in (OUTCOME, "jms.redeliveryPolicy.maxRedeliveries")
@@ -186,7 +185,7 @@ def _check_place(parts: UriParts, name: str, *, java: bool) -> None:
         raise ConfigurationError(f"{name} needs a {', '.join(others)} or {last} address", option=name)
 
 
-def _pattern(text: str, *, java: bool, quiet: bool) -> str:
+def _pattern(text: str, prefix: str, *, java: bool, quiet: bool) -> str:
     try:
         pattern = Destination.parse(text)
         # There such a pattern is text that matches nothing.
@@ -195,7 +194,7 @@ def _pattern(text: str, *, java: bool, quiet: bool) -> str:
         return str(pattern)
     except ConfigurationError as error:
         why = "the pattern is no destination" if quiet else str(error)
-        raise ConfigurationError(f"{MAP_PREFIX}<pattern>.<option>: {why}", option=MAP_PREFIX[:-1]) from None
+        raise ConfigurationError(f"{prefix}<pattern>.<option>: {why}", option=prefix[:-1]) from None
 
 
 def _named(name: str, parts: UriParts) -> str:
@@ -205,6 +204,10 @@ def _named(name: str, parts: UriParts) -> str:
 def _hint(name: str) -> str:
     """Return the nearest right name, first among the options of the same group; else the whole group."""
     head, dot, last = name.rpartition(".")
+    # The other group's option of the same policy.
+    other = {POLICY: OUR_POLICY, OUR_POLICY: POLICY}.get(head + dot, "") + last
+    if other != last and other in OPTIONS:
+        return f": write {other}"
     group = [option.rpartition(".")[2] for option in OPTIONS if dot and option.rpartition(".")[0] == head]
     if group:
         near = near_miss(last, group)
@@ -215,34 +218,6 @@ def _hint(name: str) -> str:
 def _shown_value(name: str, value: str, *, quiet: bool) -> str:
     masked = isinstance(value_to_show(name, value, quiet=quiet), Masked)
     return "***" if masked or _SECRET_NAME.search(name) else value
-
-
-def _policies(
-    given: dict[str, str], patterns: dict[str, dict[str, str]], *, quiet: bool
-) -> RedeliveryPolicyMap:
-    prefix, qpid = "jms.redeliveryPolicy.", "maxRedeliveries"
-    options: dict[str, object] = {
-        name.removeprefix(prefix): value
-        for name, value in given.items()
-        if name.startswith(prefix) and name != OUTCOME
-    }
-    if qpid in options:
-        if "maximumRedeliveries" in options:
-            raise ConfigurationError(
-                f"{prefix}maximumRedeliveries and {prefix}{qpid} are the same setting: give one of them",
-                option=prefix + qpid,
-            )
-        options["maximumRedeliveries"] = option_values.option_whole(
-            options.pop(qpid), prefix + qpid, -1, option_values.MAX_INT
-        )
-    default = RedeliveryPolicy.from_prefixed_options(options, prefix) if options else None
-    mapping = {
-        pattern: RedeliveryPolicy.from_prefixed_options(
-            values, f"{MAP_PREFIX}{'<pattern>' if quiet else pattern}."
-        )
-        for pattern, values in patterns.items()
-    }
-    return RedeliveryPolicyMap(mapping, default=default)
 
 
 def _credentials(parts: UriParts, read: OptionsReader) -> tuple[str | None, Secret | None]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 
 from redelivery.errors import near_miss
-from redelivery.uri.option_table import MAP_PREFIX, OPTIONS
+from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, OUR_POLICY, POLICY
 
 __all__ = ["Masked", "name_repeats", "value_to_show"]
 
 _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9._,]{0,24}(?:[eE][+-]?[0-9]{1,5})? ?(?:ms|s|sec|m|min|h|d)?|)")
+_NUMBERS = re.compile(r"[0-9.,_ -]{1,500}|")
 _NOT_A_NUMBER = ("nan", "inf", "infinity")
 _WORD = re.compile(r"[A-Za-z]{1,20}(?:[_-][A-Za-z]{1,20}){0,3}")
 # What people write for true and false, or for no value.
@@ -49,10 +50,13 @@ def value_to_show(name: str, value: str, *, quiet: bool) -> str:
     Numbers, and words near one that the option takes, are repeated: with them an error is understood. Other texts
     are where the option itself takes such texts.
     """
-    if name.startswith(MAP_PREFIX):
-        name = f"jms.redeliveryPolicy.{name.rpartition('.')[2]}"
+    for prefix, plain in ((MAP_PREFIX, POLICY), (OUR_MAP_PREFIX, OUR_POLICY)):
+        if name.startswith(prefix):
+            name = plain + name.rpartition(".")[2]
     option = OPTIONS.get(name)
     if _NUMBER.fullmatch(value) or value.lower().lstrip("+-") in _NOT_A_NUMBER:
+        return value
+    if option is not None and option.kind == "list of milliseconds" and _NUMBERS.fullmatch(value):
         return value
     taken = (*_WORDS, *option.choices) if option is not None else _WORDS
     if _WORD.fullmatch(value) and near_miss(value, taken):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.registry import schemes
-from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, SCHEMES
+from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, SCHEMES
 
 __all__ = ["Address", "UriParts", "redact_uri", "split_uri"]
 
@@ -22,6 +22,7 @@ _HOST = re.compile(
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 PLAIN = re.compile(r"[A-Za-z0-9 ._+>*:/-]{0,200}")
+_NUMBERS = re.compile(r"[0-9, ]{0,1000}")
 """Names and values that cannot be the rest of a secret cut off by a `&` or `=` in it."""
 _TELLING = re.compile(r"@|pass|user|secret|pwd|token|key|cred", re.IGNORECASE)
 
@@ -228,8 +229,9 @@ def _shown_address(address: Address) -> str:
 
 def _shown_option(name: str, value: str) -> str:
     option = OPTIONS.get(name)
-    mapped = name.startswith(MAP_PREFIX) and PLAIN.fullmatch(name) is not None
+    mapped = name.startswith((MAP_PREFIX, OUR_MAP_PREFIX)) and PLAIN.fullmatch(name) is not None
     if option is None and not mapped:
         return "***"
     open_to_see = mapped or (option is not None and option.kind != "secret")
-    return f"{name}={value}" if open_to_see and PLAIN.fullmatch(value) else f"{name}=***"
+    plain = PLAIN.fullmatch(value) or _NUMBERS.fullmatch(value)
+    return f"{name}={value}" if open_to_see and plain else f"{name}=***"

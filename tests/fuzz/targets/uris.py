@@ -16,7 +16,8 @@ _DICTIONARY = [
     *(f"{name}=".encode() for name in OPTIONS),
     b"&", b"?", b"=", b"%", b"%00", b"%2", b"%ff", b"@", b":", b"/", b"(", b")", b",", b"#", b"+", b" ", b"\0",
     b"failover:(", b"//", b"[", b"]", b"[::1]", b"%2e", b"%C3%28", b"%26", b"%40", b".", b">", b"*", b"true", b"false",
-    b"jms.redeliveryPolicyMap.", b"jms.redeliveryPolicy.", b"redelivery.", b"sqlite:", b"\xc3\xa9", b"\xed\xa0\x80",
+    b"jms.redeliveryPolicyMap.", b"jms.redeliveryPolicy.", b"redelivery.", b"redelivery.policy.",
+    b"redelivery.policyMap.", b"1000,5000", b"sqlite:", b"\xc3\xa9", b"\xed\xa0\x80",
     b"stomp://", b"stomp+ssl://", b"amqp://", b"amqps://", b"memory://", b"tcp://", b"vm://",
 ]  # fmt: skip
 
@@ -33,6 +34,8 @@ def seeds() -> list[bytes]:
         "amqps://h?redelivery.tlsCaFile=/x&jms.userName=bob&jms.password=SECRETpw",
         "memory://x?jms.redeliveryPolicyMap.FRED.>.maximumRedeliveries=3&redelivery.ledger=/tmp/a",
         "tcp://h:1?wireFormat.a=b&jms.useAsyncSend=true",
+        "memory://x?redelivery.policyMap.FRED.>.delays=1000,5000&redelivery.policyMap.FRED.>.maximumElapsed=9",
+        "stomp://h?redelivery.policy.maximumElapsed=9&jms.redeliveryPolicy.maximumRedeliveries=-1&jms.password=SECRETpw",
         "stomp+ssl://[::1]:1?jms.prefetchPolicy.all=10&redelivery.deadLetter=ack",
     ]
     values = ("1", "true", "x")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from redelivery.core import option_values
+from redelivery.core.policy import time_limit
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -23,8 +24,13 @@ class DelayListPolicy:
 
     delays: tuple[int, ...]
     """The delays in milliseconds."""
+    maximum_elapsed: float | None
+    """Seconds after the first failure, past which no redelivery begins; None: no limit."""
+    _elapsed_ms: int | None = field(init=False, repr=False)
 
-    def __init__(self, delays: Iterable[float | timedelta]) -> None:
+    def __init__(
+        self, delays: Iterable[float | timedelta], *, maximum_elapsed: float | timedelta | None = None
+    ) -> None:
         """Take `delays` in seconds or `timedelta`, rounded to milliseconds; an empty list is one delivery.
 
         Raises ConfigurationError for a delay that makes no sense.
@@ -34,14 +40,23 @@ class DelayListPolicy:
                 f"delays must be a list of durations, not {option_values.shown(delays)}", option="delays"
             )
         checked = tuple(option_values.duration_ms(delay, f"delays[{i}]") for i, delay in enumerate(delays))
-        object.__setattr__(self, "delays", checked)
+        self._put(checked, time_limit.checked_ms(maximum_elapsed, "maximum_elapsed"))
+
+    def _put(self, delays: tuple[int, ...], elapsed_ms: int | None) -> None:
+        put = object.__setattr__
+        put(self, "delays", delays)
+        put(self, "_elapsed_ms", elapsed_ms)
+        put(self, "maximum_elapsed", None if elapsed_ms is None else elapsed_ms / 1000)
 
     @classmethod
-    def from_ms(cls, delays: Iterable[int]) -> DelayListPolicy:
-        """Return a policy with `delays` in whole milliseconds. Raises ConfigurationError as the constructor does."""
+    def from_ms(cls, delays: Iterable[object], elapsed_ms: int | None = None) -> DelayListPolicy:
+        """Return a policy with `delays` in whole milliseconds, as text or numbers, and a limit of time in them.
+
+        Raises ConfigurationError as the constructor does.
+        """
         made = cls(())
         checked = tuple(option_values.option_ms(delay, f"delays[{i}]") for i, delay in enumerate(delays))
-        object.__setattr__(made, "delays", checked)
+        made._put(checked, elapsed_ms)
         return made
 
     @property
@@ -63,9 +78,11 @@ class DelayListPolicy:
         return [self.redelivery_delay_ms(k, random) for k in range(1, n + 1)]
 
     def worst_case_ms(self) -> int:
-        """Return the sum of all delays in milliseconds."""
-        return sum(self.delays)
+        """Return the sum of all delays in milliseconds, or the limit of time if that is shorter."""
+        total = sum(self.delays)
+        return total if self._elapsed_ms is None else min(total, self._elapsed_ms)
 
     def to_options(self) -> dict[str, str]:
-        """Return the list in milliseconds. The reference has no option for it."""
-        return {"maximumRedeliveries": str(len(self.delays)), "delays": ",".join(map(str, self.delays))}
+        """Return the list, and the limit of time if there is one, in milliseconds. The reference has neither."""
+        options = {"maximumRedeliveries": str(len(self.delays)), "delays": ",".join(map(str, self.delays))}
+        return options if self._elapsed_ms is None else options | {"maximumElapsed": str(self._elapsed_ms)}

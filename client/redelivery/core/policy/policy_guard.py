@@ -1,4 +1,4 @@
-"""Asking a policy for its maximum and its delays: a user's own policy may raise anything, or return anything.
+"""Asking a policy for its limits and its delays: a user's own policy may raise anything, or return anything.
 
 Nothing of that comes out of the engine with a message half charged: the answer of a plain `RedeliveryPolicy()` is taken
 instead, so the message still has a bound and a delay, and the driver logs the fault.
@@ -6,6 +6,7 @@ instead, so the message still has a bound and a delay, and the driver logs the f
 
 from __future__ import annotations
 
+from datetime import timedelta
 from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
@@ -13,22 +14,26 @@ from redelivery.core.commands import PolicyFault
 from redelivery.core.delivery import Cause
 from redelivery.core.option_values import shown
 from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.core.policy.time_limit import mark_late, outlasted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
     from redelivery.core.commands import Command
+    from redelivery.core.delivery import Record
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
 
-__all__ = ["LONGEST", "PolicyGuard", "limit_of"]
+__all__ = ["LONGEST", "PolicyGuard", "delay_of", "elapsed_of", "limit_of", "would_exhaust"]
 
 LONGEST = 1e11
 """Seconds: 3,168 years, the longest delay. A later date has no four digits for its year, and no adapter could write it
 down. The reference's longest delay, 2^63-1 ms, is meant as "never"."""
 # Redeliveries: more than ever happen, and fewer than Python refuses to write down.
 MOST = 2**63 - 1
+# Seconds: the shortest limit of time, as `RedeliveryPolicy` takes it.
+SHORTEST = 0.001
 DEFAULT = RedeliveryPolicy()
 
 
@@ -53,21 +58,47 @@ class PolicyGuard:
             self.faults.append(fault)
         return limit
 
+    def next_delay(self, policy: Policy, record: Record, now: float) -> float | None:
+        """Return the seconds before the next redelivery of a message that was just charged; None: it is poison.
+
+        That is so past the maximum of redeliveries, or if the redelivery would begin after the policy's limit of time:
+        then its cause says so.
+        """
+        if 0 <= self.limit(policy) < record.count:
+            return None
+        delay = self.delay(policy, record.count)
+        limit = self._elapsed(policy)
+        if limit is None:
+            return delay
+        # A clock that was set back, or a producer's own date, would leave the message without a limit.
+        record.first_failure = now if record.first_failure is None else min(record.first_failure, now)
+        if not outlasted(record, limit, now + delay):
+            return delay
+        mark_late(record, limit)
+        return None
+
+    def used_up(self, policy: Policy, record: Record) -> bool:
+        """Whether a message has failed too often, or for too long, by failures that were charged elsewhere."""
+        if 0 <= self.limit(policy) < record.count:
+            return True
+        limit, last = self._elapsed(policy), record.last_failure
+        if limit is None or last is None or not outlasted(record, limit, last):
+            return False
+        mark_late(record, limit)
+        return True
+
+    def _elapsed(self, policy: Policy) -> int | None:
+        limit, fault = elapsed_of(policy)
+        if fault is not None:
+            self.faults.append(fault)
+        return limit
+
     def delay(self, policy: Policy, redelivery: int, *, jitter: bool = True) -> float:
         """Return the seconds before the redelivery of this number, `LONGEST` at most."""
-        error: BaseException | None = None
-        try:
-            answer: object = policy.redelivery_delay_ms(redelivery, self._random if jitter else None)
-            seconds = _seconds(answer)
-            wrong = f"returned {shown(answer)}" if seconds is None else ""
-        except BaseException as raised:  # noqa: BLE001 - a policy that ends the program would end it at each start
-            error, seconds, wrong = raised, None, f"raised {Cause.of(raised).text}"
-        if seconds is not None:
-            return seconds
-        instead = DEFAULT.redelivery_delay_ms(redelivery) / 1000
-        text = f"redelivery_delay_ms({redelivery}) {wrong}; {instead:g} s are waited instead"
-        self.faults.append(PolicyFault(policy, "redelivery_delay_ms", text, error))
-        return instead
+        delay, fault = delay_of(policy, redelivery, self._random if jitter else None)
+        if fault is not None:
+            self.faults.append(fault)
+        return delay
 
     def with_faults(self, commands: Sequence[Command]) -> Sequence[Command]:
         """Return commands, and behind them what was wrong with policies that were asked since the last call."""
@@ -91,6 +122,55 @@ def limit_of(policy: Policy) -> tuple[int, PolicyFault | None]:
     instead = DEFAULT.maximum_redeliveries
     text = f"maximum_redeliveries {wrong}; {instead} are allowed instead"
     return instead, PolicyFault(policy, "maximum_redeliveries", text, error)
+
+
+def elapsed_of(policy: Policy) -> tuple[int | None, PolicyFault | None]:
+    """Return a policy's limit of time in milliseconds, or why there is none; None: it has no limit."""
+    error: BaseException | None = None
+    try:
+        answer: object = getattr(policy, "maximum_elapsed", None)
+        if answer is None:
+            return None, None
+        seconds = answer.total_seconds() if isinstance(answer, timedelta) else answer
+        number = seconds if isinstance(seconds, float) else _whole(seconds)
+        # Neither NaN nor too short; a number may be beyond all floats, and is compared as it is.
+        if number is not None and number >= SHORTEST:
+            return round(min(number, LONGEST) * 1000), None
+        wrong = f"is {shown(answer)}, no duration in seconds"
+    except BaseException as raised:  # noqa: BLE001 - as above
+        error, wrong = raised, f"raised {Cause.of(raised).text}"
+    text = f"maximum_elapsed {wrong}; only the maximum of redeliveries holds"
+    return None, PolicyFault(policy, "maximum_elapsed", text, error)
+
+
+def would_exhaust(policy: Policy, record: Record | None, now: float) -> bool:
+    """Whether a failure charged now would be poison. Nothing is changed; the delay is taken without jitter."""
+    count = 1 if record is None else record.count + 1
+    limit, _ = limit_of(policy)
+    if 0 <= limit < count:
+        return True
+    elapsed, _ = elapsed_of(policy)
+    if elapsed is None:
+        return False
+    first = now if record is None or record.first_failure is None else min(record.first_failure, now)
+    idle = 0.0 if record is None else record.idle
+    return round((now + delay_of(policy, count, None)[0] - first - idle) * 1000) > elapsed
+
+
+def delay_of(policy: Policy, redelivery: int, random: Random | None) -> tuple[float, PolicyFault | None]:
+    """Return the seconds before the redelivery of this number, or the default policy's and why."""
+    error: BaseException | None = None
+    try:
+        answer: object = policy.redelivery_delay_ms(redelivery, random)
+        seconds = _seconds(answer)
+        if seconds is not None:
+            return seconds, None
+        wrong = f"returned {shown(answer)}"
+    except BaseException as raised:  # noqa: BLE001 - a policy that ends the program would end it at each start
+        error, wrong = raised, f"raised {Cause.of(raised).text}"
+    instead = DEFAULT.redelivery_delay_ms(redelivery) / 1000
+    text = f"redelivery_delay_ms({redelivery}) {wrong}; {instead:g} s are waited instead"
+    return instead, PolicyFault(policy, "redelivery_delay_ms", text, error)
 
 
 def _whole(answer: object) -> int | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from redelivery.core import option_values
-from redelivery.core.policy import delay_chain
+from redelivery.core.policy import delay_chain, time_limit
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,11 +34,17 @@ _OPTIONS = (
     "collisionAvoidanceFactor",
     "preDispatchCheck",
 )
+# Ours: the reference has no limit of time.
+_ELAPSED = "maximumElapsed"
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """What every kind of redelivery policy offers to the engine."""
+    """What every kind of redelivery policy offers to the engine.
+
+    It may also have an attribute `maximum_elapsed`: seconds or a `timedelta` after the first failure of a message, past
+    which no redelivery of it begins. Absent, or None: no limit.
+    """
 
     @property
     def maximum_redeliveries(self) -> int:
@@ -76,9 +82,11 @@ class RedeliveryPolicy:
     use_collision_avoidance: bool
     collision_avoidance_factor: float
     pre_dispatch_check: bool
+    maximum_elapsed: float | None
     _initial_ms: int = field(init=False, repr=False)
     _steps: delay_chain.DelaySteps = field(init=False, repr=False)
     _chain: delay_chain.DelayChain = field(init=False, repr=False, compare=False)
+    _elapsed_ms: int | None = field(init=False, repr=False)
 
     def __init__(
         self,
@@ -92,6 +100,7 @@ class RedeliveryPolicy:
         use_collision_avoidance: bool = False,
         collision_avoidance_factor: float = 0.15,
         pre_dispatch_check: bool = True,
+        maximum_elapsed: float | timedelta | None = None,
     ) -> None:
         """Build a policy.
 
@@ -99,7 +108,9 @@ class RedeliveryPolicy:
         whole milliseconds; `maximum_redelivery_delay=None` is no cap. `back_off_multiplier`: has an effect
         above 1 only. `collision_avoidance_factor`: 0 to 1, the delay varies by plus or minus that share.
         `pre_dispatch_check`: in a transacted session, poison a message whose count from the broker is over
-        the limit without showing it. Raises ConfigurationError for a value that makes no sense.
+        the limit without showing it. `maximum_elapsed`: a redelivery that would begin later than this after
+        the first failure is not made, and the message is poison; seconds or `timedelta`, None is no limit.
+        Raises ConfigurationError for a value that makes no sense.
         """
         cap_ms = None
         if maximum_redelivery_delay is not None:
@@ -115,19 +126,16 @@ class RedeliveryPolicy:
             factor=factor if jitter else 0.0,
         )
         put = object.__setattr__
-        put(
-            self,
-            "maximum_redeliveries",
-            option_values.whole(maximum_redeliveries, "maximum_redeliveries", -1),
-        )
+        maximum = option_values.whole(maximum_redeliveries, "maximum_redeliveries", -1)
+        put(self, "maximum_redeliveries", maximum)
         put(self, "use_exponential_back_off", exponential)
         put(self, "back_off_multiplier", multiplier)
         put(self, "use_collision_avoidance", jitter)
         put(self, "collision_avoidance_factor", factor)
         put(self, "pre_dispatch_check", option_values.flag(pre_dispatch_check, "pre_dispatch_check"))
-        self._put_delays(
-            option_values.duration_ms(initial_redelivery_delay, "initial_redelivery_delay"), steps
-        )
+        self._put_elapsed(time_limit.checked_ms(maximum_elapsed, "maximum_elapsed"))
+        initial_ms = option_values.duration_ms(initial_redelivery_delay, "initial_redelivery_delay")
+        self._put_delays(initial_ms, steps)
 
     def _put_delays(self, initial_ms: int, steps: delay_chain.DelaySteps) -> None:
         put = object.__setattr__
@@ -138,19 +146,31 @@ class RedeliveryPolicy:
         put(self, "redelivery_delay", steps.delay_ms / 1000)
         put(self, "maximum_redelivery_delay", None if steps.cap_ms is None else steps.cap_ms / 1000)
 
+    def _put_elapsed(self, ms: int | None) -> None:
+        object.__setattr__(self, "_elapsed_ms", ms)
+        object.__setattr__(self, "maximum_elapsed", None if ms is None else ms / 1000)
+
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> RedeliveryPolicy:
         """Build a policy from the reference's option names: milliseconds, strings or numbers.
 
         Names as in a connection URI after `jms.redeliveryPolicy.`; `maximumRedeliveryDelay=-1` is no cap;
         `collisionAvoidancePercent` is a whole number from 0 to 100, `collisionAvoidanceFactor` 0 to 1, and
-        not both. Raises ConfigurationError for an unknown name or a value that cannot be honoured.
+        not both. Also `maximumElapsed`, which is ours; -1 is no limit. Raises ConfigurationError for an
+        unknown name or a value that cannot be honoured.
         """
-        return cls.from_prefixed_options(options, "")
+        given = option_values.known_options(options, (*_OPTIONS, _ELAPSED))
+        elapsed = time_limit.option_ms(given.pop(_ELAPSED), _ELAPSED) if _ELAPSED in given else None
+        return cls.from_prefixed_options(given, "", elapsed)
 
     @classmethod
-    def from_prefixed_options(cls, options: Mapping[str, object], prefix: str) -> RedeliveryPolicy:
-        """Build a policy as `from_options` does; errors name each option with `prefix` before it."""
+    def from_prefixed_options(
+        cls, options: Mapping[str, object], prefix: str, elapsed_ms: int | None = None
+    ) -> RedeliveryPolicy:
+        """Build a policy of the reference's options; errors name each with `prefix` before it.
+
+        `elapsed_ms`: the limit of time in milliseconds, which the reference has not; None: no limit.
+        """
         given = option_values.known_options(options, _OPTIONS, prefix)
 
         def ms(name: str, default: int, low: int = 0) -> int:
@@ -179,17 +199,21 @@ class RedeliveryPolicy:
         )
         # Set in whole milliseconds: seconds as a float are not exact beyond 2^53 milliseconds.
         policy._put_delays(ms("initialRedeliveryDelay", 1000), steps)
+        policy._put_elapsed(elapsed_ms)
         return policy
 
     @staticmethod
-    def from_delays(delays: Iterable[float | timedelta]) -> DelayListPolicy:
+    def from_delays(
+        delays: Iterable[float | timedelta], *, maximum_elapsed: float | timedelta | None = None
+    ) -> DelayListPolicy:
         """Return a policy that waits for each of `delays` (seconds or `timedelta`) in turn, then gives up.
 
-        Its maximum is the number of delays. Raises ConfigurationError for a delay that makes no sense.
+        Its maximum is the number of delays. `maximum_elapsed`: as of `RedeliveryPolicy`. Raises ConfigurationError
+        for a delay that makes no sense.
         """
         from redelivery.core.policy.delay_list import DelayListPolicy  # noqa: PLC0415  most programs need none
 
-        return DelayListPolicy(delays)
+        return DelayListPolicy(delays, maximum_elapsed=maximum_elapsed)
 
     @staticmethod
     def from_tenacity(*, wait: object, stop: object) -> TenacityPolicy:
@@ -237,14 +261,18 @@ class RedeliveryPolicy:
     def worst_case_ms(self) -> int | None:
         """Return an upper bound in milliseconds of all delays together, jitter included.
 
-        None where there is no bound: `maximum_redeliveries` is -1.
+        None where there is no bound: `maximum_redeliveries` is -1, and `maximum_elapsed` is None.
         """
         if self.maximum_redeliveries < 0:
-            return None
-        return delay_chain.worst_sum(self._initial_ms, self._steps, self.maximum_redeliveries)
+            return self._elapsed_ms
+        worst = delay_chain.worst_sum(self._initial_ms, self._steps, self.maximum_redeliveries)
+        return time_limit.bounded(worst, self._elapsed_ms)
 
     def to_options(self) -> dict[str, str]:
-        """Return the policy in the reference's names, in milliseconds: `from_options` reads it back."""
+        """Return the policy in the reference's names, in milliseconds: `from_options` reads it back.
+
+        `maximumElapsed`, which is ours, is among them where there is such a limit.
+        """
         steps, factor = self._steps, self.collision_avoidance_factor
         percent = round(factor * 100)
         options = {
@@ -260,7 +288,8 @@ class RedeliveryPolicy:
             options["collisionAvoidancePercent"] = str(percent)
         else:
             options["collisionAvoidanceFactor"] = repr(factor)
-        return options | {"preDispatchCheck": str(self.pre_dispatch_check).lower()}
+        options["preDispatchCheck"] = str(self.pre_dispatch_check).lower()
+        return options if self._elapsed_ms is None else options | {_ELAPSED: str(self._elapsed_ms)}
 
 
 def _factor(given: Mapping[str, object], prefix: str) -> float:

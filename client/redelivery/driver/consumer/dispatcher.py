@@ -37,6 +37,7 @@ from redelivery.core.commands import (
     Unanswered,
 )  # fmt: skip
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Succeeded, Tick, Wanted
+from redelivery.core.policy.policy_guard import would_exhaust
 from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.breaker_log import breaker_line
 from redelivery.driver.consumer.hooks import APPLICATION
@@ -214,6 +215,11 @@ class Dispatcher:
     def wall_time(self, at: float) -> datetime:
         """Return a time of the connection's clock as a date, in UTC."""
         return calendar_time(at + self._clock.time() - self._clock.monotonic()) or LAST
+
+    def is_last(self, delivery: Delivery) -> bool:
+        """Whether a failure charged now would be poison by the policy of the message's destination."""
+        policy = self._policies.policy_for(delivery.destination)
+        return would_exhaust(policy, delivery.record, self._clock.monotonic())
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that a handler will not end. Without a ledger nobody can be told."""

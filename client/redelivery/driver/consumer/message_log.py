@@ -230,7 +230,9 @@ def _failed(event: Failed | Poisoned, policies: RedeliveryPolicyMap) -> str:
     policy = policies.policy_for(event.delivery.destination) if event.policy is None else event.policy
     maximum, _ = limit_of(policy)
     of = "" if maximum < 0 else f" of {maximum + 1}"
-    return f"delivery {count}{of} failed ({event.cause.text})"
+    # With a policy's limit of time, if that is why it is poison.
+    cause = event.cause if record is None or record.cause is None else record.cause
+    return f"delivery {count}{of} failed ({cause.text})"
 
 
 def _next(delivery: Delivery, commands: Sequence[Command]) -> str:  # noqa: PLR0911 - the table of commands

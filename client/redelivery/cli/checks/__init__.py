@@ -1,0 +1,1 @@
+"""Checks of `redelivery doctor`: each is a small function that returns findings."""

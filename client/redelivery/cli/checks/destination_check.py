@@ -1,0 +1,187 @@
+"""One destination: whether it may be consumed, where its dead letters go, and how its policy holds messages.
+
+Nothing is taken: over AMQP a consumer begins without credit; over STOMP, where the broker filters, with a selector that
+no message has. RabbitMQ over STOMP can do neither, so there it is not asked.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from redelivery.cli.checks.finding import fail, note, ok
+from redelivery.cli.checks.log_in import NAMES
+from redelivery.cli.checks.schedule import schedule
+from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
+from redelivery.core.policy.classic_wildcards import is_pattern
+from redelivery.core.policy.policy_map import RedeliveryPolicyMap
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+from redelivery.driver.port import dead_letters_of, planned, single
+from redelivery.errors import ConfigurationError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from redelivery.cli.checks.finding import Finding
+    from redelivery.cli.checks.visit import Visit
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Subscribe
+    from redelivery.core.destination import Destination
+    from redelivery.errors import RedeliveryError
+    from redelivery.settings import Settings
+
+__all__ = ["look_at"]
+
+# A selector that no message has.
+NOTHING = "1=0"
+# Seconds in which RabbitMQ's refusal of a dead-letter queue follows its confirmation of the consumer (STOMP).
+LATE = 0.5
+OWN_QUEUE = "queue://redelivery.doctor"
+# Brokers that let any user open a link to a queue that is there, and refuse the message (integration/test_doctor.py).
+UNCHECKED = frozenset({"qpid-broker-j", "rabbitmq"})
+_POLICY = "jms.redeliveryPolicy"
+
+
+def look_at(destination: str, settings: Settings, able: Capabilities, visit: Visit) -> Iterator[Finding]:
+    """Yield what is found of a destination; each question is asked when its answer is wanted."""
+    try:
+        parsed = single(destination)
+    except ConfigurationError as error:
+        yield fail("destination", str(error), MISCONFIGURED)
+        return
+    found: list[Finding] = []
+    subscribe = _planned(parsed, settings, able, found)
+    yield from found
+    if subscribe is None:
+        return
+    refused = yield from _consume(subscribe, able, visit)
+    yield from _dead_letters(parsed, subscribe, settings, able, visit, refused=refused)
+    if not any(finding.subject == "policy" for finding in found) and settings.scheduler == "client":
+        yield schedule(settings.policies.policy_for(parsed), able)
+
+
+def _planned(
+    destination: Destination, settings: Settings, able: Capabilities, found: list[Finding]
+) -> Subscribe | None:
+    """Return how a consumer would subscribe; what refuses it beforehand is added to `found`."""
+    try:
+        return planned(1, destination, {}, settings, able)[0]
+    except ConfigurationError as error:
+        if error.option != _POLICY:
+            found.append(fail(str(destination), str(error), MISCONFIGURED))
+            return None
+        cure = "shorten it, give redelivery.policy.maximumElapsed, or let the broker hold (redelivery.scheduler=broker)"
+        found.append(fail("policy", f"{error}: {cure}", MISCONFIGURED))
+    # The other checks go on with a policy that holds nothing.
+    brief = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
+    try:
+        return planned(1, destination, {}, replace(settings, policies=brief), able)[0]
+    except ConfigurationError as error:
+        found.append(fail(str(destination), str(error), MISCONFIGURED))
+        return None
+
+
+def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | None:
+    """Return a subscription that gets no message; None: this broker has none over this protocol."""
+    if able.flow:
+        return replace(subscribe, window=0, room=0, dead_letter=None)
+    if able.selectors:
+        return replace(subscribe, window=1, room=0, dead_letter=None, selector=NOTHING)
+    return None
+
+
+def _window(subscribe: Subscribe, able: Capabilities) -> str:
+    about = "about " if able.window_in_bytes else ""
+    room = "" if able.flow or able.grows else f", and {subscribe.room} parked ones"
+    return f"window: {about}{subscribe.window} messages{room}"
+
+
+def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generator[Finding, None, bool]:
+    """Yield whether the destination may be consumed; return whether it is refused."""
+    asked = _without_taking(subscribe, able)
+    name = subscribe.destination
+    if asked is None:
+        yield note(
+            name,
+            f"not asked whether it may be consumed: over STOMP {NAMES.get(able.broker, able.broker)} hands out a "
+            f"message to each consumer that begins; amqp:// can be asked without. {_window(subscribe, able)}",
+        )
+        return False
+    error = visit.subscribe(asked)
+    visit.unsubscribe(asked.consumer)
+    if error is None:
+        yield ok(name, f"may be consumed; {_window(subscribe, able)}")
+    else:
+        yield _refused(name, error, f"let this user consume from {name}, or make the queue")
+    return error is not None
+
+
+def _refused(subject: str, error: RedeliveryError, cure: str) -> Finding:
+    if isinstance(error, TransportError):
+        return fail(subject, f"{error}: run it again, and look at the broker's log", UNREACHABLE)
+    return fail(subject, f"{error}: {cure}")
+
+
+def _dead_letters(
+    destination: Destination,
+    subscribe: Subscribe,
+    settings: Settings,
+    able: Capabilities,
+    visit: Visit,
+    *,
+    refused: bool,
+) -> Iterator[Finding]:
+    """Yield where poison goes, and whether this user may send it there, as a consumer finds out when it begins."""
+    target = subscribe.dead_letter
+    if target is None:
+        yield _without_copy(destination, settings, able)
+        return
+    asked = _without_taking(subscribe, able)
+    if asked is None:
+        # A queue of its own, which the broker drops when it is idle.
+        asked = replace(
+            subscribe,
+            destination=f"{OWN_QUEUE}.{uuid.uuid4().hex}",
+            window=1,
+            room=0,
+            private=True,
+            dead_letter=None,
+        )
+        if (error := visit.subscribe(replace(asked, consumer=2))) is not None:
+            yield note("dead letters", f"{target}: not asked, for that takes a queue of its own: {error}")
+            return
+        visit.unsubscribe(2)
+    elif refused:
+        yield note("dead letters", f"{target}: not asked, for the consumer is refused before")
+        return
+    error = visit.subscribe(replace(asked, consumer=3, dead_letter=target), 0.0 if able.flow else LATE)
+    visit.unsubscribe(3)
+    if error is None and able.broker in UNCHECKED:
+        yield note(
+            "dead letters",
+            f"go to {target}, which is there; {NAMES[able.broker]} looks at the right to send to it with the first "
+            "message only",
+        )
+    elif error is None:
+        yield ok("dead letters", f"go to {target}, which takes messages of this user")
+    else:
+        yield _refused(
+            "dead letters",
+            error,
+            f"poison could not leave; make {target}, let this user send to it, or set redelivery.deadLetterDestination",
+        )
+
+
+def _without_copy(destination: Destination, settings: Settings, able: Capabilities) -> Finding:
+    routing = dead_letters_of(settings, destination, None)
+    everything = routing.discarding is not None and routing.discarding.everything
+    if routing.route == "discard" or everything:
+        return note("dead letters", "dropped, as the URI says: what fails too often is lost")
+    if routing.individual is not None or is_pattern(destination):
+        return note("dead letters", "go to a destination of each queue: asked when the first one goes there")
+    own = settings.dead_letter_destination or able.dead_letter_destination
+    return ok(
+        "dead letters",
+        f"the broker moves them itself (poison acknowledgement), to {own} if nothing else is set",
+    )

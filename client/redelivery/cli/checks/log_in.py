@@ -1,0 +1,66 @@
+"""What a log-in says: the broker, its version, the protocol, the heart-beats; or why there is none. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.cli.checks.finding import fail, note, ok
+from redelivery.cli.exit_codes import MISCONFIGURED, REFUSED
+from redelivery.errors import AdapterError
+
+if TYPE_CHECKING:
+    from redelivery.adapter import Agreed
+    from redelivery.cli.checks.finding import Finding
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.errors import RedeliveryError
+    from redelivery.settings import Settings
+
+__all__ = ["NAMES", "logged_in", "refused"]
+
+NAMES = {
+    "activemq": "ActiveMQ Classic",
+    "artemis": "ActiveMQ Artemis",
+    "qpid-broker-j": "Qpid Broker-J",
+    "rabbitmq": "RabbitMQ",
+}
+# Versions that the integration tests run against (docs/test-brokers.md).
+TESTED = {"activemq": "6.1.7", "artemis": "2.40.0", "qpid-broker-j": "9.2.0", "rabbitmq": "3.10"}
+
+
+def logged_in(settings: Settings, able: Capabilities, agreed: Agreed | None) -> list[Finding]:
+    """Return that the log-in succeeded, and with whom."""
+    user = "without a user name" if settings.user_name is None else "with the user name of the URI"
+    protocol = "" if agreed is None else f"; {agreed.protocol}, {_beats(agreed)}"
+    name = f"{NAMES.get(able.broker, able.broker)} {able.version}".rstrip()
+    found = [ok("log-in", f"{user}; the broker is {name}{protocol}")]
+    tested = TESTED.get(able.broker)
+    if tested is None or _same(able.version, tested):
+        return found
+    said = "says no version" if not able.version else f"{able.version} is another version than the tested one"
+    return [*found, note("broker", f"{NAMES[able.broker]} {said}: {tested}")]
+
+
+def _same(version: str, tested: str) -> bool:
+    return version == tested or version.startswith(f"{tested}.")
+
+
+def _beats(agreed: Agreed) -> str:
+    sends, expects = agreed.sends, agreed.expects
+    if sends is None and expects is None:
+        return "no heart-beats: a broken connection is seen late"
+    if sends == expects:
+        return f"heart-beats each {sends:g} s both ways"
+    ours = "no heart-beats to the broker" if sends is None else f"heart-beats each {sends:g} s to the broker"
+    return f"{ours}, {'none' if expects is None else f'each {expects:g} s'} from it"
+
+
+def refused(settings: Settings, error: RedeliveryError) -> Finding:
+    """Return why the broker refused the log-in, or why it cannot be used."""
+    if not isinstance(error, AdapterError):
+        return fail("broker", str(error), MISCONFIGURED)
+    cure = (
+        "add user:password@ before the host"
+        if settings.user_name is None
+        else "correct user name and password"
+    )
+    return fail("log-in", f"{error}: {cure} of the URI, or the rights of that user at the broker", REFUSED)

@@ -1,0 +1,127 @@
+"""What the doctor asks of a destination, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery.core.commands import Accept, Credit, Send, Subscribe, Unsubscribe
+
+if TYPE_CHECKING:
+    from tests.cli.doctor_script import Script
+
+
+from tests.cli.doctor_script import AMQP, RABBIT, REFUSED, STOMP, URI, levels
+
+
+def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
+    """Over STOMP a consumer begins with a selector that nothing has; then again, with its dead-letter destination."""
+    ended = cli("doctor", URI, "orders")
+    assert (ended.code, ended.err) == (0, "")
+    assert "the broker is ActiveMQ Classic 6.1.7; TEST 1, heart-beats each 10 s both ways" in ended.out
+    assert "may be consumed; window: 1000 messages" in ended.out
+    assert "go to queue://DLQ, which takes messages of this user" in ended.out
+    assert "password       it is sent to b1 unencrypted" in ended.out
+    begun = [command for command in script.commands if isinstance(command, Subscribe)]
+    assert [(one.selector, one.window, one.room, one.dead_letter) for one in begun] == [
+        ("1=0", 1, 0, None),
+        ("1=0", 1, 0, "queue://DLQ"),
+    ]
+    ended_too = [command.consumer for command in script.commands if isinstance(command, Unsubscribe)]
+    assert ended_too == [one.consumer for one in begun]
+    assert script.closed == 1
+    assert not {"bob", "hunter2"} & set(ended.out.replace(":", " ").split())
+
+
+def test_over_amqp_no_credit_is_granted(cli: Any, script: Script) -> None:
+    """So nothing is on its way when the consumer ends."""
+    script.able = AMQP
+    assert cli("doctor", URI, "orders").code == 0
+    assert {one.window for one in script.commands if isinstance(one, Subscribe)} == {0}
+    assert not [one for one in script.commands if isinstance(one, Credit | Accept | Send)]
+
+
+def test_rabbitmq_over_stomp_is_not_asked_for_a_message(cli: Any, script: Script) -> None:
+    """A consumer there would get one; its dead letters are looked at by a queue of the doctor's own."""
+    script.able = RABBIT
+    ended = cli("doctor", URI, "orders")
+    assert levels(ended.out)["queue://orders"] == "note"
+    assert "RabbitMQ hands out a message to each consumer" in ended.out
+    assert "and 1000 parked ones" in ended.out
+    assert "RabbitMQ looks at the right to send to it with the first message only" in ended.out
+    begun = [command for command in script.commands if isinstance(command, Subscribe)]
+    assert {one.destination.rpartition(".")[0] for one in begun} == {"queue://redelivery.doctor"}
+    assert all(one.private for one in begun)
+    script.late = {"queue://DLQ": REFUSED}
+    ended = cli("doctor", URI, "orders")
+    assert (ended.code, levels(ended.out)["dead letters"]) == (1, "FAIL")
+
+
+def test_a_queue_without_permission(cli: Any, script: Script) -> None:
+    """It is a FAIL with what to do; the broker may end the connection over it, and is connected to again."""
+    script.refuses, script.loses = {"queue://orders": REFUSED}, True
+    ended = cli("doctor", URI, "orders", "other")
+    assert ended.code == 1
+    assert (
+        "FAIL  queue://orders no permission: let this user consume from queue://orders, or make the queue"
+        in ended.out
+    )
+    assert "queue://DLQ: not asked, for the consumer is refused before" in ended.out
+    assert "ok    queue://other  may be consumed" in ended.out
+    assert script.opened == 2
+
+
+def test_a_dead_letter_queue_that_cannot_be_used(cli: Any, script: Script) -> None:
+    """Poison could not leave: the consumer would not begin."""
+    script.refuses = {"queue://LOST": REFUSED}
+    ended = cli("doctor", f"{URI}&redelivery.deadLetterDestination=LOST", "orders")
+    assert ended.code == 1
+    assert "FAIL  dead letters   no permission: poison could not leave; make queue://LOST" in ended.out
+    assert levels(ended.out)["queue://orders"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ("redelivery.deadLetter=discard", "dropped, as the URI says"),
+        ("redelivery.deadLetterStrategy=discarding", "dropped, as the URI says"),
+        (
+            "redelivery.deadLetter=ack",
+            "the broker moves them itself (poison acknowledgement), to queue://DLQ",
+        ),
+    ],
+)
+def test_dead_letters_without_a_copy(cli: Any, script: Script, options: str, text: str) -> None:
+    """There is nothing to ask for."""
+    script.able = replace(STOMP, poison_persistent=True)
+    assert text in cli("doctor", f"{URI}&{options}", "orders").out
+
+
+def test_individual_dead_letters_of_a_wildcard(cli: Any, script: Script) -> None:
+    """They depend on the message."""
+    ended = cli(
+        "doctor", f"{URI}&redelivery.deadLetterStrategy=individual&redelivery.queuePrefix=X.", "orders.*"
+    )
+    assert "go to a destination of each queue" in ended.out
+
+
+def test_a_policy_that_is_longer_than_the_broker_allows(cli: Any, script: Script) -> None:
+    """A consumer would be refused; the other checks are made all the same."""
+    script.able = replace(RABBIT, flow=True)
+    uri = "stomp://b1?redelivery.policy.delays=1000,1500000"
+    ended = cli("doctor", uri, "orders")
+    assert ended.code == 78
+    assert "holds a message for 1501 s, but rabbitmq lets a consumer hold one for 1800 s" in ended.out
+    assert "give redelivery.policy.maximumElapsed, or let the broker hold" in ended.out
+    assert levels(ended.out)["queue://orders"] == "ok"
+    assert cli("doctor", f"{uri}&redelivery.policy.maximumElapsed=600000", "orders").code == 0
+
+
+@pytest.mark.parametrize("place", ["queu://orders", "DLQ", ""])
+def test_a_destination_that_cannot_be_consumed(cli: Any, script: Script, place: str) -> None:
+    """What a consumer refuses beforehand is said, and nothing is asked."""
+    ended = cli("doctor", URI, place)
+    assert ended.code == 78
+    assert not script.commands

@@ -1,0 +1,319 @@
+"""What the doctor's checks say, and the exit code that follows."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redelivery import AdapterError, ConfigurationError, RedeliveryPolicy, TransportError, parse_uri
+from redelivery.adapter import Agreed
+from redelivery.cli.checks.certificate import validity
+from redelivery.cli.checks.finding import exit_code, fail, note, ok, summary, warn
+from redelivery.cli.checks.log_in import logged_in, refused
+from redelivery.cli.checks.network import Answer, Handshake
+from redelivery.cli.checks.network_findings import (
+    answers,
+    encrypted,
+    instead,
+    no_answer,
+    no_name,
+    plain_password,
+    resolved,
+)
+from redelivery.cli.checks.probe import clock_of
+from redelivery.cli.checks.schedule import schedule
+from redelivery.core.capabilities import Capabilities
+from redelivery.settings import Endpoint, TlsSettings
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+STOMP = Endpoint("stomp", "b1", 61613)
+STOMPS = Endpoint("stomp+ssl", "b1", 61614)
+
+
+def der(name: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert((CERTIFICATES / f"{name}.pem").read_text())
+
+
+VALID = der("valid")
+
+
+@pytest.mark.parametrize(
+    ("findings", "code", "strictly", "said"),
+    [
+        ([ok("a", ""), note("b", "")], 0, 0, "none failed, no warnings"),
+        ([warn("a", "")], 0, 3, "none failed, 1 warning"),
+        ([warn("a", ""), fail("b", "", 77), fail("c", "", 1)], 77, 77, "2 failed, 1 warning"),
+        ([fail("a", ""), warn("b", ""), warn("c", "")], 1, 1, "1 failed, 2 warnings"),
+    ],
+)
+def test_the_first_failure_is_the_exit_code(findings: Any, code: int, strictly: int, said: str) -> None:
+    """Without one it is 0, or 3 for a warning with --strict."""
+    assert (exit_code(findings), exit_code(findings, strict=True)) == (code, strictly)
+    assert summary(findings) == said
+
+
+def test_a_line_has_its_columns() -> None:
+    """Level, subject, sentence."""
+    assert fail("tcp", "nothing listens").line == "FAIL  tcp            nothing listens"
+
+
+def test_a_certificate_says_how_long_it_is_valid() -> None:
+    """Read from its bytes, also of one that is not trusted."""
+    found = validity(der("expired"))
+    assert found == (datetime(2024, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC))
+    assert validity(VALID) is not None
+
+
+def value(tag: int, *content: bytes) -> bytes:
+    inside = b"".join(content)
+    return bytes([tag, len(inside)]) + inside
+
+
+@pytest.mark.parametrize("version", [b"", value(0xA0, value(2, b"\x02"))])
+def test_certificates_of_each_version(version: bytes) -> None:
+    """The first one has no version; a year is written with two digits before 2050, and with four from then on."""
+    dates = value(0x30, value(0x17, b"990102030405Z"), value(0x18, b"20500102030405Z"))
+    signed = value(0x30, version, value(2, b"\x01"), value(0x30), value(0x30), dates)
+    assert validity(value(0x30, signed)) == (
+        datetime(1999, 1, 2, 3, 4, 5, tzinfo=UTC),
+        datetime(2050, 1, 2, 3, 4, 5, tzinfo=UTC),
+    )
+    wrong = value(0x30, value(0x30, value(2, b"\x01"), value(0x30), value(0x30), value(2, b"\x01")))
+    assert validity(wrong) is None
+
+
+@given(data=st.binary(max_size=80), at=st.integers(0, len(VALID) - 1), byte=st.integers(0, 255))
+def test_what_is_no_certificate_has_no_dates(data: bytes, at: int, byte: int) -> None:
+    """Any bytes are read, or are no certificate; nothing is raised."""
+    assert validity(data) is None
+    assert validity(VALID[:at]) is None
+    validity(VALID[:at] + bytes([byte]) + VALID[at + 1 :])
+
+
+def test_a_name_and_its_addresses() -> None:
+    """An address of its own needs no look-up."""
+    found = resolved(STOMP, ["10.0.0.7", "::1"])
+    assert found is not None
+    assert found.text == "b1 is 10.0.0.7, ::1"
+    assert resolved(Endpoint("stomp", "10.0.0.7", 1), ["10.0.0.7"]) is None
+    failed = no_name(STOMP, socket.gaierror(-2, "Name or service not known"))
+    assert (failed.code, failed.text.partition(":")[0]) == (
+        69,
+        "b1 has no address (Name or service not known)",
+    )
+
+
+def test_what_answers() -> None:
+    """The time, and the address behind a name."""
+    assert answers(STOMP, Answer("10.0.0.7", 0.003)).text == "b1 (10.0.0.7), port 61613, answers in 3 ms"
+    assert (
+        answers(Endpoint("amqp", "::1", 5672), Answer("::1", 0.0)).text == "::1, port 5672, answers in 0 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ConnectionRefusedError(), "start the broker, or correct the port (stomp is usually on 61613)"),
+        (TimeoutError(), "does not answer within 10 s: the host is down, or a firewall"),
+        (OSError(113, "No route to host"), "cannot be reached (No route to host): look at the route"),
+    ],
+)
+def test_nothing_answers(error: OSError, text: str) -> None:
+    """Each reason has its cure."""
+    found = no_answer(Endpoint("stomp", "b1", 1), error, 10.0)
+    assert (found.level, found.code) == ("FAIL", 69)
+    assert text in found.text
+    assert "usually" not in no_answer(STOMP, ConnectionRefusedError(), 10.0).text
+
+
+def distrust(code: int, message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+@pytest.mark.parametrize(
+    ("shaken", "level", "text"),
+    [
+        (Handshake("TLSv1.3", VALID), "ok", "TLSv1.3; the certificate is trusted, for b1, and valid until 20"),
+        (Handshake("TLSv1.3"), "ok", "and valid"),
+        (Handshake(der=der("expired"), error=distrust(10, "certificate has expired")), "FAIL",
+         "certificate has expired (valid until 2025-01-01): have the broker's certificate renewed"),
+        (Handshake(der=VALID, error=distrust(18, "self-signed certificate")), "FAIL", "redelivery.tlsCaFile"),
+        (Handshake(der=VALID, error=distrust(20, "unable to get local issuer certificate")), "FAIL", "tlsCaFile"),
+        (Handshake(der=VALID, error=distrust(62, "Hostname mismatch, certificate is not valid for 'b1'.")), "FAIL",
+         "give the host by a name that the certificate has"),
+        (Handshake(der=VALID, error=distrust(99, "something else")), "FAIL", "the clock of this machine"),
+        (Handshake(error=ConnectionResetError("reset")), "FAIL", "makes no TLS connection (reset): give the port"),
+    ],
+)  # fmt: skip
+def test_certificates(shaken: Handshake, level: str, text: str) -> None:
+    """What is wrong with one, until when it is valid, and what to do."""
+    found = encrypted(STOMPS, TlsSettings(), shaken, datetime(2026, 1, 1, tzinfo=UTC))
+    assert (found.level, found.code) == (level, 69 if level == "FAIL" else 0)
+    assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("days", "text"), [(13, "ends in 13 days"), (0, "ends in 0 days"), (-3, "has ended on 20")]
+)
+def test_a_certificate_that_ends_soon_is_a_warning(days: int, text: str) -> None:
+    """Two weeks before, so that there is time to have it renewed; also if it is not verified."""
+    known = validity(VALID)
+    assert known is not None
+    now = known.ends - timedelta(days=days, hours=1 if days >= 0 else -1)
+    found = encrypted(STOMPS, TlsSettings(verify=False), Handshake("TLSv1.3", VALID), now)
+    assert (found.level, text in found.text) == ("warn", True)
+
+
+def test_a_certificate_that_is_not_verified_is_a_warning() -> None:
+    """Somebody on the way could read the password."""
+    found = encrypted(
+        STOMPS, TlsSettings(verify=False), Handshake("TLSv1.3", VALID), datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    assert (found.level, "remove redelivery.tlsVerify=false" in found.text) == ("warn", True)
+
+
+@pytest.mark.parametrize(
+    ("answering", "text"),
+    [
+        ("amqp", "b1, port 61613 speaks amqp, not stomp: write amqp://b1:61613, or give the port"),
+        ("stomp+ssl", "write stomp+ssl://b1:61613"),
+        (
+            "openwire",
+            "speaks OpenWire, the Java client's protocol: give the port that the broker has for stomp",
+        ),
+        ("amqp-0-9-1", "enable the plugin rabbitmq_amqp1_0"),
+        ("http", "web console"),
+        ("tls", "speaks TLS, and neither"),
+        ("stomp", "no: look at the broker's log"),
+        ("", "no: give the port that the broker has for stomp"),
+    ],
+)
+def test_another_protocol_answers(answering: str, text: str) -> None:
+    """It is named, with the URI that would do."""
+    found = instead(STOMP, answering, TransportError("no"))
+    assert (found.level, found.code, text in found.text) == ("FAIL", 69, True)
+    assert "amqp://[::1]:1" in instead(Endpoint("stomp", "::1", 1), "amqp", TransportError("no")).text
+
+
+@pytest.mark.parametrize(
+    ("uri", "warned"),
+    [
+        ("stomp://u:pass@b1", "use stomp+ssl://"),
+        ("amqp://u:pass@b1", "use amqps://"),
+        ("amqps://u:pass@b1", None),
+        ("stomp://b1", None),
+        ("stomp://u:pass@127.0.0.1", None),
+        ("memory://b1", None),
+    ],
+)
+def test_a_password_in_clear(uri: str, warned: str | None) -> None:
+    """It is a warning where it leaves this machine."""
+    settings = parse_uri(uri)
+    found = plain_password(settings.endpoints[0], password=settings.password is not None)
+    assert (found is None) is (warned is None)
+    if found is not None and warned is not None:
+        assert (found.level, warned in found.text) == ("warn", True)
+
+
+def test_a_log_in() -> None:
+    """The broker, its version, the protocol and the heart-beats; never who logs in."""
+    able = Capabilities("artemis", version="2.40.0")
+    (found,) = logged_in(parse_uri("stomp://bob:x@b1"), able, Agreed("STOMP 1.2", 10.0, 10.0))
+    assert found.text == (
+        "with the user name of the URI; the broker is ActiveMQ Artemis 2.40.0; STOMP 1.2, "
+        "heart-beats each 10 s both ways"
+    )
+    (found,) = logged_in(parse_uri("memory://x"), Capabilities("memory"), None)
+    assert found.text == "without a user name; the broker is memory"
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [("2.99.1", "ActiveMQ Artemis 2.99.1 is another version than the tested one: 2.40.0"),
+     ("2.40.01", "another version"), ("", "ActiveMQ Artemis says no version: 2.40.0"), ("2.40.0", None)],
+)  # fmt: skip
+def test_a_version_that_is_not_tested_is_a_note(version: str, text: str | None) -> None:
+    """It may work all the same."""
+    _, *others = logged_in(parse_uri("stomp://b1"), Capabilities("artemis", version=version), None)
+    assert [finding.level for finding in others] == ([] if text is None else ["note"])
+    assert text is None or text in others[0].text
+
+
+@pytest.mark.parametrize(
+    ("agreed", "text"),
+    [
+        (Agreed("STOMP 1.2"), "no heart-beats: a broken connection is seen late"),
+        (Agreed("AMQP 1.0", None, 10.0), "no heart-beats to the broker, each 10 s from it"),
+        (Agreed("AMQP 1.0", 7.5, 10.0), "heart-beats each 7.5 s to the broker, each 10 s from it"),
+        (Agreed("STOMP 1.2", 7.5, None), "heart-beats each 7.5 s to the broker, none from it"),
+    ],
+)
+def test_heart_beats(agreed: Agreed, text: str) -> None:
+    """In each direction, as agreed."""
+    assert logged_in(parse_uri("stomp://b1"), Capabilities("x"), agreed)[0].text.endswith(text)
+
+
+def test_a_refused_log_in() -> None:
+    """A refusal of the broker is 77, a broker that is not supported 78."""
+    known, unknown = parse_uri("stomp://bob:hunter2@b1"), parse_uri("stomp://b1")
+    error = AdapterError("refused")
+    assert (refused(known, error).code, "correct user name and password" in refused(known, error).text) == (
+        77,
+        True,
+    )
+    assert "add user:password@ before the host" in refused(unknown, error).text
+    found = refused(known, ConfigurationError("not supported yet"))
+    assert (found.subject, found.code) == ("broker", 78)
+
+
+FOREVER = Capabilities("x")
+RABBIT = Capabilities("rabbitmq", max_hold=1800.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "able", "level", "text"),
+    [
+        (RedeliveryPolicy(), FOREVER, "warn", "up to 6 s, dead after 7 deliveries: a database"),
+        (RedeliveryPolicy(redelivery_delay=30), FOREVER, "ok", "up to 2 min 31 s, dead after 7 deliveries"),
+        (RedeliveryPolicy(redelivery_delay=30), RABBIT, "ok", "rabbitmq lets it be held for 24 min"),
+        (RedeliveryPolicy(maximum_redeliveries=-1), FOREVER, "note", "redelivers for ever"),
+        (RedeliveryPolicy(maximum_redeliveries=0), FOREVER, "note", "each failure is a dead letter"),
+        (
+            RedeliveryPolicy(maximum_redeliveries=-1, maximum_elapsed=3600),
+            FOREVER,
+            "ok",
+            "up to 1 h, dead after 1 h",
+        ),
+        (RedeliveryPolicy.from_delays([1, 5]), FOREVER, "warn", "up to 6 s, dead after 3 deliveries"),
+    ],
+)
+def test_schedules(policy: Any, able: Capabilities, level: str, text: str) -> None:
+    """How long a message is held, when it is dead, and whether it outlives the restart of a database."""
+    found = schedule(policy, able)
+    assert (found.level, text in found.text) == (level, True), found.text
+
+
+@pytest.mark.parametrize(
+    ("stamped", "level", "text"),
+    [
+        (100.5, "ok", "agrees"),
+        (98.5, "ok", "agrees"),
+        (103.1, "warn", "2.1 s ahead of"),
+        (97.0, "warn", "3 s behind"),
+        (None, "note", "by NTP"),
+    ],
+)
+def test_clocks(stamped: float | None, level: str, text: str) -> None:
+    """The broker's time lies between sending and arrival, or its clock is another one."""
+    found = clock_of(stamped, 100.0, 101.0)
+    assert (found.level, text in found.text) == (level, True), found.text

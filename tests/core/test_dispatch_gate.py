@@ -1,0 +1,184 @@
+"""What the engine does while its breaker is open or it is paused: credit, releases, suspects, limits of time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.core.bench import CAUSE, NATIVE, Bench
+from tests.core.model import WALL_OFFSET, Arrival, Letter
+
+from redelivery.core.breaker import Breaker
+from redelivery.core.commands import BreakerChanged, Credit, Release
+from redelivery.core.events import (
+    Arrived,
+    Continued,
+    Deferred,
+    Discarded,
+    Failed,
+    Known,
+    Paused,
+    Poisoned,
+    Released,
+    Wanted,
+)
+from redelivery.core.ledger_entry import Entry
+from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
+
+FLOW = replace(NATIVE, flow=True)
+ONE = Breaker(failures=1, messages=1, told=1)
+COUNTED = replace(FLOW, release_counts=True)
+
+
+def opened(many: int = 3, **options: Any) -> tuple[Bench, list[Arrival]]:
+    """Return an engine whose breaker has just opened over the first of some messages."""
+    bench = Bench(**{"able": FLOW, "breaker": ONE, **options})
+    arrivals = bench.arrive(*(Letter(n) for n in range(many)))
+    assert bench.want() is arrivals[0]
+    bench.commands = bench.fail(arrivals[0])
+    return bench, arrivals
+
+
+def released(commands: list[Any]) -> list[int]:
+    return [number for c in commands if isinstance(c, Release) for number in numbers(c)]
+
+
+def numbers(command: Release) -> list[int]:
+    return [each.letter.number for each in command.deliveries if isinstance(each, Arrival)]
+
+
+def granted(commands: list[Any]) -> list[int]:
+    return [c.messages for c in commands if isinstance(c, Credit)]
+
+
+def test_credit_is_withdrawn_and_fresh_messages_are_released_but_one() -> None:
+    """The one that stays is the next probe; what was released is counted."""
+    bench, _ = opened(credit=8)
+    assert granted(bench.commands) == [-5]
+    assert released(bench.commands) == [2]
+    assert bench.engine.counts.released == 1
+
+
+def test_where_a_release_counts_nothing_is_given_back() -> None:
+    """Only the credit is withdrawn."""
+    bench, _ = opened(able=COUNTED, credit=8)
+    assert granted(bench.commands) == [-5]
+    assert released(bench.commands) == []
+
+
+@pytest.mark.parametrize("ordering", ["blocking", "per_group"])
+def test_where_an_order_is_kept_nothing_is_given_back(ordering: str) -> None:
+    """What follows a parked message must stay behind it."""
+    bench = Bench(able=FLOW, breaker=ONE, ordering=ordering, credit=8)
+    arrivals = bench.arrive(*(Letter(n) for n in range(3)))
+    bench.want()
+    commands = bench.feed(Failed(arrivals[0], CAUSE, weight="outage"))
+    assert bench.engine.load.breaker_state == "open"
+    assert released(commands) == []
+
+
+def test_what_was_on_its_way_is_given_back() -> None:
+    """Messages that come after the credit was withdrawn are released, and no credit is granted for them twice."""
+    bench, _ = opened(credit=8)
+    late = [Arrival(Letter(n), bench.epoch, counts=False) for n in (7, 8)]
+    commands = bench.feed(Arrived(1, late))
+    assert released(commands) == [7, 8]
+    assert granted(commands) == []
+    # One is here: no credit until it is tried.
+    bench.now += 2
+    assert bench.want() is not None
+    assert granted(bench.commands) == [1]
+
+
+def test_credit_is_granted_again_when_it_has_closed() -> None:
+    """After the ramp the whole credit is out again."""
+    bench, arrivals = opened(many=2, credit=8, breaker=Breaker(failures=1, messages=1, ramp=1))
+    bench.now += 2
+    probe = bench.want()
+    assert probe is arrivals[1]
+    commands = bench.succeed(probe)
+    assert bench.engine.load.breaker_state == "closed"
+    out = bench.engine._flow._granted - bench.engine._flow.arrived
+    assert granted(commands)
+    # One message is parked: it takes none of the credit.
+    assert out == 8
+
+
+def test_a_pause_withdraws_all_and_ends_with_all() -> None:
+    """Paused, nothing fresh stays here; resumed, the whole credit is granted."""
+    bench = Bench(able=FLOW, credit=8)
+    bench.arrive(Letter(0), Letter(1))
+    commands = bench.feed(Paused())
+    assert (granted(commands), released(commands)) == ([-6], [0, 1])
+    assert bench.want() is None
+    commands = bench.feed(Continued())
+    assert granted(commands) == [8]
+
+
+@pytest.mark.parametrize("event", [Poisoned, Discarded, Released, Deferred])
+def test_a_probe_that_proves_nothing_makes_room_at_once(event: Any) -> None:
+    """Dead-lettered, discarded, released or deferred: another message is tried without delay."""
+    bench, _ = opened(able=NATIVE)
+    bench.now += 2
+    probe = bench.want()
+    details = {Poisoned: (CAUSE,), Discarded: (CAUSE,), Released: (), Deferred: (1.0, CAUSE)}[event]
+    bench.feed(event(probe, *details))
+    assert bench.engine.load.breaker_state == "open"
+    assert bench.want() is not None
+
+
+def test_a_probe_that_the_ledger_does_not_let_begin_makes_room() -> None:
+    """With a ledger, one that has to wait for another process's delay is no probe."""
+    bench = Bench(able=NATIVE, breaker=ONE, counted=True)
+    arrivals = bench.arrive(*(Letter(n) for n in range(3)))
+    bench.feed(Wanted())
+    bench.feed(Known(arrivals[0], None))
+    bench.fail(arrivals[0])
+    bench.now += 2
+    bench.feed(Wanted())
+    bench.feed(Known(arrivals[1], Entry(count=1, last=bench.now + WALL_OFFSET)))
+    assert bench.engine.load.breaker_state == "open"
+    bench.feed(Wanted())
+    assert arrivals[2].state == "running"
+
+
+def test_time_that_the_breaker_keeps_a_message_is_no_time_of_its_limit() -> None:
+    """A policy's limit of time counts only while the breaker is closed."""
+    policy = RedeliveryPolicy(
+        maximum_redeliveries=-1, initial_redelivery_delay=1, redelivery_delay=1, maximum_elapsed=10
+    )
+    bench = Bench(able=NATIVE, breaker=Breaker(failures=2, messages=1, ramp=1), policy=policy)
+    bad, other = bench.arrive(Letter(0), Letter(1))
+    for each in (bad, other):
+        bench.want()
+        bench.fail(each)
+    assert bench.engine.load.breaker_state == "open"
+    bench.now += 100
+    (good,) = bench.arrive(Letter(2))
+    assert bench.want() is good
+    bench.succeed(good)
+    assert bench.want() is bad
+    bench.fail(bad)
+    assert bad.record is not None
+    assert (bad.state, bad.record.count, bad.record.idle) == ("parked", 2, 100.0)
+    bench.now += 9.5
+    assert bench.want() is other
+    assert bench.want() is bad
+    bench.fail(bad)
+    assert bad.state == "settling"
+
+
+def test_a_change_says_what_has_opened_it() -> None:
+    """The command for the log has the row of failures, the messages among them, and the time until the next probe."""
+    bench = Bench(able=NATIVE, breaker=Breaker(failures=3, messages=2))
+    first, second = bench.arrive(Letter(0), Letter(1))
+    for each in (first, second):
+        bench.want()
+        bench.fail(each)
+    bench.now += 60
+    again = bench.want()
+    assert again is first
+    (change,) = [c for c in bench.fail(again) if isinstance(c, BreakerChanged)]
+    assert (change.old, change.new, change.failures, change.messages) == ("closed", "open", 3, 2)
+    assert (change.delay, change.spared, change.cause) == (1.0, 1, CAUSE)
