@@ -141,6 +141,8 @@ OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "fl
 )
 @example(kinds=OFTEN, ids=[""] * 20, events=[], ack="commit", most=4, evidence=False, marks=False)
 @example(kinds=OFTEN, ids=[""] * 20, events=[], ack="commit", most=4, evidence=True, marks=True)
+# The process dies when the message has failed twice, and then succeeded.
+@example(kinds=["flaky"], ids=[""] * 20, events=["go"] * 7, ack="commit", most=1, evidence=False, marks=False)
 @example(
     kinds=["good", "good", "killer", "bad"],
     ids=[""] * 20,

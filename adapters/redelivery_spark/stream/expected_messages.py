@@ -40,7 +40,8 @@ class ExpectedMessages:
         self._awaited = state.awaited
         self._originals = originals
         self._clock = clock
-        self._waited: dict[Place, LoggedDelivery] = {}
+        # With what its copies have in common, and what tells bodies apart: of a row that is accepted the body is gone.
+        self._waited: dict[Place, tuple[LoggedDelivery, Hashable, bytes]] = {}
 
     def __iter__(self) -> Iterator[tuple[Place, Hashable, bytes]]:
         """Return of each its row's place, what its copies have in common, and what tells bodies apart."""
@@ -53,10 +54,12 @@ class ExpectedMessages:
 
     def waiting(self, rows: Iterable[LoggedDelivery]) -> None:
         """Learn which rows wait, before that is written: those that have waited, and do not any more, are done with."""
-        waiting = {row.place: row for row in rows}
-        for place, row in self._waited.items():
+        waiting = {
+            row.place: self._waited.get(row.place) or (row, key_of(row), digest_of(row.body)) for row in rows
+        }
+        for place, (row, key, digest) in self._waited.items():
             if place not in waiting and row.original and not self._originals.had(place):
-                self._add(place, key_of(row), digest_of(row.body))
+                self._add(place, key, digest)
         self._originals.ended.intersection_update(waiting)
         self._waited = waiting
         self._prune()
