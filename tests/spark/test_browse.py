@@ -149,6 +149,8 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"mode": "browse", "decode": "text", "onDecodeError": "poison"}, "a batch read dead-letters nothing"),
     ({"incomplete": "never"}, "incomplete=never: one of fail, accept"),
     ({"redelivery.ledger": "sqlite:///x"}, "redelivery.ledger has no place here"),
+    ({"redelivery.breakerTold": "2"}, "redelivery.breaker has no place here"),
+    ({"redelivery.rate": "2"}, "redelivery.rate has no place here"),
     ({"url": "stomp://b:1", "jms.userName": "app", "jms.password": "hush"}, "the url has credentials"),
     ({"url": "amqp://app:hush@b:1"}, "the url has credentials, .* credentialsFile, or set REDELIVERY_USER"),
 ]  # fmt: skip

@@ -41,6 +41,18 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
     for endpoint in settings.endpoints:
         if endpoint.scheme not in known:
             raise unknown(endpoint.scheme)
+    # The driver plans batches, and executors handle their rows: nothing here could keep a row back.
+    if settings.has_breaker and settings.breaker is not None:
+        raise ConfigurationError(
+            "redelivery.breaker has no place here: a batch is not held back; leave the options of the breaker out, or "
+            "say redelivery.breaker=off",
+            option="redelivery.breaker",
+        )
+    if settings.rate is not None:
+        raise ConfigurationError(
+            "redelivery.rate has no place here: use maxMessagesPerTrigger and the trigger's interval",
+            option="redelivery.rate",
+        )
     return uri, settings
 
 
