@@ -20,6 +20,8 @@ ARGUMENTS = {
     "errors": "Classifier | None",
     "ledger": "Ledger | str | None",
     "observer": "Callable[[Subscribe, Command], None] | None",
+    "send_timeout": "float | timedelta | None",
+    "on_stopped": "Callable[[BaseException], object] | None",
     "clock": "Clock | None",
 }
 

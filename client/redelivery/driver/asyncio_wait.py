@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "in_own_thread"]
+__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "event_within", "in_own_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +59,21 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
     if answer.cancelled():
         raise TimeoutError
     return answer.result()
+
+
+async def event_within(event: asyncio.Event, timeout: float | None, clock: Clock) -> bool:
+    """Wait for an event, for `timeout` seconds of a clock at most; return whether it is set."""
+    if timeout is None:
+        await event.wait()
+        return True
+    waiting = asyncio.ensure_future(event.wait())
+    cancel = call_later(asyncio.get_running_loop(), clock, capped(timeout), waiting.cancel)
+    try:
+        await asyncio.wait([waiting])
+    finally:
+        cancel()
+        waiting.cancel()
+    return event.is_set()
 
 
 def call_later(

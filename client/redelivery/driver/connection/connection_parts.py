@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from redelivery.classifier import Classifier, checked_errors
 from redelivery.clock import Clock, SystemClock
-from redelivery.driver.arguments import ConnectOptions, check_drops, checked_ledger, checked_policies, known
+from redelivery.driver.arguments import (
+    ConnectOptions,
+    check_drops,
+    checked_ledger,
+    checked_on_stopped,
+    checked_policies,
+    checked_send_timeout,
+    known,
+)
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
 from redelivery.errors import ConfigurationError
@@ -38,6 +46,7 @@ class ConnectionParts:
     connection_ledger: ConnectionLedger | None
     """The ledger, where it counts the attempts of this connection."""
     driver: ConnectionDriver
+    on_stopped: Callable[[BaseException], object] | None
     numbers: Iterator[int]
     """Of consumers; several threads may take one at once."""
 
@@ -51,7 +60,11 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     known(options, ConnectOptions)
     errors = checked_errors(options.get("errors")) or Classifier()
     parsed = parse_uri(uri)
-    settings = replace(parsed, policies=checked_policies(options.get("policies"), parsed))
+    settings = replace(
+        parsed,
+        policies=checked_policies(options.get("policies"), parsed),
+        send_timeout=checked_send_timeout(options.get("send_timeout"), parsed),
+    )
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
@@ -59,8 +72,9 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
     driver = ConnectionDriver(settings, adapter, clock, connection_ledger)
+    on_stopped = checked_on_stopped(options.get("on_stopped"))
     return ConnectionParts(
-        settings, errors, clock, observer, ledger, connection_ledger, driver, itertools.count(1)
+        settings, errors, clock, observer, ledger, connection_ledger, driver, on_stopped, itertools.count(1)
     )
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
-    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
+    from redelivery.driver.consumer.handler_run import HandlerRun
 
 __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
@@ -68,39 +68,44 @@ class Worker:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        run: HandlerRun,
         handler: Callable[[Message], object],
         clock: Clock,
         ended: Callable[[Dispatcher, BaseException], None],
-        overdue: HandlerDeadline | None = None,
     ) -> None:
-        self._dispatcher = dispatcher
+        self.run = run
         self._handler = handler
         self._clock = clock
         self._ended = ended
-        self._overdue = overdue
         clock.attach()
         self.thread = threading.Thread(target=self._work, name="redelivery-worker", daemon=True)
         self.thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """True if it has not ended."""
+        return self.thread.is_alive()
+
     def _work(self) -> None:
         error: BaseException | None = None
-        take, handler, dispatcher = self._dispatcher.take, self._handler, self._dispatcher
+        run, handler = self.run, self._handler
+        dispatcher, deadline = run.dispatcher, run.deadline
+        take, begin, over = dispatcher.take, run.begin, run.over
+        run.thread = threading.get_ident()
         after: Event | None = None
-        overdue = self._overdue
         try:
             while (delivery := take(after)) is not None:
-                if overdue is None:
-                    after = attempt(handler, delivery, dispatcher)
-                else:
-                    with overdue.watching(delivery):
-                        after = attempt(handler, delivery, dispatcher)
-                        after = overdue.end(delivery, after)
+                begin(delivery)
+                after = attempt(handler, delivery, dispatcher)
+                if deadline is not None:
+                    after = deadline.end(run.took, delivery, after)
+                over()
         except HandlerEscape as escape:
             error = escape.error
         except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
             error = stopped
         finally:
+            over()
             self._clock.detach()
         if error is not None:
             self._ended(dispatcher, error)
