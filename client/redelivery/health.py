@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from redelivery.core.report import Report
@@ -85,18 +85,19 @@ class Health:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as dictionaries, lists and plain values, seconds rounded to milliseconds."""
-        plain: dict[str, Any] = _plain(asdict(self))
-        return plain
+        return {
+            "live": self.live,
+            "ready": self.ready,
+            "reasons": list(self.reasons),
+            "connection": _rounded(asdict(self.connection)),
+            "consumers": [_rounded(asdict(consumer)) for consumer in self.consumers],
+            "totals": asdict(self.totals),
+        }
 
     def as_json(self) -> str:
         """Return it as one line of JSON."""
         return json.dumps(self.as_dict())
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in cast("dict[str, Any]", value).items()}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in cast("tuple[Any, ...]", value)]
-    return round(value, 3) if isinstance(value, float) else value
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 3) if isinstance(value, float) else value for name, value in values.items()}

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.driver.gates import PATIENCE, Gate
 from tests.driver.twins import SyncTwin, eventually
 
 import redelivery
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from redelivery import Message
     from redelivery.testing import ManualClock, MemoryBroker
 
-PATIENCE = 60.0  # seconds
-
 
 @pytest.fixture
 def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
@@ -32,21 +31,6 @@ def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
     made = Gate(redelivery_clock)
     yield made
     made.open.set()
-
-
-class Gate:
-    """What a handler in a thread hangs at; a clock that a test moves does not wait for it."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.open = threading.Event()
-        self.inside = threading.Event()
-        self._clock = clock
-
-    def __call__(self, _: Any) -> None:
-        self._clock.detach()
-        self.inside.set()
-        self.open.wait(PATIENCE)
-        self._clock.attach()
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -142,7 +126,7 @@ def test_a_consumer_that_stops_is_seen_while_its_handler_runs(
     connection = twin.connect()
     twin.listen(connection, "q", gate)
     redelivery_broker.send("q", "a")
-    assert gate.inside.wait(PATIENCE)
+    assert gate.entered()
     (dispatcher,) = connection._dispatchers
     refused = Subscribed(dispatcher.subscribe.consumer, redelivery.AdapterError("not allowed"))
     connection._driver._sink(refused)

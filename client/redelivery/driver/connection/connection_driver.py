@@ -30,7 +30,7 @@ from redelivery.driver.connection.pending_sends import PendingSends, end
 from redelivery.driver.connection.plain_passwords import PlainPasswords
 from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.driver.connection.standing import Standing
-from redelivery.driver.connection.vital_signs import DriverHooks, VitalSigns, longest_sleep
+from redelivery.driver.connection.vital_signs import DriverHooks, VitalSigns, longest_sleep, nudge
 from redelivery.driver.consumer.message_log import Drops
 from redelivery.errors import (
     AdapterError,
@@ -252,12 +252,7 @@ class ConnectionDriver:
 
     def standing(self) -> Future[None]:
         """Return a future that ends when the connection stands, or with an error when it is given up or closed."""
-
-        def found() -> tuple[bool, RedeliveryError | None]:
-            with self._lock:
-                return self._up, (self._failure or closed()) if self._closing else None
-
-        return self._standing.wait(found)
+        return self._standing.wait(lambda: (self._up, (self._failure or closed()) if self._closing else None))
 
     def refuse_waiting(self, error: RedeliveryError) -> None:
         """End what waits for the connection to stand, and what would: the connection drains."""
@@ -503,11 +498,7 @@ class ConnectionDriver:
     def poke(self) -> None:
         """Have the driver's thread turn, as a sign of life; never wait for a lock that it may hang with."""
         self._poked = True
-        if self._lock.acquire(blocking=False):
-            try:
-                self._clock.notify(self._turn)
-            finally:
-                self._lock.release()
+        nudge(self._turn, self._clock)
 
     def forked(self, error: ConfigurationError) -> None:
         """End in a child process: its parent's adapter is not used there, and no lock of these is ever released."""

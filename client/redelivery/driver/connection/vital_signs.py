@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.errors import RedeliveryError
 
-__all__ = ["DriverHooks", "VitalSigns", "longest_sleep"]
+__all__ = ["DriverHooks", "VitalSigns", "longest_sleep", "nudge"]
 
 # Seconds of the machine's clock that the driver's thread sleeps at most: it looks at handlers that take long.
 BEAT = 10.0
@@ -28,6 +28,15 @@ def longest_sleep(seconds: float | None, clock: Clock) -> float | None:
     if not isinstance(clock, SystemClock):
         return seconds
     return BEAT if seconds is None else min(seconds, BEAT)
+
+
+def nudge(condition: threading.Condition, clock: Clock) -> None:
+    """Wake what waits for a condition, unless a thread holds its lock, which is awake then, or hangs."""
+    if condition.acquire(blocking=False):
+        try:
+            clock.notify(condition)
+        finally:
+            condition.release()
 
 
 def _nothing(_: object) -> None:

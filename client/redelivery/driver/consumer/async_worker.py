@@ -172,10 +172,13 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
     assert task is not None
     # What a handler before has swallowed stays counted.
     before = task.cancelling()
-    over = False
+    over = ended = False
 
     def cancel() -> None:
         nonlocal over
+        # The loop had it in its queue already when the handler ended.
+        if ended:
+            return
         over = True
         try:
             # First: it shows where the handler waits.
@@ -192,6 +195,7 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
             raise deadline.late() from None
         raise
     finally:
+        ended = True
         undo()
     # It ended in the meantime, or caught its cancellation.
     if over:

@@ -102,6 +102,11 @@ class HandlerRun:
         return Running(delivery, since, number)
 
     @property
+    def begun(self) -> int:
+        """Number of runs so far."""
+        return self._number
+
+    @property
     def took(self) -> float:
         """Seconds since the start of the last run."""
         return self._clock.monotonic() - self._since
@@ -155,6 +160,6 @@ def _frames_of(waiting: Any) -> tuple[list[FrameType], bool]:
         if frame is None:
             break
         frames.append(frame)
-        busy = bool(getattr(waiting, "cr_running", False))
+        busy = busy or bool(getattr(waiting, "cr_running", False))
         waiting = inner
     return frames, busy

@@ -27,6 +27,8 @@ __all__ = ["LONG", "HandlerWatch", "log_long"]
 
 # Seconds after which a handler without a time-out is logged, once: operations, failure visibility.
 LONG = 300.0
+# Seconds: no process waits for that long.
+NEVER = 1e9
 # Seconds until the next look after one that a log handler has ended.
 AGAIN = 1.0
 
@@ -42,6 +44,8 @@ class HandlerWatch:
         self._given_up = given_up
         self._turn = threading.Condition()
         self._runs: list[HandlerRun] = []
+        # Runs that had begun by the last look, and the shortest time-out.
+        self._begun, self._shortest = 0, inf
         self._woken = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -50,6 +54,8 @@ class HandlerWatch:
         """Watch the runs of one worker, which has a deadline."""
         with self._turn:
             self._runs.append(run)
+            if run.deadline is not None:
+                self._shortest = min(self._shortest, run.deadline.timeout)
             if self._thread is None and not self._closed:
                 self._clock.attach()
                 self._thread = threading.Thread(target=self._keep, name="redelivery-watch", daemon=True)
@@ -85,17 +91,22 @@ class HandlerWatch:
                     if due is not None:
                         self.until = due
                     if not self._woken:
-                        left = None if due is None else max(0.0, due - self._clock.monotonic())
-                        self._clock.wait(self._turn, left)
+                        left = inf if due is None else max(0.0, due - self._clock.monotonic())
+                        self._clock.wait(self._turn, None if left > NEVER else left)
         finally:
             self._clock.detach()
 
     def _look(self) -> float | None:
-        """Look at all runs; return when the next one is over, or to be given up."""
-        now = self._clock.monotonic()
+        """Look at all runs; return when to look again: when the next one is over, or to be given up.
+
+        If some have begun since the last look, it is not later than one that begins now may be over: so a worker whose
+        handlers are quick need not wake the thread for each of them. Else None: the next one that begins wakes it.
+        """
+        now, begun = self._clock.monotonic(), 0
         nexts: list[float] = []
         for run in tuple(self._runs):
             found = run.now_running()
+            begun += run.begun
             if found is None or run.deadline is None or run.stuck_in == found.number:
                 continue
             over = found.since + run.deadline.timeout
@@ -106,8 +117,10 @@ class HandlerWatch:
                 self._give_up(run, found)
             else:
                 nexts.append(given_up if now >= over else over)
-        first = min(nexts, default=inf)
-        return None if first == inf else first
+        if begun != self._begun:
+            self._begun = begun
+            nexts.append(now + self._shortest)
+        return min(nexts, default=None)
 
     def late(self, run: HandlerRun, found: Running) -> None:
         """Log, once for each run, that its time is over."""
