@@ -250,7 +250,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
 
         Errors as `async with`, `start` and `drain`; at its end it raises what `async with` raises there.
         """
-        return self._running(drain_timeout, required=required)
+        return self._running(seconds(drain_timeout, "drain_timeout"), required=required)
 
     @asynccontextmanager
     async def _running(self, drain_timeout: float, *, required: bool) -> AsyncGenerator[Self]:

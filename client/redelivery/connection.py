@@ -241,7 +241,7 @@ class Connection(ConnectionBase[Worker]):
         Inside of the connection's own `with` it starts and drains only. It takes no signals: that is the program's
         affair. Errors as `with`, `start` and `drain`; at its end it raises what `with` raises there.
         """
-        return self._running(drain_timeout)
+        return self._running(seconds(drain_timeout, "drain_timeout"))
 
     @contextmanager
     def _running(self, drain_timeout: float) -> Generator[Self]:

@@ -47,7 +47,6 @@ class EmbeddedAsync(Protocol):
 @contextmanager
 def consuming(connection: Embedded, drain_timeout: float) -> Generator[None]:
     """Consume inside of the block, on an open connection; drain at its end, however it ends."""
-    seconds(drain_timeout, "drain_timeout")
     connection.start()
     try:
         yield
@@ -67,7 +66,6 @@ async def consuming_async(
     `standing`: returns what ends with the first connection, which is still to come; then listeners are started behind
     it, and `failed` is called with what keeps them from that.
     """
-    seconds(drain_timeout, "drain_timeout")
     starter: asyncio.Task[None] | None = None
     if standing is None:
         await connection.start()
