@@ -13,13 +13,12 @@ from tests.driver.twins import SyncTwin, eventually
 from tests.eventually import eventually as wait_for
 
 import redelivery
+from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.driver.twins import Twin
-
-    from redelivery.testing import ManualClock, MemoryBroker
 
 
 @pytest.fixture
@@ -96,11 +95,12 @@ def test_a_clock_that_stands_still_keeps_no_drain(own: SyncTwin, gate: Gate) -> 
     gate.open.set()
 
 
-def test_a_send_that_waits_ends_with_the_drain(
-    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
-) -> None:
+def test_a_send_that_waits_ends_with_the_drain() -> None:
     """Also one that begins behind it: nothing waits for a broker that is down."""
     found: list[BaseException] = []
+    # One that does not move because a send waits.
+    clock = ManualClock()
+    broker = MemoryBroker(clock=clock)
 
     def send() -> None:
         try:
@@ -108,9 +108,9 @@ def test_a_send_that_waits_ends_with_the_drain(
         except redelivery.TransportError as error:
             found.append(error)
 
-    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
-        redelivery_broker.refuse_connections()
-        redelivery_broker.cut()
+    with broker, redelivery.connect(broker.uri, clock=clock) as connection:
+        broker.refuse_connections()
+        broker.cut()
         sending = threading.Thread(target=send)
         sending.start()
         wait_for(lambda: len(connection._driver._standing))

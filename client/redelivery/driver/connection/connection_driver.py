@@ -222,11 +222,11 @@ class ConnectionDriver:
                 self._run_deferred()
                 with self._writing:
                     self._write_what_waits(dispatcher, float("inf"))
-                self.signs.withdraw(number)
                 with self._lock:
                     self.dispatchers.pop(number, None)
                     self._subscribing.pop(number, None)
                     self._forget(dispatcher)
+                self.signs.withdraw(number)
                 dispatcher.unshare(self.shared_history)
                 self._adapter.execute((Unsubscribe(number),))
         self.open_consumers.retire(dispatcher)

@@ -114,13 +114,13 @@ class LoopSignals:
 
     def _handle(self) -> None:
         # A second one acts as it always did.
-        self._restore()
+        self._remove()
         self._stop()
 
-    def _restore(self) -> None:
+    def _remove(self) -> None:
         for number in self._handled:
             self._loop.remove_signal_handler(number)
         self._handled = []
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        self._remove()
