@@ -7,7 +7,6 @@ import inspect
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -25,6 +24,7 @@ from redelivery.driver.connection.send_request import SendOptions, outgoing, tim
 from redelivery.driver.connection.signals import LoopSignals
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 from redelivery.driver.consumer.async_worker import AsyncWorker
+from redelivery.driver.consumer.handler_threads import HandlerThreads
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.session.session_base import SessionPort
 from redelivery.errors import ConfigurationError, RedeliveryError
@@ -62,7 +62,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread: int | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._pool: HandlerThreads | None = None
         self._pulse = Pulse()
         # Whether it is entered although no address answers, and connects in the background.
         self._later = False
@@ -180,7 +180,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._check_fresh()
         plain = sum(x.workers for x in self._listeners if not inspect.iscoroutinefunction(x.handler))
         if plain and self._pool is None:
-            self._pool = ThreadPoolExecutor(plain, thread_name_prefix="redelivery-worker")
+            self._pool = HandlerThreads(plain)
         for listener in self._listeners:
             if listener.dispatcher is None and not listener.ended:
                 listener.dispatcher, waiter = await self._awaited(

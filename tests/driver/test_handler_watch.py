@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -316,3 +318,25 @@ def test_no_thread_watches_where_nothing_has_a_time_out(own: SyncTwin) -> None:
     """A connection has one thread less."""
     start(own, lambda _: None)
     assert "redelivery-watch" not in [thread.name for thread in threading.enumerate()]
+
+
+PROGRAM = """
+import asyncio, threading, redelivery
+async def main():
+    async with redelivery.connect_async("memory://stuck") as connection:
+        connection.listen("q", lambda _: threading.Event().wait(), timeout=0.05)
+        await connection.send("q", "a")
+        try:
+            await connection.run(drain_timeout=60)
+        except redelivery.HandlerTimeout:
+            print("ended", flush=True)
+asyncio.run(main())
+"""
+
+
+def test_a_process_ends_although_a_handler_hangs() -> None:
+    """On asyncio, too, where handlers have the threads of a pool: Python does not wait for them."""
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (ended.stdout, ended.returncode) == ("ended\n", 0)

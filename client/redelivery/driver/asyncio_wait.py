@@ -67,7 +67,7 @@ async def event_within(event: asyncio.Event, timeout: float | None, clock: Clock
         await event.wait()
         return True
     waiting = asyncio.ensure_future(event.wait())
-    cancel = call_later(asyncio.get_running_loop(), clock, capped(timeout), waiting.cancel)
+    cancel = call_later(asyncio.get_running_loop(), clock, timeout, waiting.cancel)
     try:
         await asyncio.wait([waiting])
     finally:

@@ -202,8 +202,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         return 0.0
 
     def _raise_unseen(self) -> None:
-        """Raise the error of listeners that the application has not been given yet: `start` raises none later."""
-        if self._started:
+        """Raise the error of listeners that the application has not been given yet: no later call does."""
+        if self._listeners:
             self._end.raise_error(unless_given=True)
 
     @abstractmethod

@@ -505,7 +505,7 @@ class ConnectionDriver:
         self._adapter, self._connection_ledger, self._thread = ForkedAdapter(self._adapter, error), None, None
         self._lock, self._introducing, self._writing = threading.Lock(), threading.RLock(), threading.RLock()
         self._turn, self._standing = threading.Condition(self._lock), Standing()
-        self._failure, self._closing, self._up = error, True, False
+        self._failure, self._closing, self._up, self._sends = error, True, False, PendingSends()
         for dispatcher in self.dispatchers.values():
             dispatcher.error, dispatcher.closed = error, True
         self.dispatchers = {}
