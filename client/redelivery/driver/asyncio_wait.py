@@ -97,6 +97,8 @@ class AsyncioWait:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
+        self.now = clock.monotonic
+        """Reads the connection's clock."""
         self._woken = asyncio.Event()
         self._scheduled = False
 

@@ -54,6 +54,7 @@ class AsyncWorker:
         self._pool = pool
         self._ended = ended
         self._wanted = wanted
+        self._now = waiter.now
         run.loop_thread = threading.get_ident()
         self.task = run.task = asyncio.create_task(self._keep_on())
 
@@ -79,7 +80,7 @@ class AsyncWorker:
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
             self._ended(dispatcher, error)
         finally:
-            self.run.over()
+            self.run.delivery = None
 
     async def _work(self) -> None:
         """Run the handler on one delivery after the other.
@@ -88,16 +89,20 @@ class AsyncWorker:
             HandlerEscape: a handler ended the worker.
             RedeliveryError: what stopped the consumer.
         """
-        run, waiter = self.run, self._waiter
+        run, waiter, now = self.run, self._waiter, self._now
         dispatcher, deadline = run.dispatcher, run.deadline
         after: Event | None = None
         taken = 0
         while (delivery := await waiter.take(dispatcher, after)) is not None:
-            run.begin(delivery)
-            after = await _attempt(self._handler, delivery, run, self._pool)
-            if deadline is not None:
+            run.since = now()
+            run.delivery = delivery
+            if deadline is None:
+                after = await _attempt(self._handler, delivery, run, self._pool)
+            else:
+                run.watched()
+                after = await _attempt(self._handler, delivery, run, self._pool)
                 after = deadline.end(run.took, delivery, after)
-            run.over()
+            run.delivery = None
             taken += 1
             if taken % TURN == 0:
                 try:

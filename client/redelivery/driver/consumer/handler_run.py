@@ -46,15 +46,21 @@ class Running(NamedTuple):
     delivery: Delivery
     since: float
     """Time of the connection's clock at which the handler was started."""
-    number: int
+
+    def same(self, other: Running | None) -> bool:
+        """Whether both are one run."""
+        return other is not None and other.delivery is self.delivery and other.since == self.since
 
 
 class HandlerRun:
-    """What one worker runs now. Of one worker: only that worker calls `begin` and `over`."""
+    """What one worker runs now. Of one worker: it alone sets `since` and `delivery`, in this order, for each message.
+
+    It does so by itself, without a call: it is the hot path.
+    """
 
     __slots__ = (
-        "_clock", "_delivery", "_number", "_since", "_watch", "deadline", "dispatcher", "loop_thread", "stuck_in",
-        "task", "thread", "warned_in",
+        "_clock", "_watch", "deadline", "delivery", "dispatcher", "loop_thread", "since", "stuck_in", "task", "thread",
+        "warned_of",
     )  # fmt: skip
 
     def __init__(
@@ -66,60 +72,50 @@ class HandlerRun:
     ) -> None:
         self.dispatcher = dispatcher
         self.deadline = deadline
+        self.since = -inf
+        """Time of the connection's clock at which the last run was started."""
+        self.delivery: Delivery | None = None
+        """What is handled now; None: nothing is."""
         # Identity of the thread that runs the handler; None: its task does.
         self.thread: int | None = None
         self.task: asyncio.Task[Any] | None = None
         # Identity of the thread of the task's loop.
         self.loop_thread: int | None = None
-        # Numbers of the runs that have been logged, and given up.
-        self.warned_in = self.stuck_in = 0
+        # The run that has been logged, and the one that was given up.
+        self.warned_of: Running | None = None
+        self.stuck_in: Running | None = None
         self._clock = clock
         self._watch = watch
-        self._delivery: Delivery | None = None
-        self._since = -inf
-        self._number = 0
 
-    def begin(self, delivery: Delivery) -> None:
-        """Start a run."""
-        since = self._since = self._clock.monotonic()
-        self._number += 1
-        # Last: who reads it finds the others.
-        self._delivery = delivery
+    def watched(self) -> None:
+        """Have the watch look at a run that has begun, if it sleeps for too long. After `delivery` was set."""
         watch, deadline = self._watch, self.deadline
-        if watch is not None and deadline is not None and since + deadline.timeout < watch.until:
+        if watch is not None and deadline is not None and self.since + deadline.timeout < watch.until:
             watch.wake()
-
-    def over(self) -> None:
-        """End the run, however it came to its end."""
-        self._delivery = None
 
     def now_running(self) -> Running | None:
         """Return the run that goes on now; None if there is none. From any thread."""
-        number = self._number
-        delivery, since = self._delivery, self._since
-        if delivery is None or number != self._number:
+        delivery, since = self.delivery, self.since
+        # Else another one has begun meanwhile, of the same message perhaps.
+        if delivery is None or delivery is not self.delivery or since != self.since:
             return None
-        return Running(delivery, since, number)
-
-    @property
-    def begun(self) -> int:
-        """Number of runs so far."""
-        return self._number
+        return Running(delivery, since)
 
     @property
     def took(self) -> float:
         """Seconds since the start of the last run."""
-        return self._clock.monotonic() - self._since
+        return self._clock.monotonic() - self.since
 
     @property
     def started(self) -> float | None:
         """Time of the connection's clock at which the last run was started; None: there was none."""
-        return None if self._since == -inf else self._since
+        return None if self.since == -inf else self.since
 
     @property
     def stuck(self) -> bool:
         """True if the run that goes on now has been given up: nothing waits for its end."""
-        return self._delivery is not None and self.stuck_in == self._number
+        found = self.now_running()
+        return found is not None and found.same(self.stuck_in)
 
     def late(self) -> None:
         """Log that the time of the run is over, unless the watch has done so."""

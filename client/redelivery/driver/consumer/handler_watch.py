@@ -44,8 +44,8 @@ class HandlerWatch:
         self._given_up = given_up
         self._turn = threading.Condition()
         self._runs: list[HandlerRun] = []
-        # Runs that had begun by the last look, and the shortest time-out.
-        self._begun, self._shortest = 0, inf
+        # Time of the last look, and the shortest time-out.
+        self._looked, self._shortest = clock.monotonic(), inf
         self._woken = False
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -102,12 +102,14 @@ class HandlerWatch:
         If some have begun since the last look, it is not later than one that begins now may be over: so a worker whose
         handlers are quick need not wake the thread for each of them. Else None: the next one that begins wakes it.
         """
-        now, begun = self._clock.monotonic(), 0
+        now, before = self._clock.monotonic(), self._looked
+        self._looked = now
+        begun = False
         nexts: list[float] = []
         for run in tuple(self._runs):
             found = run.now_running()
-            begun += run.begun
-            if found is None or run.deadline is None or run.stuck_in == found.number:
+            begun = begun or run.since >= before
+            if found is None or run.deadline is None or found.same(run.stuck_in):
                 continue
             over = found.since + run.deadline.timeout
             given_up = found.since + 2 * run.deadline.timeout
@@ -117,17 +119,16 @@ class HandlerWatch:
                 self._give_up(run, found)
             else:
                 nexts.append(given_up if now >= over else over)
-        if begun != self._begun:
-            self._begun = begun
+        if begun:
             nexts.append(now + self._shortest)
         return min(nexts, default=None)
 
     def late(self, run: HandlerRun, found: Running) -> None:
         """Log, once for each run, that its time is over."""
         with self._turn:
-            if run.warned_in == found.number:
+            if found.same(run.warned_of):
                 return
-            run.warned_in = found.number
+            run.warned_of = found
         assert run.deadline is not None, "it is watched"
         ends = (
             "nothing can stop a thread" if run.task is None or run.thread is not None else "it is cancelled"
@@ -140,7 +141,7 @@ class HandlerWatch:
     def _give_up(self, run: HandlerRun, found: Running) -> None:
         assert run.deadline is not None, "it is watched"
         error = run.deadline.stuck(run.dispatcher, found.delivery)
-        run.stuck_in = found.number
+        run.stuck_in = found
         try:
             logger.error(
                 "%s: its handler has not ended within %g s, twice its timeout; it is given up",
@@ -161,10 +162,10 @@ def log_long(run: HandlerRun, now: float) -> None:
     if (
         found is not None
         and run.deadline is None
-        and run.warned_in != found.number
+        and not found.same(run.warned_of)
         and now - found.since >= LONG
     ):
-        run.warned_in = found.number
+        run.warned_of = found
         logger.info(
             "%s: its handler runs for %d s; its listener has no timeout=",
             named(found.delivery),

@@ -90,22 +90,26 @@ class Worker:
         error: BaseException | None = None
         run, handler = self.run, self._handler
         dispatcher, deadline = run.dispatcher, run.deadline
-        take, begin, over = dispatcher.take, run.begin, run.over
+        take, now = dispatcher.take, self._clock.monotonic
         run.thread = threading.get_ident()
         after: Event | None = None
         try:
             while (delivery := take(after)) is not None:
-                begin(delivery)
-                after = attempt(handler, delivery, dispatcher)
-                if deadline is not None:
+                run.since = now()
+                run.delivery = delivery
+                if deadline is None:
+                    after = attempt(handler, delivery, dispatcher)
+                else:
+                    run.watched()
+                    after = attempt(handler, delivery, dispatcher)
                     after = deadline.end(run.took, delivery, after)
-                over()
+                run.delivery = None
         except HandlerEscape as escape:
             error = escape.error
         except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
             error = stopped
         finally:
-            over()
+            run.delivery = None
             self._clock.detach()
         if error is not None:
             self._ended(dispatcher, error)
