@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from redelivery.clock import join_within
+from redelivery.clock import capped
 from redelivery.errors import RedeliveryError, another
 from redelivery.log import logger
 
@@ -35,17 +35,18 @@ class ConnectionEnd:
 
         Args:
             on_stopped: the application's; called once, without a lock.
-            stop: called first; it wakes what waits for the end, and calls nothing of the application.
+            stop: called last; it wakes what waits for the end, and calls nothing of the application.
             elsewhere: has a function called where the application may run; returns its thread, if it has one.
         """
         self.error: BaseException | None = None
         self.given = False
-        """True once the application has been given the error."""
+        """True once the application has been given the error, or is about to be, by `on_stopped`."""
         self._on_stopped = on_stopped
         self._stop = stop
         self._elsewhere = elsewhere
         self._lock = threading.Lock()
-        self._caller: object = None
+        self._caller: threading.Thread | None = None
+        self._called = threading.Event()
 
     def fail(self, error: BaseException) -> None:
         """Take in an error; only the first one counts."""
@@ -57,28 +58,34 @@ class ConnectionEnd:
             if self.error is not None:
                 return
             self.error = error
+            # At once: who leaves the connection before the call has begun is not to raise it.
+            self.given = self._on_stopped is not None
         try:
-            self._stop()
-        finally:
             if self._on_stopped is not None:
-                # No thread can be started, or the loop is closed: then leaving the connection raises it.
-                try:
-                    self._caller = self._elsewhere(self._call)
-                except RuntimeError:
-                    self._caller = None
+                self._elsewhere(self._call)
+        # No thread can be started, or the loop is closed: then leaving the connection raises it.
+        except RuntimeError:
+            self.given = False
+            self._called.set()
+        finally:
+            # Last: who is woken, and leaves, waits for the call.
+            self._stop()
 
     def _call(self) -> None:
-        self.given = True
+        self._caller = threading.current_thread()
         try:
             cast("Callable[[BaseException], object]", self._on_stopped)(cast("BaseException", self.error))
         except BaseException:
             logger.exception("on_stopped= failed; the connection's error stays")
+        finally:
+            self._called.set()
 
     def wait_called(self, timeout: float) -> None:
         """Wait until `on_stopped` has returned, for `timeout` seconds of real time at most."""
-        caller = self._caller
-        if isinstance(caller, threading.Thread) and caller is not threading.current_thread():
-            join_within(caller, timeout)
+        expected = self.error is not None and self._on_stopped is not None
+        # Else it is the call itself that closes the connection.
+        if expected and self._caller is not threading.current_thread():
+            self._called.wait(capped(timeout))
 
     def raise_error(self, *, unless_given: bool = False) -> None:
         """Raise the error, if there is one."""

@@ -108,8 +108,9 @@ class Worker:
             error = escape.error
         except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
             error = stopped
+        run.delivery = None
+        try:
+            if error is not None:
+                self._ended(dispatcher, error)
         finally:
-            run.delivery = None
             self._clock.detach()
-        if error is not None:
-            self._ended(dispatcher, error)
