@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import signal
+import os
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from typing import TYPE_CHECKING, Self, Unpack
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
-from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
-from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, in_own_thread
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
+from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, event_within, in_own_thread
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
+from redelivery.driver.connection.embedding import consuming_async, lifespan_of
+from redelivery.driver.connection.pulse import Pulse
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.signals import LoopSignals
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
-from redelivery.driver.consumer.async_worker import work
+from redelivery.driver.consumer.async_worker import AsyncWorker
+from redelivery.driver.consumer.handler_threads import HandlerThreads
 from redelivery.driver.consumer.message_log import brief
-from redelivery.driver.consumer.worker_end import HandlerEscape
 from redelivery.driver.session.session_base import SessionPort
+from redelivery.driver.shown_arguments import shows
 from redelivery.errors import ConfigurationError, RedeliveryError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
+    from datetime import timedelta
     from types import TracebackType
 
     from redelivery.core.report import Report
-    from redelivery.driver.connection.handler_registration import HandlerRegistration
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
-
-    _Listener = HandlerRegistration[asyncio.Task[None]]
 
 __all__ = ["AsyncConnection", "connect_async"]
 
@@ -50,7 +52,7 @@ def connect_async(uri: str, **options: Unpack[ConnectOptions]) -> AsyncConnectio
         raise brief(error) from None
 
 
-class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
+class AsyncConnection(ConnectionBase[AsyncWorker]):
     """A connection with its consumers and listeners, for asyncio. Made by `connect_async`."""
 
     _maker = "connect_async"
@@ -60,7 +62,11 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         super().__init__(uri, **options)
         self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._loop_thread: int | None = None
+        self._pool: HandlerThreads | None = None
+        self._pulse = Pulse()
+        # Whether it is entered although no address answers, and connects in the background.
+        self._later = False
 
     async def __aenter__(self) -> Self:
         """Connect: each address is tried once. Raises as `Connection` does."""
@@ -68,10 +74,10 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             raise ConfigurationError(
                 "a connection is entered once; make a new one with redelivery.connect_async(...)"
             )
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._stopping = asyncio.Event()
         try:
-            await in_own_thread(self._driver.open)
+            await in_own_thread(self._driver.open, later=self._later)
         # The thread goes on: what it opens must not stay.
         except asyncio.CancelledError:
             with suppress(asyncio.CancelledError):
@@ -79,14 +85,17 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
             raise
         except RedeliveryError as error:
             raise brief(error) from None
-        self._entered = True
+        self._entered, self._process = True, os.getpid()
         opened(self)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Close; then raise the `error` of the listeners, unless it was raised or given to `on_stopped` before."""
         await self.close()
+        if error is None and not self._forked():
+            self._raise_unseen()
 
     async def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
@@ -94,7 +103,9 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         Dead letters and commits on their way are waited for until the broker has confirmed them.
         """
         timeout = seconds(timeout, "timeout")
-        if self._entered and not self._closed:
+        if self._forked():
+            closed(self)
+        elif self._entered and not self._closed:
             self._closed = True
             self.stop()
             deadline = time.monotonic() + timeout
@@ -123,7 +134,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     def _tasks(self) -> list[asyncio.Task[None]]:
         """Return the workers' tasks, but for the one that asks."""
         me = asyncio.current_task()
-        return [task for listener in self._listeners for task in listener.runners if task is not me]
+        return [each.task for listener in self._listeners for each in listener.runners if each.task is not me]
 
     # Consuming.
 
@@ -142,7 +153,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
     def session(self, mode: str = "individual") -> AsyncSession:
         """Return a session. Argument and errors as for `Connection.session`."""
         self._check_open()
-        front = self._check_open, self._awaited, self._listening, self.send, self._patience
+        front = self.settings, self._check_open, self._awaited, self._listening, self.send, self._patience
         self._began(session := AsyncSession(SessionPort(self._driver, self._clock, *front), mode))
         return session
 
@@ -170,17 +181,21 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         self._check_fresh()
         plain = sum(x.workers for x in self._listeners if not inspect.iscoroutinefunction(x.handler))
         if plain and self._pool is None:
-            self._pool = ThreadPoolExecutor(plain, thread_name_prefix="redelivery-worker")
+            self._pool = HandlerThreads(plain)
         for listener in self._listeners:
             if listener.dispatcher is None and not listener.ended:
                 listener.dispatcher, waiter = await self._awaited(
                     listener.destination, listener.options, listener.session_state
                 )
                 pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
+                how = listener.handler, waiter, pool, self._worker_ended, self._wants_workers
                 listener.runners = [
-                    asyncio.create_task(self._work(listener, listener.dispatcher, waiter, pool))
-                    for _ in range(listener.workers)
+                    AsyncWorker(self._run_of(listener), *how) for _ in range(listener.workers)
                 ]
+                self._began_to_consume(listener.dispatcher)
+
+    def _wants_workers(self) -> bool:
+        return not (self._closed or self._drained)
 
     async def run(self, *, drain_timeout: float = 30.0, until_idle: float | None = None) -> Report:
         """Run the listeners until `stop`, SIGTERM or SIGINT, drain, and report, as `Connection.run` does.
@@ -191,81 +206,106 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         idle = self._to_run(drain_timeout, until_idle)
         await self.start()
         assert self._stopping is not None, "checked by start"
-        handled = self._handle_signals()
-        try:
-            interval = self._interval(idle)
-            while not (self._stopping.is_set() or (idle is not None and idle.over()) or self._stuck()):
+        assert self._loop is not None, "checked by start"
+        with LoopSignals(self._loop, self.stop):
+            interval = None if idle is None else idle.interval
+            while not (self._stopping.is_set() or (idle is not None and idle.over())):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), interval)
-        finally:
-            self._restore_signals(handled)
         report = await self.drain(drain_timeout)
-        if self._failure is not None:
-            raise self._failure
+        self._end.raise_error()
         return report
 
     def stop(self) -> None:
-        """End `run`, from any thread."""
+        """End `run` and `wait`, from any thread."""
         if self._loop is not None and self._stopping is not None:
             # The loop is closed: there is nothing to end.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
+    async def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until consuming has been stopped, as `Connection.wait` does; on the loop that entered the connection."""
+        stopped = await self.wait_stopped(timeout)
+        if stopped:
+            self._end.raise_error()
+        return stopped
+
+    async def wait_stopped(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait as `wait` does, and do not raise `connection.error`: for `asyncio.wait` beside other tasks."""
+        limit = None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
+        self._check_entered()
+        assert self._stopping is not None, "it is entered"
+        return await event_within(self._stopping, limit, self._clock)
+
+    def running(
+        self, drain_timeout: float = 30.0, *, required: bool = True
+    ) -> AbstractAsyncContextManager[Self]:
+        """Return a context manager that consumes while it lasts: it connects, starts, and at its end drains and closes.
+
+        Inside of the connection's own `async with` it starts and drains only. It takes no signals.
+
+        Args:
+            drain_timeout: seconds that running handlers get at its end.
+            required: whether a broker that cannot be reached at the start raises TransportError. False: it begins all
+                the same, and connects and starts in the background; until then `health()` is not ready.
+
+        Errors as `async with`, `start` and `drain`; at its end it raises what `async with` raises there.
+        """
+        return self._running(seconds(drain_timeout, "drain_timeout"), required=required)
+
+    @asynccontextmanager
+    async def _running(self, drain_timeout: float, *, required: bool) -> AsyncGenerator[Self]:
+        async with AsyncExitStack() as stack:
+            if not self._entered:
+                self._later = not required
+                await stack.enter_async_context(self)
+            connects = self._driver.capabilities is None
+            await stack.enter_async_context(
+                consuming_async(
+                    self, drain_timeout, self._driver.standing if connects else None, self._end.fail
+                )
+            )
+            yield self
+
+    def lifespan(
+        self, drain_timeout: float = 25.0, *, required: bool = False
+    ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+        """Return the lifespan of an ASGI application: `FastAPI(lifespan=connection.lifespan())`.
+
+        It is `running` with these arguments; the connection is `app.state.redelivery`. The default of `drain_timeout`,
+        in seconds, leaves 5 of the 30 that Kubernetes gives a pod.
+        """
+        return lifespan_of(self, drain_timeout, required=required)
+
     async def drain(self, timeout: float = 30.0) -> Report:
         """Stop dispatching, let running handlers finish for `timeout` seconds, give the rest back, and report."""
-        timeout = seconds(timeout, "timeout")
-        self._drained = True
-        self.stop()
-        deadline = self._clock.monotonic() + timeout
-        for dispatcher in list(self._dispatchers):
-            dispatcher.feed(Drained())
-            dispatcher.stop()
-        tasks = self._tasks()
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
+        me = asyncio.current_task()
+        watch = self._begin_drain(timeout, lambda worker: worker.task is me)
+        while waited_for := watch.waited_for():
+            await asyncio.wait([worker.task for worker in waited_for], timeout=watch.look())
+        watch.end_waiting()
         self._roll_back_sessions()
         for dispatcher in list(self._dispatchers):
-            await in_own_thread(dispatcher.wait_confirmed, deadline)
+            await in_own_thread(dispatcher.wait_confirmed, watch.deadline)
         self._driver.flush()
-        return self.report()
+        return watch.end(self.report())
 
-    def _handle_signals(self) -> list[signal.Signals]:
-        handled: list[signal.Signals] = []
-        assert self._loop is not None, "entered"
-        for number in (signal.SIGTERM, signal.SIGINT):
-            # Only the main thread's loop can take signals; elsewhere `stop` is the way to end.
-            with suppress(ValueError, RuntimeError, NotImplementedError):
-                self._loop.add_signal_handler(number, self._signalled)
-                handled.append(number)
-        return handled
+    def _elsewhere(self, call: Callable[[], None]) -> object:
+        """Have a function called on the loop."""
+        if self._loop is None:
+            raise RuntimeError("there is no loop yet")
+        return self._loop.call_soon_threadsafe(call)
 
-    def _signalled(self) -> None:
-        # A second one acts as it always did.
-        self._restore_signals([signal.SIGTERM, signal.SIGINT])
-        self.stop()
-
-    def _restore_signals(self, handled: list[signal.Signals]) -> None:
-        assert self._loop is not None, "entered"
-        for number in handled:
-            self._loop.remove_signal_handler(number)
-
-    async def _work(
-        self, of: _Listener, dispatcher: Dispatcher, waiter: AsyncioWait, pool: Executor | None
-    ) -> None:
+    def _loop_silence(self) -> float | None:
+        """Return the seconds for which the event loop has not answered; None: it is closed."""
+        if self._loop is None or threading.get_ident() == self._loop_thread:
+            return 0.0
+        silence = self._pulse.ask(self._clock.monotonic())
         try:
-            await work(dispatcher, waiter, of.handler, pool, of.overdue)
-        except HandlerEscape as escape:
-            self._worker_ended(dispatcher, escape.error)
-        except GeneratorExit:
-            # Its loop is gone.
-            raise
-        except asyncio.CancelledError as error:
-            # Unless nobody wants it any more: its own handler may have cancelled it, or anybody who has the task.
-            if not (self._closed or self._drained):
-                self._worker_ended(dispatcher, error)
-            raise
-        except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
-            self._worker_ended(dispatcher, error)
+            self._loop.call_soon_threadsafe(self._pulse.answer)
+        except RuntimeError:
+            return None
+        return silence
 
     async def send(self, destination: str, body: bytes | str, **options: Unpack[SendOptions]) -> str:
         """Send a message, wait for the broker's confirmation, return its id. Errors as `Connection.send`.
@@ -278,7 +318,7 @@ class AsyncConnection(ConnectionBase["asyncio.Task[None]"]):
         """
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
-        timeout, began = time_limit(options), self._clock.monotonic()
+        timeout, began = time_limit(options, self.settings), self._clock.monotonic()
         if not self._driver.up:
             limit = self._patience(timeout)
             try:

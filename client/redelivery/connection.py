@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Self, Unpack
 
 from redelivery.adapter_support.keyboard_interrupts import closed, opened
 from redelivery.clock import join_within
 from redelivery.consumer import Consumer
-from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
-from redelivery.driver.arguments import ConnectOptions, ConsumerOptions, shows
+from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
+from redelivery.driver.connection.embedding import consuming
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
 from redelivery.driver.connection.signals import Signals, Stopping
 from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.consumer.worker import Worker
 from redelivery.driver.session.session_base import SessionPort
+from redelivery.driver.shown_arguments import shows
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+    from contextlib import AbstractContextManager
+    from datetime import timedelta
     from types import TracebackType
 
     from redelivery.core.report import Report
@@ -44,6 +50,10 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
         breaker: a `redelivery.Breaker`: when consumers pause because everything fails; None: never. On by default.
         ledger: where attempts are counted durably (`SqliteLedger`), instead of `redelivery.ledger` in the URI.
         observer: called with each command of each consumer, in order; it must not block.
+        send_timeout: seconds, or a timedelta, that a `send` may take, instead of `redelivery.sendTimeout` in the URI.
+            Default 30.
+        on_stopped: called once, with `connection.error`, when an error ends consuming by itself; on a thread of its
+            own, with `connect_async` on the event loop. What it raises is logged.
         clock: a `redelivery.testing.ManualClock` in tests.
 
     Raises:
@@ -78,22 +88,29 @@ class Connection(ConnectionBase[Worker]):
             self._driver.open()
         except RedeliveryError as error:
             raise brief(error) from None
-        self._entered = True
+        self._entered, self._process = True, os.getpid()
         opened(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        """Close; then raise the `error` of the listeners, unless it was raised or given to `on_stopped` before."""
         self.close()
+        if error is None and not self._forked():
+            self._end.wait_called(CLOSE_TIMEOUT)
+            self._raise_unseen()
 
     def close(self, timeout: float = CLOSE_TIMEOUT) -> None:
         """Close the connection, within `timeout` seconds (5 by default); the broker takes back what is not settled.
 
-        Dead letters and commits on their way are waited for until the broker has confirmed them.
+        Dead letters and commits on their way are waited for until the broker has confirmed them. In a child process
+        after a fork it leaves the parent's connection alone.
         """
         timeout = seconds(timeout, "timeout")
-        if self._entered and not self._closed:
+        if self._forked():
+            closed(self)
+        elif self._entered and not self._closed:
             self._closed = True
             self._stopping.set()
             try:
@@ -138,7 +155,7 @@ class Connection(ConnectionBase[Worker]):
             ConfigurationError: there is no such mode, or the broker has no transactions over this protocol.
         """
         self._check_open()
-        front = self._check_open, self._subscribed, self._listening, self.send, self._patience
+        front = self.settings, self._check_open, self._subscribed, self._listening, self.send, self._patience
         self._began(session := Session(SessionPort(self._driver, self._clock, *front), mode))
         return session
 
@@ -160,15 +177,10 @@ class Connection(ConnectionBase[Worker]):
                     listener.destination, listener.options, listener.session_state
                 )
                 listener.runners = [
-                    Worker(
-                        listener.dispatcher,
-                        listener.handler,
-                        self._clock,
-                        self._worker_ended,
-                        listener.overdue,
-                    )
+                    Worker(self._run_of(listener), listener.handler, self._clock, self._worker_ended)
                     for _ in range(listener.workers)
                 ]
+                self._began_to_consume(listener.dispatcher)
 
     def run(self, *, drain_timeout: float = 30.0, until_idle: float | None = None) -> Report:
         """Run the listeners until `stop`, SIGTERM or SIGINT (in the main thread), drain, and report.
@@ -190,37 +202,71 @@ class Connection(ConnectionBase[Worker]):
         idle = self._to_run(drain_timeout, until_idle)
         with Signals(self.stop):
             self.start()
-            interval = self._interval(idle)
-            while not self._stopping.wait(interval):
-                if (idle is not None and idle.over()) or self._stuck():
+            while not self._stopping.wait(None if idle is None else idle.interval):
+                if idle is not None and idle.over():
                     break
         report = self.drain(drain_timeout)
-        if self._failure is not None:
-            raise self._failure
+        self._end.raise_error()
         return report
 
     def stop(self) -> None:
-        """End `run`, from any thread or signal handler."""
+        """End `run` and `wait`, from any thread or signal handler."""
         self._stopping.set()
+
+    def wait(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait until consuming has been stopped: by `stop`, `drain`, `close` or an error. Several threads may wait.
+
+        A handler may wait, too: it is woken when it is asked to end.
+
+        Args:
+            timeout: seconds, or a timedelta; None: for ever.
+
+        Returns:
+            True if it was stopped, False if the time is over.
+
+        Raises:
+            ConfigurationError: the connection was never open, or the process was forked after that.
+            Exception: `connection.error`, as `run` raises it.
+        """
+        stopped = self.wait_stopped(timeout)
+        if stopped:
+            self._end.raise_error()
+        return stopped
+
+    def wait_stopped(self, timeout: float | timedelta | None = None) -> bool:
+        """Wait as `wait` does, and do not raise `connection.error`."""
+        limit = None if timeout is None else seconds(timeout, "timeout", none="to wait for ever")
+        self._check_entered()
+        return self._stopping.wait_by(self._clock, limit)
+
+    def running(self, drain_timeout: float = 30.0) -> AbstractContextManager[Self]:
+        """Return a context manager that consumes while it lasts: it connects, starts, and at its end drains and closes.
+
+        Inside of the connection's own `with` it starts and drains only. It takes no signals: that is the program's
+        affair. Errors as `with`, `start` and `drain`; at its end it raises what `with` raises there.
+        """
+        return self._running(seconds(drain_timeout, "drain_timeout"))
+
+    @contextmanager
+    def _running(self, drain_timeout: float) -> Generator[Self]:
+        with ExitStack() as stack:
+            if not self._entered:
+                stack.enter_context(self)
+            stack.enter_context(consuming(self, drain_timeout))
+            yield self
 
     def drain(self, timeout: float = 30.0) -> Report:
         """Stop dispatching, let running handlers finish for `timeout` seconds, give the rest back, and report."""
-        timeout = seconds(timeout, "timeout")
-        self._drained = True
-        self._stopping.set()
-        deadline = self._clock.monotonic() + timeout
-        for dispatcher in list(self._dispatchers):
-            dispatcher.feed(Drained())
-            dispatcher.stop()
-        for listener in self._listeners:
-            for worker in listener.runners:
-                if worker.thread is not threading.current_thread():
-                    join_within(worker.thread, max(0.0, deadline - self._clock.monotonic()))
+        me = threading.current_thread()
+        watch = self._begin_drain(timeout, lambda worker: worker.thread is me)
+        while waited_for := watch.waited_for():
+            join_within(waited_for[0].thread, watch.look())
+        watch.end_waiting()
         self._roll_back_sessions()
         for dispatcher in list(self._dispatchers):
-            dispatcher.wait_confirmed(deadline)
+            dispatcher.wait_confirmed(watch.deadline)
         self._driver.flush()
-        return self.report()
+        return watch.end(self.report())
 
     # Sending.
 
@@ -239,7 +285,8 @@ class Connection(ConnectionBase[Worker]):
             group: message group (JMSXGroupID).
             delay: seconds, or a timedelta, that the broker holds it back.
             persistent: whether the broker keeps it over a restart; true by default.
-            timeout: seconds for the connection to stand and the broker to confirm, together; 30 by default.
+            timeout: seconds for the connection to stand and the broker to confirm, together; by default
+                `redelivery.sendTimeout` (30). A send that waits for a connection ends when the drain begins.
 
         Raises:
             ConfigurationError: an argument cannot be honoured.
@@ -249,7 +296,7 @@ class Connection(ConnectionBase[Worker]):
         """
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
-        timeout, began = time_limit(options), self._clock.monotonic()
+        timeout, began = time_limit(options, self.settings), self._clock.monotonic()
         await_connected(self._driver, message.destination, self._patience(timeout), self._clock)
         sent = self._driver.send(message)
         await_confirmed(sent, message.destination, began + timeout, timeout, self._clock)

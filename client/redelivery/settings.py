@@ -144,6 +144,8 @@ class Settings:
     """Seconds between heart-beats, asked for in both directions."""
     connect_timeout: float = 10.0
     """Seconds for one address: TCP, TLS and login together."""
+    send_timeout: float | None = None
+    """Seconds for the connection to stand and the broker to confirm a message; None: not given, 30."""
     maximum_header_bytes: int = 2**24
     """Most bytes of one STOMP frame's headers; a longer one ends the connection."""
     maximum_message_bytes: int = 2**28

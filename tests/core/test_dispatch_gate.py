@@ -10,7 +10,7 @@ from tests.core.bench import CAUSE, NATIVE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.breaker import Breaker
-from redelivery.core.commands import BreakerChanged, Credit, Release
+from redelivery.core.commands import BreakerChanged, Clear, Credit, Release
 from redelivery.core.events import (
     Arrived,
     Continued,
@@ -182,3 +182,34 @@ def test_a_change_says_what_has_opened_it() -> None:
     (change,) = [c for c in bench.fail(again) if isinstance(c, BreakerChanged)]
     assert (change.old, change.new, change.failures, change.messages) == ("closed", "open", 3, 2)
     assert (change.delay, change.spared, change.cause) == (1.0, 1, CAUSE)
+
+
+class Keyless(Arrival):
+    """Of a broker that gives no id."""
+
+    @property
+    def key(self) -> None:
+        return None
+
+
+def test_a_message_without_an_id_that_is_spared_for_long_goes_back() -> None:
+    """Past the broker's limit of holding, what is charged would be dead-lettered; what is spared is released."""
+    bench = Bench(able=replace(FLOW, max_hold=60.0), breaker=Breaker())
+    keyless = Keyless(Letter(0), bench.epoch, counts=False)
+    bench.feed(Arrived(1, [keyless]))
+    bench.want()
+    commands = bench.feed(Failed(keyless, CAUSE, weight="outage"))
+    assert released(commands) == [0]
+    assert keyless.outcome == "spared"
+
+
+def test_the_ledger_writes_down_no_failure_that_is_spared() -> None:
+    """The mark of the attempt is cleared; the entry stays as it was."""
+    bench = Bench(able=NATIVE, breaker=ONE, counted=True)
+    (arrival,) = bench.arrive(Letter(0))
+    bench.feed(Wanted())
+    bench.feed(Known(arrival, Entry(count=1, last=bench.now + WALL_OFFSET - 600)))
+    clear, *_ = bench.fail(arrival)
+    assert isinstance(clear, Clear)
+    assert clear.entry is not None
+    assert (clear.entry.count, clear.failed) == (1, False)

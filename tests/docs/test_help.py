@@ -21,6 +21,8 @@ ARGUMENTS = {
     "breaker": "Breaker | None",
     "ledger": "Ledger | str | None",
     "observer": "Callable[[Subscribe, Command], None] | None",
+    "send_timeout": "float | timedelta | None",
+    "on_stopped": "Callable[[BaseException], object] | None",
     "clock": "Clock | None",
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -189,6 +190,38 @@ def test_it_may_stop_the_consumer(asynchronous: bool) -> None:
             asyncio.run(run_async(broker)) if asynchronous else run(broker)
         assert len(broker.messages("orders")) == 10
         assert not broker.dead_letters()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_run_that_ends_by_itself_does_not_wait_for_a_service_for_ever(
+    monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    """With `until_idle` a breaker that is open for a minute ends the run with BreakerOpen."""
+    monkeypatch.setattr(sys.modules[__name__], "STOPS", SMALL)
+    with MemoryBroker(clock=ManualClock(auto_advance=True)) as broker:
+        for number in range(10):
+            broker.send("orders", str(number))
+        with pytest.raises(
+            BreakerOpen, match=r"succeeded for \d+ s: DatabaseDown: down; until_idle waits no longer"
+        ):
+            asyncio.run(run_async(broker)) if asynchronous else run(broker)
+        assert len(broker.messages("orders")) == 10
+
+
+def test_an_open_breaker_is_live_and_not_ready(twin: Twin) -> None:
+    """`health` says why, for how long, and what failed last; `ready_when="connected"` leaves it out."""
+    sent(twin, 4)
+    connection = twin.connect(breaker=SMALL)
+    assert connection.health().consumers == ()
+    twin.listen(connection, "orders", Service())
+    eventually(twin, lambda: connection.report().spared == 1)
+    twin.advance(0.5)
+    health = connection.health()
+    (consumer,) = health.consumers
+    assert (health.live, health.ready, consumer.breaker, consumer.parked) == (True, False, "open", 4)
+    assert health.reasons == ("queue://orders: breaker open for 0 s (DatabaseDown: connection refused)",)
+    assert 0 < consumer.oldest_parked_s < 2
+    assert connection.health("connected").ready
 
 
 def test_a_consumer_may_have_a_breaker_of_its_own(twin: Twin) -> None:

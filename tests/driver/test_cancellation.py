@@ -170,8 +170,8 @@ def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: Memor
             if handled == TURN:
                 asyncio.get_running_loop().call_soon(closing.set)
                 for listener in connection._listeners:
-                    for task in listener.runners:
-                        asyncio.get_running_loop().call_soon(task.cancel)
+                    for worker in listener.runners:
+                        asyncio.get_running_loop().call_soon(worker.task.cancel)
 
         closing = asyncio.Event()
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
@@ -180,6 +180,9 @@ def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: Memor
             connection.listen("orders", handle)
             await connection.start()
             await closing.wait()
+            # It was not asked for by the connection.
+            with pytest.raises(asyncio.CancelledError):
+                await connection.wait()
         assert handled == TURN
         # Nobody else is at work there: what was not begun goes back.
         assert connection.report() == redelivery.Report(accepted=TURN, released=10)

@@ -178,12 +178,11 @@ def test_a_deferral_for_ever(twin: Twin, delay: Any, caplog: pytest.LogCaptureFi
     assert line.endswith("; no redelivery for 100 years")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), SystemExit(3)], ids=type)
-def test_an_observer_that_raises(twin: Twin, error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and what was decided is carried out, also where it wanted to end the program."""
+def test_an_observer_that_raises(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged, and what was decided is carried out."""
 
     def observe(consumer: object, command: object) -> None:
-        raise error
+        raise RuntimeError("x")
 
     twin.broker.send("q", "a")
     connection = twin.connect(observer=observe)

@@ -16,7 +16,6 @@ import redelivery
 from redelivery import clock as clocks
 from redelivery.clock import SystemClock, capped, join_within
 from redelivery.core.calendar_time import LAST, calendar_time
-from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.testing import ManualClock, MemoryBroker
 
 if TYPE_CHECKING:
@@ -195,8 +194,12 @@ def test_dates_that_the_calendar_does_not_have() -> None:
         assert letter.headers["redeliveryFirstFailure"] == "9999-12-31T23:59:59.999Z"
 
 
-def test_a_timeout_for_ever_is_never_over() -> None:
-    """A handler may have a timeout that no clock reaches."""
-    overdue = overdue_for(1e308, SystemClock())
-    assert overdue is not None
-    assert overdue.interval == 0.2
+def test_a_timeout_for_ever_is_never_over(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """A handler may have a timeout that no clock reaches: the watch over it sleeps until it is woken."""
+    redelivery_broker.send("orders", "a")
+    with redelivery.connect(redelivery_broker.uri, clock=redelivery_clock) as connection:
+        connection.listen("orders", lambda _: connection.stop(), timeout=1e308)
+        assert connection.run().accepted == 1
+        assert redelivery_clock.run_until_idle() == 0

@@ -9,7 +9,6 @@ from tests.driver.twins import eventually
 
 import redelivery
 from redelivery import ConfigurationError, Rate
-from redelivery.core.events import Paused
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -73,13 +72,46 @@ def test_a_handler_may_pause_its_own_consumer(twin: Twin) -> None:
 
     def handle(message: redelivery.Message) -> None:
         seen.append(message.text)
-        for dispatcher in connection._dispatchers:
-            dispatcher.feed(Paused())
+        connection.pause("orders")
 
     twin.listen(connection, "orders", handle)
     eventually(twin, lambda: connection.report().accepted == 1)
     twin.advance(5)
     assert seen == ["0"]
+    health = connection.health()
+    assert (health.live, health.ready, health.reasons) == (True, False, ("queue://orders: paused",))
+    assert connection.health("connected").ready
+    connection.resume()
+    eventually(twin, lambda: connection.report().accepted == 2)
+
+
+def test_a_connection_pauses_what_starts_later(twin: Twin) -> None:
+    """`pause()` holds for all consumers, of listeners that are not started yet, too; others by destination."""
+    sent(twin, 2)
+    twin.broker.send("others", "x")
+    connection = twin.connect()
+    connection.listen("orders", twin.handler(lambda _: None))
+    connection.pause("queue://orders")
+    twin.call(connection.start())
+    other = twin.call(connection.consumer("others"))
+    assert not other.paused
+    assert twin.receive(other) is not None
+    twin.advance(5)
+    assert connection.report().accepted == 0
+    connection.pause()
+    assert other.paused
+    connection.resume()
+    eventually(twin, lambda: connection.report().accepted == 2)
+
+
+def test_what_nothing_consumes_is_not_paused(twin: Twin) -> None:
+    """A destination without a consumer is refused, with the nearest that has one."""
+    connection = twin.connect()
+    twin.call(connection.consumer("orders"))
+    with pytest.raises(
+        ConfigurationError, match=r"pause\('order'\): nothing consumes from queue://order.*orders"
+    ):
+        connection.pause("order")
 
 
 def test_a_rate_limits_handlers(twin: Twin) -> None:

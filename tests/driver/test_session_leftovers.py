@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.driver.seats import pull, seated
 
+from redelivery.clock import SystemClock
 from redelivery.core.events import Released
 from redelivery.driver.consumer.async_worker import _attempt
+from redelivery.driver.consumer.handler_run import HandlerRun
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -34,7 +36,8 @@ def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twi
     async def cancelled() -> None:
         with ThreadPoolExecutor(1) as pool:
             delivery, _ = dispatcher.poll()
-            worker = asyncio.ensure_future(_attempt(handle, delivery, dispatcher, pool))
+            run = HandlerRun(dispatcher, SystemClock())
+            worker = asyncio.ensure_future(_attempt(handle, delivery, run, pool))
             assert await asyncio.to_thread(began.wait, PATIENCE)
             worker.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -71,9 +71,9 @@ class SyncTwin:
         connection.__exit__(None, None, None)
 
     def close(self) -> None:
-        """Leave all connections."""
+        """Close all connections; leaving their `with` would raise what a test has ended their consumers with."""
         for connection in self.connections:
-            self.leave(connection)
+            connection.close()
 
     def call(self, result: T, *, over: float = 0) -> T:
         """Return what a method returned; on a loop, what it will return within `over` virtual seconds."""
@@ -146,9 +146,9 @@ class AsyncTwin:
         self.runner.run(connection.__aexit__(None, None, None))
 
     def close(self) -> None:
-        """Leave all connections and end the loop."""
+        """Close all connections and end the loop."""
         for connection in self.connections:
-            self.leave(connection)
+            self.runner.run(connection.close())
         self.runner.close()
 
     def call(self, result: Coroutine[Any, Any, T] | T, *, over: float = 0) -> T:

@@ -37,6 +37,7 @@ PACKAGES = [
     "redelivery.adapter",
     "redelivery.clock",
     "redelivery.errors",
+    "redelivery.health",
     "redelivery.settings",
     "redelivery.core.capabilities",
     "redelivery.core.commands",

@@ -67,7 +67,12 @@ AREAS = {
     ),
     "breaker": Area(
         ("tests/core/test_breaker.py", "tests/core/test_dispatch_gate.py", "tests/core/test_rate.py"),
-        ("tests/core", "tests/driver/test_breaker.py", "tests/driver/test_pause.py", "tests/driver/test_ledger.py"),
+        (
+            "tests/core",
+            "tests/driver/test_breaker.py",
+            "tests/driver/test_pause.py",
+            "tests/driver/test_ledger.py",
+        ),
     ),
     "driver": Area(
         ("tests/driver", "tests/adapter_support"),

@@ -9,9 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from redelivery.cli.exit_codes import FAILED, INTERRUPTED, MISCONFIGURED, OK, UNREACHABLE, USAGE, Failure
+from redelivery.cli.exit_codes import (
+    FAILED,
+    HELD_UP,
+    INTERNAL,
+    INTERRUPTED,
+    MISCONFIGURED,
+    OK,
+    UNREACHABLE,
+    USAGE,
+    Failure,
+)
 from redelivery.cli.usage_errors import SuggestingGroup, sentence
-from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
+from redelivery.errors import BreakerOpen, ConfigurationError, HandlerTimeout, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,6 +136,10 @@ def _line_for(error: Exception) -> tuple[str, int]:
             code = error.code
         case ConfigurationError():
             code = MISCONFIGURED
+        case BreakerOpen():
+            code = HELD_UP
+        case HandlerTimeout():
+            code = INTERNAL
         case TransportError():
             code = UNREACHABLE
         case ModuleNotFoundError():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "FAILED",
+    "HELD_UP",
     "INTERNAL",
     "INTERRUPTED",
     "MISCONFIGURED",
@@ -24,6 +25,8 @@ UNREACHABLE = 69
 """EX_UNAVAILABLE of sysexits.h: no broker answers."""
 INTERNAL = 70
 """EX_SOFTWARE of sysexits.h: a fault of this program."""
+HELD_UP = 75
+"""EX_TEMPFAIL of sysexits.h: a service that the handler needs is down; the messages stay on the broker."""
 REFUSED = 77
 """EX_NOPERM of sysexits.h: the broker refused the log-in."""
 MISCONFIGURED = 78

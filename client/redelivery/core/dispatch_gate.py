@@ -31,7 +31,7 @@ class DispatchGate:
     """The credit, the breaker, a pause, a limit of rate, and the end of one consumer."""
 
     __slots__ = (
-        "_bucket", "_cause", "_credit", "_reminded", "alert", "circuit", "closed", "held_since", "most", "paused",
+        "_bucket", "_credit", "_reminded", "alert", "cause", "circuit", "closed", "held_since", "most", "paused",
         "watches", "withholds", "yields",
     )  # fmt: skip
 
@@ -52,7 +52,8 @@ class DispatchGate:
         """Since when, or when what is here was last given back for it."""
         self.yields = False
         """Whether one may be dispatched, and only a crash suspect is there."""
-        self._cause: Cause | None = None
+        self.cause: Cause | None = None
+        """Of the last failure."""
         self._reminded = 0.0
 
     @property
@@ -150,7 +151,7 @@ class DispatchGate:
         if record.failed_at is None:
             messages += 1
         spared = circuit.failed(delivery, record, event.weight, now)
-        self._cause = event.cause
+        self.cause = event.cause
         self._update(now)
         if spared and circuit.stops and circuit.over(now):
             self.close()
@@ -214,7 +215,7 @@ class DispatchGate:
             self._reminded = now
         return (
             BreakerChanged(
-                before, circuit.state, self._cause, failures, messages, circuit.until - now, circuit.spared,
+                before, circuit.state, self.cause, failures, messages, circuit.until - now, circuit.spared,
                 now - circuit.since, charging=circuit.charging, reminds=reminds,
             ),
         )  # fmt: skip

@@ -64,6 +64,10 @@ class Schedule(Protocol):
         """Whether something is ready or parked."""
         ...
 
+    def parked_now(self) -> list[Delivery]:
+        """Return those that have a due time, in no order. Safe without a lock."""
+        ...
+
     def clear(self) -> None:
         """Forget everything."""
 
@@ -93,6 +97,9 @@ class _Heaped:
 
     def __bool__(self) -> bool:
         return bool(self._ready or self._heap)
+
+    def parked_now(self) -> list[Delivery]:
+        return [parked[2] for parked in self._heap.copy()]
 
     def __iter__(self) -> Iterator[Delivery]:
         yield from self._ready
@@ -278,6 +285,9 @@ class PerGroup:
 
     def __bool__(self) -> bool:
         return bool(self._free)
+
+    def parked_now(self) -> list[Delivery]:
+        return self._free.parked_now()
 
     def __iter__(self) -> Iterator[Delivery]:
         yield from self._free

@@ -123,7 +123,7 @@ class Engine:
         self._seq = 0
         self._returns = Returns(
             self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
-            self._history, ordered=ordering != "non_blocking",
+            self._history,
         )  # fmt: skip
         held = self._suspects, self._held, self._confirms, self._asides
         self.load = Workload(self._schedule, self._running, *held, self._gate, credit, in_order=blocking)

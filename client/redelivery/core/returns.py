@@ -26,7 +26,7 @@ __all__ = ["Returns"]
 
 
 class Returns:
-    """Gives back the deliveries of one engine. `ordered`: its schedule keeps an order of messages."""
+    """Gives back the deliveries of one engine."""
 
     def __init__(
         self,
@@ -38,8 +38,6 @@ class Returns:
         gate: DispatchGate,
         counts: Counters,
         history: MessageHistory,
-        *,
-        ordered: bool,
     ) -> None:
         self._schedule = schedule
         self._running = running
@@ -49,7 +47,6 @@ class Returns:
         self._gate = gate
         self._counts = counts
         self._history = history
-        self._ordered = ordered
         self._capabilities: Capabilities | None = None
 
     def share(self, history: MessageHistory) -> None:
@@ -84,12 +81,12 @@ class Returns:
     def fresh(self) -> list[Command]:
         """Release what was never dispatched and may not be now: another process may be able to handle it.
 
-        Only where a release is not counted and credit can be withdrawn, or it would come back at once; and where no
-        order is kept, as what follows a parked message must stay behind it.
+        Only where a release is not counted and credit can be withdrawn, or it would come back at once. A schedule that
+        keeps an order takes nothing out: what follows a parked message must stay behind it.
         """
         able = self._capabilities
         commands: list[Command] = []
-        if able is None or not (able.flow and able.release) or able.release_counts or self._ordered:
+        if able is None or not (able.flow and able.release) or able.release_counts:
             return commands
         for fresh in self._schedule.withdrawn(self._gate.wanted):
             self._counts.released += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
     from redelivery.core.breaker import BreakerState
-    from redelivery.core.delivery import Delivery
+    from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.dispatch_gate import DispatchGate
     from redelivery.core.dispatch_order import Schedule
     from redelivery.core.pending_confirms import PendingConfirms
@@ -86,6 +87,32 @@ class Workload:
     def running(self) -> int:
         """Number of deliveries the application has."""
         return len(self._running)
+
+    @property
+    def has_breaker(self) -> bool:
+        """Whether failures may be spared."""
+        return self._gate.circuit is not None
+
+    def open_for(self, now: float) -> float | None:
+        """Return the seconds since the breaker opened; None: messages are handled."""
+        circuit = self._gate.circuit
+        return now - circuit.since if circuit is not None and circuit.state in ("open", "probing") else None
+
+    @property
+    def open_because(self) -> Cause | None:
+        """The last failure that the breaker has seen."""
+        return self._gate.cause
+
+    def oldest(self, now: float) -> float:
+        """Return the seconds since the first failure of the message that has been parked the longest; 0 without one.
+
+        Needs no lock: what is taken is a copy.
+        """
+        records = [each.record for each in self._schedule.parked_now() if each.record is not None]
+        first = [
+            record.failed_at if record.first_failure is None else record.first_failure for record in records
+        ]
+        return max((now - at for at in first if at is not None and at > -inf), default=0.0)
 
     @property
     def breaker_state(self) -> BreakerState:

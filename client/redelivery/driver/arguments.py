@@ -6,7 +6,6 @@ import inspect
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, cast
 
 from redelivery.classifier import checked_errors
-from redelivery.core.breaker import Breaker
 from redelivery.core.destination import Destination
 from redelivery.core.option_values import seconds
 from redelivery.core.policy.classic_wildcards import check_wildcards
@@ -17,9 +16,11 @@ from redelivery.errors import ConfigurationError, near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import timedelta
 
     from redelivery.classifier import Classifier
     from redelivery.clock import Clock
+    from redelivery.core.breaker import Breaker
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.rate import Rate
@@ -35,10 +36,11 @@ __all__ = [
     "checked_consumer",
     "checked_ledger",
     "checked_listener",
+    "checked_on_stopped",
     "checked_policies",
+    "checked_send_timeout",
     "known",
     "patience",
-    "shows",
     "single",
 ]
 
@@ -58,32 +60,12 @@ class ConnectOptions(TypedDict, total=False):
     """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
     observer: Callable[[Subscribe, Command], None] | None
     """Called with each command of each consumer."""
+    send_timeout: float | timedelta | None
+    """Seconds that a `send` may take, instead of `redelivery.sendTimeout` in the URI; 30 by default."""
+    on_stopped: Callable[[BaseException], object] | None
+    """Called once with the error that ends consuming by itself; see `connection.error`."""
     clock: Clock | None
     """The machine's by default."""
-
-
-def shows(kind: type) -> Callable[[Function], Function]:
-    """Let `help` show the keyword arguments of a TypedDict in the place of `**options`.
-
-    All are None by default, but the breaker, which None switches off.
-    """
-
-    def decorate(function: Function) -> Function:
-        plain = inspect.signature(function)
-        named = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=Breaker() if name == "breaker" else None,
-                annotation=getattr(annotation, "__forward_arg__", annotation),
-            )
-            for name, annotation in kind.__annotations__.items()
-        ]
-        first = [p for p in plain.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        cast("Any", function).__signature__ = plain.replace(parameters=[*first, *named])
-        return function
-
-    return decorate
 
 
 class ConsumerOptions(TypedDict, total=False):
@@ -189,6 +171,32 @@ def checked_ledger(ledger: object, settings: Settings) -> Ledger | None:
             option="ledger",
         )
     return ledger
+
+
+def checked_send_timeout(given: object, settings: Settings) -> float | None:
+    """Return the seconds that a send may take, if given here or in the URI. Raises ConfigurationError."""
+    if given is None:
+        return settings.send_timeout
+    if settings.send_timeout is not None:
+        raise ConfigurationError(
+            "send_timeout= and redelivery.sendTimeout in the URI: give one of them", option="send_timeout"
+        )
+    limit = seconds(given, "send_timeout", none="for 30 seconds")
+    if limit <= 0:
+        raise ConfigurationError("send_timeout must be more than 0 seconds", option="send_timeout")
+    return limit
+
+
+def checked_on_stopped(given: object) -> Callable[[BaseException], object] | None:
+    """Return what is called when consuming ends by itself. Raises ConfigurationError."""
+    if given is None:
+        return None
+    if not callable(given) or inspect.iscoroutinefunction(given):
+        kind = "an async def function" if callable(given) else type(given).__name__
+        raise ConfigurationError(
+            f"on_stopped= must be a plain function that takes the error, not {kind}", option="on_stopped"
+        )
+    return cast("Callable[[BaseException], object]", given)
 
 
 def single(destination: str) -> Destination:

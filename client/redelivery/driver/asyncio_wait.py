@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
 
-__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "in_own_thread"]
+__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "event_within", "in_own_thread"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +61,21 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
     return answer.result()
 
 
+async def event_within(event: asyncio.Event, timeout: float | None, clock: Clock) -> bool:
+    """Wait for an event, for `timeout` seconds of a clock at most; return whether it is set."""
+    if timeout is None:
+        await event.wait()
+        return True
+    waiting = asyncio.ensure_future(event.wait())
+    cancel = call_later(asyncio.get_running_loop(), clock, timeout, waiting.cancel)
+    try:
+        await asyncio.wait([waiting])
+    finally:
+        cancel()
+        waiting.cancel()
+    return event.is_set()
+
+
 def call_later(
     loop: asyncio.AbstractEventLoop, clock: Clock, delay: float, callback: Callable[[], object]
 ) -> Callable[[], object]:
@@ -82,6 +97,8 @@ class AsyncioWait:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
+        self.now = clock.monotonic
+        """Reads the connection's clock."""
         self._woken = asyncio.Event()
         self._scheduled = False
 

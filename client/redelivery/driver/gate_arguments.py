@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redelivery.core.breaker import Breaker
 from redelivery.core.option_values import refuse, shown
@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
     from redelivery.settings import Settings
 
-__all__ = ["checked_breaker", "checked_rate", "connection_breaker"]
+__all__ = ["checked_breaker", "checked_rate", "connection_breaker", "session_breaker"]
+
+
+class HasMode(Protocol):
+    """A session, as far as it matters here."""
+
+    @property
+    def mode(self) -> str:
+        """Return its mode."""
+        ...
 
 
 def checked_rate(rate: object, option: str) -> Rate | None:
@@ -46,3 +55,22 @@ def connection_breaker(options: Mapping[str, object], settings: Settings) -> Bre
             "breaker= and redelivery.breaker options in the URI: give one of them", option="breaker"
         )
     return checked_breaker(options, settings.breaker)
+
+
+def session_breaker(
+    options: Mapping[str, object], session: HasMode | None, otherwise: Breaker | None
+) -> Breaker | None:
+    """Return the breaker of a consumer: none in a session in which failures are not charged one by one.
+
+    Raises:
+        ConfigurationError: `breaker=` makes no sense there, or is none.
+    """
+    mode = None if session is None else session.mode
+    if mode not in ("client", "transacted"):
+        return checked_breaker(options, otherwise)
+    if options.get("breaker") is not None:
+        raise ConfigurationError(
+            f"breaker=: in a session of mode {mode!r} the application settles by itself; use mode='individual'",
+            option="breaker",
+        )
+    return None

@@ -44,8 +44,8 @@ class Listening(ABC):
             selector, subscription, credit, ordering, errors, breaker, rate, maximum_set_aside: as for
                 `consumer`.
             timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
-                comes to. An `async def` handler is cancelled; a thread cannot be stopped: after twice as long `run`
-                ends with HandlerTimeout.
+                comes to, and is logged with its stack. An `async def` handler is cancelled; a thread cannot be stopped:
+                after twice as long `connection.error` is a HandlerTimeout, with which `run` and `wait` end.
 
         Raises:
             ConfigurationError: the arguments cannot be honoured, or the handler is `async def` without `connect_async`.

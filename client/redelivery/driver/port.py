@@ -26,7 +26,7 @@ from redelivery.driver.connection.browser import Browser
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.plain_passwords import is_loopback
-from redelivery.driver.connection.send_request import SEND_TIMEOUT, SendOptions, connection_limit, outgoing
+from redelivery.driver.connection.send_request import SendOptions, connection_limit, outgoing, send_limit
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
 from redelivery.driver.consumer.message_log import brief, said, say
@@ -310,9 +310,10 @@ class ConnectionPort:
 
     def send_connected(self, message: Outgoing) -> PendingSend:
         """Send once the connection stands. Raises TransportError: it does not, in time."""
-        began, limit = self.clock.monotonic(), connection_limit(self.settings, SEND_TIMEOUT)
-        await_connected(self._driver, message.destination, limit, self.clock)
-        return PendingSend(self.send(message), message, began + SEND_TIMEOUT, self.clock)
+        began, limit = self.clock.monotonic(), send_limit(self.settings)
+        patience = connection_limit(self.settings, limit)
+        await_connected(self._driver, message.destination, patience, self.clock)
+        return PendingSend(self.send(message), message, began + limit, limit, self.clock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +323,8 @@ class PendingSend:
     future: Future[None]
     message: Outgoing
     deadline: float
+    limit: float
+    """Seconds that it had from the beginning."""
     clock: Clock
 
     def wait(self) -> None:
@@ -331,7 +334,7 @@ class PendingSend:
             AdapterError: the broker refused it.
             TransportError: the connection was lost, or no confirmation came in time.
         """
-        await_confirmed(self.future, self.message.destination, self.deadline, SEND_TIMEOUT, self.clock)
+        await_confirmed(self.future, self.message.destination, self.deadline, self.limit, self.clock)
 
     @property
     def error(self) -> BaseException | None:

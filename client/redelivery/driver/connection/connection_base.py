@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from redelivery.classifier import checked_errors
+from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
     ConnectOptions,
@@ -16,28 +18,35 @@ from redelivery.driver.arguments import (
     checked_listener,
     known,
 )
+from redelivery.driver.connection.connection_end import ConnectionEnd, in_a_thread
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
+from redelivery.driver.connection.drain_watch import DrainWatch
+from redelivery.driver.connection.forked import in_another_process
 from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
+from redelivery.driver.connection.health_check import HealthCheck
+from redelivery.driver.connection.pauses import Pauses
 from redelivery.driver.connection.send_request import connection_limit
 from redelivery.driver.connection.stop_when_idle import IdleWatch
 from redelivery.driver.consumer.dispatcher import Dispatcher
+from redelivery.driver.consumer.handler_run import HandlerRun
 from redelivery.driver.consumer.handler_timeout import overdue_for
+from redelivery.driver.consumer.handler_watch import HandlerWatch, log_long
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
 from redelivery.driver.consumer.plan import planned
 from redelivery.driver.consumer.worker_end import stop_consumer
-from redelivery.driver.gate_arguments import checked_breaker, checked_rate
+from redelivery.driver.gate_arguments import checked_rate, session_breaker
 from redelivery.driver.listening import Listening
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, TransportError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.core.breaker import Breaker
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
     from redelivery.driver.session.session_base import SessionBase
     from redelivery.driver.session.session_state import SessionState
+    from redelivery.health import Health, ReadyWhen
     from redelivery.message import Message
     from redelivery.settings import Settings
 
@@ -62,10 +71,18 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._numbers = parts.numbers
         self._listeners: list[HandlerRegistration[RunnerT]] = []
         self._sessions: list[SessionBase] = []
-        self._failure: BaseException | None = None  # what ends a run
+        self._pauses = Pauses(self._dispatchers)
+        self._end = ConnectionEnd(parts.on_stopped, self.stop, self._elsewhere)
+        self._watch = HandlerWatch(self._clock, self._end.fail)
+        # Dispatchers of listeners, once the broker has confirmed them.
+        self._started: set[Dispatcher] = set()
+        hooks = self._driver.hooks
+        hooks.stopped, hooks.given_up, hooks.beat = self._consumer_stopped, self._end.fail, self._look_at_runs
         # That a classifier has no effect in transactions.
         self._warned = False
         self._entered = False
+        # The process that has entered it.
+        self._process: int | None = None
         self._closed = False
         self._drained = False
 
@@ -78,6 +95,51 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         """Whether the connection stands at the moment."""
         return self._driver.up
 
+    @property
+    def error(self) -> BaseException | None:
+        """Error that has ended consuming by itself, or None; `run` and `wait` raise it.
+
+        It is the first of: what has ended a worker of a listener, what has stopped a listener's consumer, the error
+        over which the connection was given up. What stops a consumer that the application pulls from is not among them:
+        `receive` raises it.
+        """
+        return self._end.error
+
+    def health(self, ready_when: ReadyWhen = "consuming") -> Health:
+        """Return the health of the connection and its consumers, from any thread. It waits for nothing.
+
+        Args:
+            ready_when: `consuming`; or `connected`: pauses and circuit breakers leave it ready, for a web application
+                that also consumes.
+
+        Raises:
+            ConfigurationError: there is no such `ready_when`, or the connection was opened before a fork.
+        """
+        self._check_process()
+        check = HealthCheck(
+            self._driver,
+            self._listeners,
+            now=self._clock.monotonic(),
+            entered=self._entered,
+            drained=self._drained,
+            closed=self._closed,
+        )
+        return check.health(ready_when, self.error, self._loop_silence())
+
+    def pause(self, destination: str | None = None) -> None:
+        """Pause the consumers and listeners of a destination, also those that start later; None: all. See `resume`.
+
+        What that means for messages: `Consumer.pause`.
+
+        Raises:
+            ConfigurationError: nothing consumes from the destination.
+        """
+        self._pauses.change(destination, [each.destination for each in self._listeners], paused=True)
+
+    def resume(self, destination: str | None = None) -> None:
+        """End the pause of a destination; None: of all. Raises ConfigurationError as `pause` does."""
+        self._pauses.change(destination, [each.destination for each in self._listeners], paused=False)
+
     def report(self) -> Report:
         """Return what has become of all dispatches so far."""
         return self._driver.open_consumers.report()
@@ -86,9 +148,27 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         """Return how long a send may wait for a lost connection."""
         return connection_limit(self.settings, timeout)
 
+    def _check_process(self) -> None:
+        """Refuse to work in a child of the process that opened it. Raises ConfigurationError."""
+        if self._process is not None and self._process != os.getpid():
+            raise in_another_process(self._process)
+
+    def _forked(self) -> bool:
+        """Whether this is a child process: then nothing of the connection is here, and it is closed by that."""
+        forked = self._process is not None and self._process != os.getpid()
+        if forked:
+            self._closed = True
+        return forked
+
     def _check_open(self) -> None:
+        self._check_process()
         if not self._entered or self._closed:
             raise not_open(closed=self._closed)
+
+    def _check_entered(self) -> None:
+        self._check_process()
+        if not self._entered:
+            raise not_open(closed=False)
 
     def _check_fresh(self) -> None:
         """Refuse to run what has been drained: nothing would be handled any more. Raises ConfigurationError."""
@@ -97,35 +177,71 @@ class ConnectionBase(Listening, Generic[RunnerT]):
                 f"this connection has been drained; make a new one with redelivery.{self._maker}(...)"
             )
 
-    def _stuck(self) -> bool:
-        """Whether a handler has not ended within twice its timeout: then the run ends, with an error."""
-        for listener in self._listeners:
-            if listener.overdue is not None and listener.dispatcher is not None:
-                error = listener.overdue.stuck(listener.dispatcher)
-                if error is not None:
-                    self._failure = error if self._failure is None else self._failure
-                    return True
-        return False
-
     def _worker_ended(self, dispatcher: Dispatcher, error: BaseException) -> None:
-        """Take in the error that a worker has ended with: `run` raises the first one, and its consumer stops."""
-        if self._failure is None:
-            self._failure = error
+        """Take in the error that a worker has ended with: `run` and `wait` raise the first one, its consumer stops."""
         try:
-            stop_consumer(dispatcher, error)
+            self._end.fail(error)
         finally:
-            self.stop()
+            stop_consumer(dispatcher, error)
+
+    def _consumer_stopped(self, dispatcher: Dispatcher) -> None:
+        """Take in that a consumer has stopped with an error. With its lock held."""
+        if dispatcher in self._started and dispatcher.error is not None:
+            self._end.fail(dispatcher.error)
+
+    def _began_to_consume(self, dispatcher: Dispatcher) -> None:
+        """Take in that the broker has confirmed the consumer of a listener."""
+        self._started.add(dispatcher)
+        # It may have stopped before that.
+        self._consumer_stopped(dispatcher)
+
+    def _run_of(self, listener: HandlerRegistration[RunnerT]) -> HandlerRun:
+        """Return the record of what one more worker of a listener runs."""
+        assert listener.dispatcher is not None, "it is started"
+        if listener.deadline is None:
+            return HandlerRun(listener.dispatcher, self._clock)
+        run = HandlerRun(listener.dispatcher, self._clock, listener.deadline, self._watch)
+        self._watch.add(run)
+        return run
+
+    def _look_at_runs(self, now: float) -> None:
+        """Log handlers without a time-out that run for long. On the driver's thread."""
+        for listener in tuple(self._listeners):
+            for runner in tuple(listener.runners):
+                log_long(runner.run, now)
+
+    def _elsewhere(self, call: Callable[[], None]) -> object:
+        """Have a function called where the application's own code may run; return its thread, if it has one."""
+        return in_a_thread(call)
+
+    def _loop_silence(self) -> float | None:
+        """Return the seconds for which the event loop has not answered; None: it is closed."""
+        return 0.0
+
+    def _raise_unseen(self) -> None:
+        """Raise the error of listeners that the application has not been given yet: no later call does."""
+        if self._listeners:
+            self._end.raise_error(unless_given=True)
 
     @abstractmethod
     def stop(self) -> None:
-        """End `run`, from any thread."""
+        """End `run` and `wait`, from any thread."""
 
-    def _interval(self, idle: IdleWatch | None) -> float | None:
-        """Return the seconds of real time after which a run must look at itself; None: it need not."""
-        looks = [listener.overdue.interval for listener in self._listeners if listener.overdue is not None]
-        if idle is not None:
-            looks.append(idle.interval)
-        return min(looks, default=None)
+    def _begin_drain(self, timeout: float, mine: Callable[[RunnerT], bool]) -> DrainWatch:
+        """Stop dispatching; return what waits for the handlers. `mine`: whether a worker is the caller's own."""
+        self._check_process()
+        timeout = seconds(timeout, "timeout")
+        self._drained = True
+        self.stop()
+        runners = [runner for listener in self._listeners for runner in listener.runners]
+        watch = DrainWatch(self._clock, timeout, runners, mine)
+        self._driver.refuse_waiting(
+            TransportError("not connected, and the connection is draining: nothing was sent")
+        )
+        for dispatcher in list(self._dispatchers):
+            dispatcher.feed(Drained())
+            dispatcher.stop()
+        return watch
 
     def _to_run(self, drain_timeout: float, until_idle: float | None) -> IdleWatch | None:
         """Check the arguments of `run`, and that there is something to run; return what watches for idleness."""
@@ -137,7 +253,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             raise ConfigurationError("nothing to run: register a handler with listen() first")
         if until_idle is None:
             return None
-        return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock)
+        return IdleWatch(self._dispatchers, until_idle, lambda: self.connected, self._clock, self._end.fail)
 
     def _check_listener(self, options: ListenOptions) -> None:  # noqa: ARG002 - its handler is needed to check them
         self._check_fresh()
@@ -157,9 +273,9 @@ class ConnectionBase(Listening, Generic[RunnerT]):
                 f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
                 option="handler",
             )
-        overdue = overdue_for(options.get("timeout"), self._clock)
+        deadline = overdue_for(options.get("timeout"), self._clock)
         listener = HandlerRegistration[RunnerT](
-            destination, handler, options.get("workers", 1), consumer, overdue, session_state
+            destination, handler, options.get("workers", 1), consumer, deadline, session_state
         )
         self._listeners.append(listener)
         return listener
@@ -185,19 +301,11 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         deadline = time.monotonic() + timeout
         for session in self._sessions:
             session.await_commits(deadline)
-        self._driver.close(max(0.0, deadline - time.monotonic()))
-
-    def _breaker(self, options: ConsumerOptions, session_state: SessionState | None) -> Breaker | None:
-        """Return the breaker of a new consumer: none in the modes in which failures are not charged one by one."""
-        mode = None if session_state is None else session_state.mode
-        if mode not in ("client", "transacted"):
-            return checked_breaker(options, self.settings.breaker)
-        if options.get("breaker") is not None:
-            raise ConfigurationError(
-                f"breaker=: in a session of mode {mode!r} the application settles by itself; use mode='individual'",
-                option="breaker",
-            )
-        return None
+        try:
+            self._driver.close(max(0.0, deadline - time.monotonic()))
+        finally:
+            self._watch.close(max(0.0, deadline - time.monotonic()))
+            self._end.wait_called(max(0.0, deadline - time.monotonic()))
 
     def _dispatcher(
         self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
@@ -206,7 +314,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         known(options, ConsumerOptions)
         parsed = checked_consumer(self.settings, destination, options)
         capabilities = self._driver.capabilities
-        assert capabilities is not None, "checked by _check_open"
+        if capabilities is None:
+            raise TransportError(f"not connected yet: {destination} cannot be consumed")
         number = next(self._numbers)
         errors = checked_errors(options.get("errors")) or self._errors
         connection_ledger = self._connection_ledger
@@ -219,8 +328,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         rate = checked_rate(options.get("rate"), "rate") or self.settings.rate
         subscribe, engine = planned(
             number, parsed, {**options, "errors": errors, "rate": rate}, self.settings, capabilities,
-            transacted=transacted,
-            counted=connection_ledger is not None, breaker=self._breaker(options, session_state),
+            transacted=transacted, counted=connection_ledger is not None,
+            breaker=session_breaker(options, session_state, self.settings.breaker),
         )  # fmt: skip
         common = subscribe, engine, self._driver, self._clock, self.settings.policies, self._observer
         dispatcher = (
@@ -228,5 +337,6 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         )
         dispatcher.session_state = session_state
         dispatcher.errors = errors
+        self._pauses.begin(dispatcher)
         self._driver.open_consumers.add(dispatcher)
         return dispatcher

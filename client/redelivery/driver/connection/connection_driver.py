@@ -23,11 +23,14 @@ from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
 from redelivery.core.protocol_poison import ProtocolPoison
 from redelivery.driver.connection.broker_redelivery_probe import DelayProbes
 from redelivery.driver.connection.browser import Browsers
-from redelivery.driver.connection.failover import FailoverAddresses, delay_after, retrying, starting
+from redelivery.driver.connection.failover import FailoverAddresses, retrying, starting
+from redelivery.driver.connection.forked import ForkedAdapter, orphaned_by_forks
 from redelivery.driver.connection.open_consumers import OpenConsumers
 from redelivery.driver.connection.pending_sends import PendingSends, end
 from redelivery.driver.connection.plain_passwords import PlainPasswords
 from redelivery.driver.connection.shared_history import SharedHistory
+from redelivery.driver.connection.standing import Standing
+from redelivery.driver.connection.vital_signs import DriverHooks, VitalSigns, longest_sleep, nudge
 from redelivery.driver.consumer.message_log import Drops
 from redelivery.errors import (
     AdapterError,
@@ -39,7 +42,7 @@ from redelivery.errors import (
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from redelivery.adapter import Adapter
     from redelivery.clock import Clock
@@ -60,8 +63,6 @@ IN_HAND = 1.0
 CLOSE_TIMEOUT = 5.0
 # Seconds between looks at collected settlements, while there are any.
 POLL = 0.002
-# Seconds that a connection must stand, or the next one has to wait longer.
-STEADY = 1.0
 # Looks that find none, before the driver's thread goes to sleep.
 POLLS_IDLE = 25
 
@@ -82,6 +83,8 @@ class ConnectionDriver:
         self.open_consumers = OpenConsumers()
         self.shared_history = SharedHistory(unique_ids=settings.unique_ids)
         self.protocol_poison = ProtocolPoison()
+        self.signs = VitalSigns()
+        self.hooks = DriverHooks()
         self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
         self._settings = settings
         self._adapter = adapter
@@ -99,14 +102,11 @@ class ConnectionDriver:
         self._deferred: list[AdapterCommand] = []
         self._sends = PendingSends()
         self._subscribing: dict[int, Future[None]] = {}
-        # Of those that wait for the connection.
-        self._standing: set[Future[None]] = set()
+        self._standing = Standing()
         self._connection_ledger = connection_ledger
         self._probes = DelayProbes(self, clock)
         self._addresses = FailoverAddresses(settings)
         self._plain_passwords = PlainPasswords(settings)
-        # Connections in a row that did not stand for long enough.
-        self._fleeting = 0
         self._connected_at = 0.0
         self._poked = False
         self._polling = False
@@ -133,6 +133,7 @@ class ConnectionDriver:
         opening = Opening(self._settings, endpoint, self._epoch, self._clock)
         self.capabilities = self._adapter.open(opening, self._sink)
         self._addresses.current = str(endpoint)
+        self.signs.connected(str(endpoint), self.capabilities, self._clock.monotonic())
         if self._connection_ledger is not None:
             self._connection_ledger.reconnected(self._clock.monotonic())
         with self._introducing:
@@ -154,10 +155,9 @@ class ConnectionDriver:
             raise closed()
         broker = f"{self.capabilities.broker} {self.capabilities.version}".rstrip()
         logger.info("connected to %s (%s)", endpoint, broker)
-        with self._lock:
-            standing = list(self._standing) if self._up else []  # it may be lost again
-        for future in standing:
-            end(future, None)
+        # It may be lost again.
+        if self._up:
+            self._standing.end(None)
 
     def _introduce(self, dispatcher: Dispatcher, epoch: int) -> None:
         """Subscribe a dispatcher on the connection of this epoch. One that has ended is not subscribed."""
@@ -226,56 +226,37 @@ class ConnectionDriver:
                     self.dispatchers.pop(number, None)
                     self._subscribing.pop(number, None)
                     self._forget(dispatcher)
+                self.signs.withdraw(number)
                 dispatcher.unshare(self.shared_history)
                 self._adapter.execute((Unsubscribe(number),))
         self.open_consumers.retire(dispatcher)
 
     def send(self, message: Outgoing) -> Future[None]:
         """Send; the future ends when the broker has confirmed or refused it, or the connection is lost."""
-        return self._asked((message,), lambda token: Send(token, message))
+        return self._sends.ask((message,), lambda token: Send(token, message), None, self)
 
     def commit(self, deliveries: Sequence[Delivery], messages: Sequence[Outgoing]) -> Future[None]:
         """Accept and send in one transaction; the future ends as that of `send`. TransactionRolledBack: unsent."""
-        return self._asked(messages, lambda token: Commit(token, deliveries, messages), TransactionRolledBack)
+        rolled_back = TransactionRolledBack
+        return self._sends.ask(messages, lambda token: Commit(token, deliveries, messages), rolled_back, self)
 
     def give_up(self, answer: Future[None]) -> None:
         """Count what a commit sends, which nobody waits for any longer, as an abandoned send."""
         self._sends.give_up(answer)
 
-    def _asked(
-        self,
-        messages: Sequence[Outgoing],
-        command: Callable[[int], AdapterCommand],
-        unsent: type[RedeliveryError] | None = None,
-    ) -> Future[None]:
-        with self._lock:
-            try:
-                if not self._up:
-                    raise self._failure or TransportError("not connected: the connection was lost")
-                token, future = self._sends.begin(messages)
-            except RedeliveryError as error:
-                refused: Future[None] = Future()
-                end(refused, error if unsent is None else unsent(str(error)))
-                return refused
-        try:
-            self._adapter.execute((command(token),))
-        except Exception as error:  # noqa: BLE001 - a value that the protocol has no room for, or a fault
-            what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
-            self._sends.answered(token, what)
-        return future
+    def not_connected(self) -> RedeliveryError | None:
+        """Return why nothing can be sent now; None: the connection stands."""
+        if self._up:
+            return None
+        return self._failure or TransportError("not connected: the connection was lost")
 
     def standing(self) -> Future[None]:
         """Return a future that ends when the connection stands, or with an error when it is given up or closed."""
-        future: Future[None] = Future()
-        with self._lock:
-            up, closing = self._up, self._closing
-            if not up and not closing:
-                self._standing.add(future)
-                # Also of who has given up waiting.
-                future.add_done_callback(self._standing.discard)
-                return future
-        end(future, None if up else self._failure or closed())
-        return future
+        return self._standing.wait(lambda: (self._up, (self._failure or closed()) if self._closing else None))
+
+    def refuse_waiting(self, error: RedeliveryError) -> None:
+        """End what waits for the connection to stand, and what would: the connection drains."""
+        self._standing.refuse(error)
 
     def flush(self) -> None:
         """Write all that waits for company, and what was left to the driver's thread, on this thread."""
@@ -347,7 +328,10 @@ class ConnectionDriver:
         with self._lock:
             future = self._subscribing.pop(event.consumer, None)
             dispatcher = self.dispatchers.get(event.consumer)
-        if event.error is not None and dispatcher is not None:
+        if event.error is None:
+            self.signs.confirm(event.consumer)
+        elif dispatcher is not None:
+            self.signs.withdraw(event.consumer)
             if future is None:
                 # After a reconnect: no call is there to raise it.
                 logger.error("%s: the consumer stops: %s", dispatcher.subscribe.destination, event.error)
@@ -388,15 +372,17 @@ class ConnectionDriver:
         self._sends.lost(error)
         if for_good:
             with self._lock:
-                waiting = [*self._subscribing.values(), *self._standing]
-                self._subscribing, self._standing = {}, set()
+                waiting, self._subscribing = list(self._subscribing.values()), {}
             for future in waiting:
                 end(future, error)
+            self._standing.end(error)
 
     # Opening and closing.
 
-    def open(self) -> None:
+    def open(self, *, later: bool = False) -> None:
         """Connect for the first time: each address once; then keep the connection.
+
+        `later`: where no address answers, go on in the background as after a loss, instead of raising TransportError.
 
         Raises:
             TransportError: no address answered.
@@ -407,17 +393,26 @@ class ConnectionDriver:
         if self._connection_ledger is not None:
             self._connection_ledger.open(self.expect_alarm)
         self._clock.attach()
+        orphaned_by_forks(self)
         try:
             for attempt in starting(self._settings.failover, self._nap):
                 with attempt:
                     self._connect_to_any()
-        except BaseException:
+        except BaseException as error:
+            if later and isinstance(error, TransportError):
+                logger.warning("not connected yet, and tried again in the background: %s", error)
+                self._start()
+                return
             self._clock.detach()
             self._adapter.close(0)
             if self._connection_ledger is not None:
                 self._connection_ledger.close()
             raise
+        self._start()
+
+    def _start(self) -> None:
         self._thread = threading.Thread(target=self._keep, name="redelivery-connection", daemon=True)
+        self.signs.thread = self._thread
         self._thread.start()
 
     def _connect_to_any(self) -> None:
@@ -498,6 +493,22 @@ class ConnectionDriver:
     def stopped(self, dispatcher: Dispatcher) -> None:
         """Learn that a dispatcher has stopped with an error: once all is over, the driver's thread unsubscribes it."""
         self._stopped.add(dispatcher)
+        self.hooks.stopped(dispatcher)
+
+    def poke(self) -> None:
+        """Have the driver's thread turn, as a sign of life; never wait for a lock that it may hang with."""
+        self._poked = True
+        nudge(self._turn, self._clock)
+
+    def forked(self, error: ConfigurationError) -> None:
+        """End in a child process: its parent's adapter is not used there, and no lock of these is ever released."""
+        self._adapter, self._connection_ledger, self._thread = ForkedAdapter(self._adapter, error), None, None
+        self._lock, self._introducing, self._writing = threading.Lock(), threading.RLock(), threading.RLock()
+        self._turn, self._standing = threading.Condition(self._lock), Standing()
+        self._failure, self._closing, self._up, self._sends = error, True, False, PendingSends()
+        for dispatcher in self.dispatchers.values():
+            dispatcher.error, dispatcher.closed = error, True
+        self.dispatchers = {}
 
     def _forget(self, dispatcher: Dispatcher) -> None:
         """Look at a dispatcher no more. What its ledger has yet to forget is another one's now. With the lock."""
@@ -522,6 +533,7 @@ class ConnectionDriver:
             while True:
                 # Before the lock: a dispatcher's lock is never taken inside it.
                 until_alarm = self._until_alarm()
+                self.signs.turned(self._clock.monotonic(), self.hooks.beat)
                 with self._lock:
                     if self._up and not self._deferred and not self._closing and not self._poked:
                         if self._polling:
@@ -571,19 +583,16 @@ class ConnectionDriver:
             if alarm is not None:
                 self._alarmed.add(dispatcher)
                 alarms.append(alarm)
-        return max(0.0, min(alarms) - self._clock.monotonic()) if alarms else None
+        until = max(0.0, min(alarms) - self._clock.monotonic()) if alarms else None
+        return longest_sleep(until, self._clock)
 
     def _reconnect(self) -> None:
         if self._settings.failover.max_reconnect_attempts == 0:
             self._give_up(TransportError("the connection was lost, and maxReconnectAttempts is 0"))
             return
         failover, addresses = self._settings.failover, len(self._settings.endpoints)
-        # A broker that ends each connection at once must not be connected to in a hot loop.
-        stood = self._clock.monotonic() - self._connected_at >= STEADY
-        self._fleeting = 0 if stood else self._fleeting + 1
-        self._nap(
-            delay_after((self._fleeting - 1) * addresses, failover, addresses) if self._fleeting else 0.0
-        )
+        self._nap(self._addresses.delay_after_loss(self._clock.monotonic() - self._connected_at))
+        self.signs.connecting = True
         try:
             for attempt in retrying(failover, addresses, self._nap):
                 with attempt:
@@ -596,6 +605,8 @@ class ConnectionDriver:
             failure = TransportError(f"gave up reconnecting: {error}")
             logger.error("%s", failure)  # noqa: TRY400 - the traceback says nothing more
             self._give_up(failure)
+        finally:
+            self.signs.connecting = False
 
     def _fault(self, error: BaseException) -> None:
         """Give the connection up over a fault of ours, or of an adapter's: else the consumers would wait for ever."""
@@ -608,6 +619,7 @@ class ConnectionDriver:
             self._closing = True
             self._up = False
             self._clock.notify(self._turn, MANY)
+        self.hooks.given_up(failure)
         for dispatcher in list(self.dispatchers.values()):
             dispatcher.stop(failure)
         self.browsers.lost(failure)

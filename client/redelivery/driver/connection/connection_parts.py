@@ -12,7 +12,9 @@ from redelivery.driver.arguments import (
     ConnectOptions,
     check_drops,
     checked_ledger,
+    checked_on_stopped,
     checked_policies,
+    checked_send_timeout,
     known,
 )
 from redelivery.driver.connection.connection_driver import ConnectionDriver
@@ -45,6 +47,7 @@ class ConnectionParts:
     connection_ledger: ConnectionLedger | None
     """The ledger, where it counts the attempts of this connection."""
     driver: ConnectionDriver
+    on_stopped: Callable[[BaseException], object] | None
     numbers: Iterator[int]
     """Of consumers; several threads may take one at once."""
 
@@ -58,8 +61,12 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     known(options, ConnectOptions)
     errors = checked_errors(options.get("errors")) or Classifier()
     parsed = parse_uri(uri)
-    policies = checked_policies(options.get("policies"), parsed)
-    settings = replace(parsed, policies=policies, breaker=connection_breaker(options, parsed))
+    settings = replace(
+        parsed,
+        policies=checked_policies(options.get("policies"), parsed),
+        breaker=connection_breaker(options, parsed),
+        send_timeout=checked_send_timeout(options.get("send_timeout"), parsed),
+    )
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
@@ -67,8 +74,9 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
     driver = ConnectionDriver(settings, adapter, clock, connection_ledger)
+    on_stopped = checked_on_stopped(options.get("on_stopped"))
     return ConnectionParts(
-        settings, errors, clock, observer, ledger, connection_ledger, driver, itertools.count(1)
+        settings, errors, clock, observer, ledger, connection_ledger, driver, on_stopped, itertools.count(1)
     )
 
 

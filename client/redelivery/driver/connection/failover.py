@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["FailoverAddresses", "delay_after", "retrying", "starting"]
 
 
+# Seconds that a connection must stand, or the next one has to wait longer.
+STEADY = 1.0
+
+
 class FailoverAddresses:
     """The addresses of a connection, in the order in which they are tried."""
 
@@ -29,6 +33,19 @@ class FailoverAddresses:
         if settings.failover.randomize and len(self._addresses) > 1:
             Random().shuffle(self._addresses)  # noqa: S311 - spreads clients over brokers, protects nothing
         self._turn = -1
+        self._failover = settings.failover
+        # Connections in a row that did not stand for long enough.
+        self._fleeting = 0
+
+    def delay_after_loss(self, stood: float) -> float:
+        """Return how long to wait after the loss of a connection that stood for so many seconds.
+
+        A broker that ends each connection at once must not be connected to in a hot loop.
+        """
+        self._fleeting = 0 if stood >= STEADY else self._fleeting + 1
+        if not self._fleeting:
+            return 0.0
+        return delay_after((self._fleeting - 1) * len(self._addresses), self._failover, len(self._addresses))
 
     def round(self) -> Iterator[Endpoint]:
         """Go through each address once."""

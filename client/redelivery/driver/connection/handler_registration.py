@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
+
+from redelivery.driver.connection.drain_watch import RunnerT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HandlerRegistration", "RunnerT"]
 
-RunnerT = TypeVar("RunnerT")
-
 
 @dataclass(slots=True)
 class HandlerRegistration(Generic[RunnerT]):
@@ -27,7 +27,7 @@ class HandlerRegistration(Generic[RunnerT]):
     handler: Callable[[Message], Any]
     workers: int
     options: ConsumerOptions
-    overdue: HandlerDeadline | None = None
+    deadline: HandlerDeadline | None = None
     session_state: SessionState | None = None
     """Of the session that it belongs to."""
     ended: bool = False

@@ -6,19 +6,30 @@ import itertools
 import threading
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from redelivery.errors import RedeliveryError, TransportError, another
+from redelivery.errors import AdapterError, RedeliveryError, TransportError, another
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from redelivery.core.commands import AdapterCommand
     from redelivery.core.outgoing import Outgoing
 
 __all__ = ["MOST_ABANDONED", "PendingSends", "end"]
 
 MOST_ABANDONED = 16 * 1024 * 1024
 """Bytes of bodies that nobody waits for any longer, and that may still lie here for a broker that does not read."""
+
+
+class SendingDriver(Protocol):
+    """Interface of what a message is written by; `ConnectionDriver` implements it."""
+
+    def not_connected(self) -> RedeliveryError | None:
+        """Return why nothing can be written now; None: the connection stands."""
+
+    def write(self, commands: Sequence[AdapterCommand]) -> None:
+        """Write commands on this thread."""
 
 
 class PendingSends:
@@ -37,6 +48,39 @@ class PendingSends:
     def __len__(self) -> int:
         """How many wait for an answer."""
         return len(self._waiting)
+
+    def ask(
+        self,
+        messages: Sequence[Outgoing],
+        command: Callable[[int], AdapterCommand],
+        unsent: type[RedeliveryError] | None,
+        driver: SendingDriver,
+    ) -> Future[None]:
+        """Have messages written; return the future that ends with the answer.
+
+        Args:
+            messages: for the count of what has no answer.
+            command: makes the command with a token.
+            unsent: type of the error for what was not written; None: the error as it is.
+            driver: of the connection.
+        """
+        try:
+            token, future = self.begin(messages)
+        except RedeliveryError as error:
+            refusal: Future[None] = Future()
+            end(refusal, error if unsent is None else unsent(str(error)))
+            return refusal
+        # After it was taken in: a loss that comes meanwhile ends it, too.
+        lost = driver.not_connected()
+        if lost is not None:
+            self.answered(token, lost if unsent is None else unsent(str(lost)))
+            return future
+        try:
+            driver.write((command(token),))
+        except Exception as error:  # noqa: BLE001 - a value that the protocol has no room for, or a fault
+            what = AdapterError(f"the message cannot be written: {type(error).__name__}: {error}")
+            self.answered(token, what)
+        return future
 
     def begin(self, messages: Sequence[Outgoing]) -> tuple[int, Future[None]]:
         """Return a token for the command, and the future that ends with its answer. Raises TransportError."""

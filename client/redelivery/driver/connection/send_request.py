@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.settings import Settings
 
-__all__ = ["SendOptions", "connection_limit", "outgoing", "time_limit", "unconfirmed", "unsent"]
+__all__ = ["SendOptions", "connection_limit", "outgoing", "send_limit", "time_limit", "unconfirmed", "unsent"]
 
 # Seconds for the connection to stand and the broker to confirm a message.
 SEND_TIMEOUT = 30.0
@@ -46,7 +46,7 @@ class SendOptions(TypedDict, total=False):
     persistent: bool
     """Whether the broker keeps it over a restart; true by default."""
     timeout: float
-    """Seconds for the connection to stand and the broker to confirm, together; 30 by default."""
+    """Seconds for the connection to stand and the broker to confirm, together; `redelivery.sendTimeout` (30)."""
 
 
 def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: Clock) -> tuple[str, Outgoing]:
@@ -84,9 +84,14 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
     )
 
 
-def time_limit(options: SendOptions) -> float:
+def send_limit(settings: Settings) -> float:
+    """Return the seconds that a send may take where the call does not say so."""
+    return SEND_TIMEOUT if settings.send_timeout is None else settings.send_timeout
+
+
+def time_limit(options: SendOptions, settings: Settings) -> float:
     """Return the seconds that a send may take."""
-    timeout = options.get("timeout", SEND_TIMEOUT)
+    timeout = options.get("timeout", send_limit(settings))
     if timeout is None:  # pyright: ignore[reportUnnecessaryComparison]
         raise ConfigurationError(
             "timeout must be a number of seconds: a send never waits for ever", option="timeout"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from contextvars import copy_context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,56 +22,103 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event
     from redelivery.driver.asyncio_wait import AsyncioWait
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.consumer.handler_run import HandlerRun
     from redelivery.driver.consumer.handler_timeout import HandlerDeadline
     from redelivery.message import Message
 
-__all__ = ["work"]
+__all__ = ["AsyncWorker"]
 
 # Deliveries that a handler which never waits may take before others get the loop.
 TURN = 64
 
 
-async def work(
-    dispatcher: Dispatcher,
-    waiter: AsyncioWait,
-    handler: Callable[[Message], Any],
-    pool: Executor | None,
-    overdue: HandlerDeadline | None = None,
-) -> None:
-    """Run the handler on one delivery after the other: on the loop, or, with a `pool`, in its threads.
+class AsyncWorker:
+    """One task that runs one handler on the deliveries of one dispatcher: on the loop, or in the threads of a pool."""
 
-    Raises:
-        HandlerEscape: a handler ended the worker.
-        RedeliveryError: what stopped the consumer.
-    """
-    after: Event | None = None
-    taken = 0
-    while (delivery := await waiter.take(dispatcher, after)) is not None:
-        if overdue is None:
-            after = await _attempt(handler, delivery, dispatcher, pool)
-        else:
-            with overdue.watching(delivery):
-                after = await _attempt(handler, delivery, dispatcher, pool, overdue)
-                after = overdue.end(delivery, after)
-        taken += 1
-        if taken % TURN == 0:
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                if after is not None:
-                    # It has been handled, and must not come again.
-                    dispatcher.feed(after)
-                raise
+    def __init__(
+        self,
+        run: HandlerRun,
+        handler: Callable[[Message], Any],
+        waiter: AsyncioWait,
+        pool: Executor | None,
+        ended: Callable[[Dispatcher, BaseException], None],
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Start it, on the running loop.
+
+        `ended`: called with what ends it. `wanted`: False once it may be cancelled.
+        """
+        self.run = run
+        self._handler = handler
+        self._waiter = waiter
+        self._pool = pool
+        self._ended = ended
+        self._wanted = wanted
+        self._now = waiter.now
+        run.loop_thread = threading.get_ident()
+        self.task = run.task = asyncio.create_task(self._keep_on())
+
+    @property
+    def alive(self) -> bool:
+        """True if it has not ended."""
+        return not self.task.done()
+
+    async def _keep_on(self) -> None:
+        dispatcher = self.run.dispatcher
+        try:
+            await self._work()
+        except HandlerEscape as escape:
+            self._ended(dispatcher, escape.error)
+        except GeneratorExit:
+            # Its loop is gone.
+            raise
+        except asyncio.CancelledError as error:
+            # Unless nobody wants it any more: its own handler may have cancelled it, or anybody who has the task.
+            if self._wanted():
+                self._ended(dispatcher, error)
+            raise
+        except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
+            self._ended(dispatcher, error)
+        finally:
+            self.run.delivery = None
+
+    async def _work(self) -> None:
+        """Run the handler on one delivery after the other.
+
+        Raises:
+            HandlerEscape: a handler ended the worker.
+            RedeliveryError: what stopped the consumer.
+        """
+        run, waiter, now = self.run, self._waiter, self._now
+        dispatcher, deadline = run.dispatcher, run.deadline
+        after: Event | None = None
+        taken = 0
+        while (delivery := await waiter.take(dispatcher, after)) is not None:
+            run.since = now()
+            run.delivery = delivery
+            if deadline is None:
+                after = await _attempt(self._handler, delivery, run, self._pool)
+            else:
+                run.watched()
+                after = await _attempt(self._handler, delivery, run, self._pool)
+                after = deadline.end(run.took, delivery, after)
+            run.delivery = None
+            taken += 1
+            if taken % TURN == 0:
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    if after is not None:
+                        # It has been handled, and must not come again.
+                        dispatcher.feed(after)
+                    raise
 
 
 async def _attempt(
-    handler: Callable[[Message], Any],
-    delivery: Delivery,
-    dispatcher: Dispatcher,
-    pool: Executor | None,
-    overdue: HandlerDeadline | None = None,
+    handler: Callable[[Message], Any], delivery: Delivery, run: HandlerRun, pool: Executor | None
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
+    dispatcher, deadline = run.dispatcher, run.deadline
     message = message_for(delivery, dispatcher)
     # What a handler before has swallowed stays counted.
     cancelled = _cancellations()
@@ -80,10 +128,10 @@ async def _attempt(
         if pool is None:
             result = handler(message)
         else:
-            result, failure = await _in_thread(pool, handler, message)
+            result, failure = await _in_thread(pool, handler, message, run)
         # Also of a partial, or a callable object, around an async function.
         if _awaited(result):
-            result = await (result if overdue is None else _limited(result, overdue))
+            result = await (result if deadline is None else _limited(result, run, deadline))
     except asyncio.CancelledError as error:
         if _cancellations() > cancelled:
             message.give_back()
@@ -123,33 +171,41 @@ def _awaited(result: object) -> bool:
         return False
 
 
-async def _limited(running: Awaitable[Any], overdue: HandlerDeadline) -> Any:
+async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDeadline) -> Any:
     """Await a handler; cancel it when its time is over. Raises HandlerTimeout."""
     task = asyncio.current_task()
     assert task is not None
     # What a handler before has swallowed stays counted.
     before = task.cancelling()
-    over = False
+    over = ended = False
 
     def cancel() -> None:
         nonlocal over
+        # The loop had it in its queue already when the handler ended.
+        if ended:
+            return
         over = True
-        task.cancel()
+        try:
+            # First: it shows where the handler waits.
+            run.late()
+        finally:
+            task.cancel()
 
-    undo = call_later(asyncio.get_running_loop(), overdue.clock, overdue.timeout, cancel)
+    undo = call_later(asyncio.get_running_loop(), deadline.clock, deadline.timeout, cancel)
     try:
         result = await running
     except asyncio.CancelledError:
         # Else the worker itself is cancelled, too.
         if over and task.uncancel() <= before:
-            raise overdue.late() from None
+            raise deadline.late() from None
         raise
     finally:
+        ended = True
         undo()
     # It ended in the meantime, or caught its cancellation.
     if over:
         task.uncancel()
-        raise overdue.late()
+        raise deadline.late()
     return result
 
 
@@ -193,17 +249,22 @@ class _StillRunning(BaseException):
         self.job = job
 
 
-def _run(handler: Callable[[Message], Any], message: Message) -> _Answer:
+def _run(handler: Callable[[Message], Any], message: Message, run: HandlerRun) -> _Answer:
+    run.thread = threading.get_ident()
     try:
         return _Answer(handler(message))
     except BaseException as error:  # noqa: BLE001 - judged where it is awaited
         return _Answer(None, error)
+    finally:
+        run.thread = None
 
 
-async def _in_thread(pool: Executor, handler: Callable[[Message], Any], message: Message) -> _Answer:
+async def _in_thread(
+    pool: Executor, handler: Callable[[Message], Any], message: Message, run: HandlerRun
+) -> _Answer:
     try:
         # It is known there whose handler runs.
-        job = pool.submit(copy_context().run, _run, handler, message)
+        job = pool.submit(copy_context().run, _run, handler, message, run)
     except RuntimeError as error:
         raise _NotBegun(error) from None
     try:

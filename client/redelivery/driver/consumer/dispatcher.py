@@ -548,11 +548,19 @@ class Dispatcher:
             self._lock.acquire()
 
     def _observe(self, observer: Callable[[Subscribe, Command], None], command: Command) -> None:
-        """Show a command to the observer. What it raises is logged, or the commands behind it would be lost."""
+        """Show a command to the observer. What it raises is logged, or the commands behind it would be lost.
+
+        What is no `Exception` stops the consumer, as it does from a handler.
+        """
         try:
             observer(self.subscribe, command)
         except BaseException as error:  # noqa: BLE001 - logged
             self._lines.append(message_log.unobserved(self.subscribe, error))
+            if not isinstance(error, Exception) and self.error is None:
+                self.closed = True
+                self._end_with(message_log.unobserved_end(self.subscribe, error))
+                self._wake(everyone=True)
+                self._notice_end()
 
     def _count(self, command: Clear | Bury) -> None:
         """Tell the ledger, if there is one."""

@@ -54,6 +54,7 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.policy.policy_guard import limit_of
+from redelivery.errors import RedeliveryError
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-    from redelivery.errors import RedeliveryError
 
     Observer = Callable[[Subscribe, Command], None]
 
@@ -79,6 +79,7 @@ __all__ = [
     "say_all",
     "stopped",
     "unobserved",
+    "unobserved_end",
     "unseen",
     "waits",
 ]
@@ -185,7 +186,16 @@ def stopped(consumer: Subscribe, command: Stop) -> Line:
 def unobserved(consumer: Subscribe, error: BaseException) -> Line:
     """Return the line on an observer that raises."""
     text = "%s: the observer failed; what was decided is carried out"
+    if not isinstance(error, Exception):
+        text += ", and its consumer stops"
     return Line(logging.ERROR, text, (consumer.destination,), error)
+
+
+def unobserved_end(consumer: Subscribe, error: BaseException) -> RedeliveryError:
+    """Return the error of a consumer that stops because its observer raised what is no `Exception`."""
+    stopped = RedeliveryError(f"{consumer.destination}: the observer raised {type(error).__name__}")
+    stopped.__cause__ = error
+    return stopped
 
 
 def waits(commands: Sequence[Command]) -> Iterator[Line]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
-    from redelivery.driver.consumer.handler_timeout import HandlerDeadline
+    from redelivery.driver.consumer.handler_run import HandlerRun
 
 __all__ = ["Worker", "attempt", "is_unrun", "unrun"]
 
@@ -68,39 +68,49 @@ class Worker:
 
     def __init__(
         self,
-        dispatcher: Dispatcher,
+        run: HandlerRun,
         handler: Callable[[Message], object],
         clock: Clock,
         ended: Callable[[Dispatcher, BaseException], None],
-        overdue: HandlerDeadline | None = None,
     ) -> None:
-        self._dispatcher = dispatcher
+        self.run = run
         self._handler = handler
         self._clock = clock
         self._ended = ended
-        self._overdue = overdue
         clock.attach()
         self.thread = threading.Thread(target=self._work, name="redelivery-worker", daemon=True)
         self.thread.start()
 
+    @property
+    def alive(self) -> bool:
+        """True if it has not ended."""
+        return self.thread.is_alive()
+
     def _work(self) -> None:
         error: BaseException | None = None
-        take, handler, dispatcher = self._dispatcher.take, self._handler, self._dispatcher
+        run, handler = self.run, self._handler
+        dispatcher, deadline = run.dispatcher, run.deadline
+        take, now = dispatcher.take, self._clock.monotonic
+        run.thread = threading.get_ident()
         after: Event | None = None
-        overdue = self._overdue
         try:
             while (delivery := take(after)) is not None:
-                if overdue is None:
+                run.since = now()
+                run.delivery = delivery
+                if deadline is None:
                     after = attempt(handler, delivery, dispatcher)
                 else:
-                    with overdue.watching(delivery):
-                        after = attempt(handler, delivery, dispatcher)
-                        after = overdue.end(delivery, after)
+                    run.watched()
+                    after = attempt(handler, delivery, dispatcher)
+                    after = deadline.end(run.took, delivery, after)
+                run.delivery = None
         except HandlerEscape as escape:
             error = escape.error
         except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
             error = stopped
+        run.delivery = None
+        try:
+            if error is not None:
+                self._ended(dispatcher, error)
         finally:
             self._clock.detach()
-        if error is not None:
-            self._ended(dispatcher, error)

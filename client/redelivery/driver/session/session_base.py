@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from redelivery.driver.session.session_message import SessionMessage
     from redelivery.driver.session.session_state import Mode
     from redelivery.message import Message
+    from redelivery.settings import Settings
 
 __all__ = ["CommitAttempt", "SessionBase", "SessionPort"]
 
@@ -58,6 +59,7 @@ class SessionPort:
 
     driver: ConnectionDriver
     clock: Clock
+    settings: Settings
     check_open: Callable[[], None]
     subscribed: Callable[..., Any]
     listening: Callable[..., HandlerRegistration[Any]]
@@ -152,7 +154,7 @@ class SessionBase(Listening):
 
     def _keep(self, destination: str, body: bytes | str, options: SendOptions) -> str:
         # The commit's counts; but what is no time is refused.
-        time_limit(options)
+        time_limit(options, self._port.settings)
         identity, message = outgoing(destination, body, options, self._port.clock)
         self._state.send(message)
         return identity

@@ -1,0 +1,110 @@
+"""A drain: until when it waits for running handlers, for which of them, and what the log says of it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from redelivery.core.report import Counters
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.report import Report
+    from redelivery.driver.consumer.handler_run import HandlerRun
+
+__all__ = ["DrainWatch", "Runner"]
+
+# Seconds between lines of the log on what is left.
+LINES = 5.0
+# Seconds between looks: whether a handler has been given up shows only then.
+LOOK = 0.1
+# Message ids in a line at most.
+IDS = 10
+
+
+class Runner(Protocol):
+    """Interface of a worker, as a drain and `health()` see it; `Worker` and `AsyncWorker` implement it."""
+
+    run: HandlerRun
+
+    @property
+    def alive(self) -> bool:
+        """True if it has not ended."""
+        ...
+
+
+RunnerT = TypeVar("RunnerT", bound=Runner)
+
+
+class DrainWatch:
+    """One drain. `mine`: whether a worker is the caller's own, which does not wait for itself."""
+
+    def __init__(
+        self, clock: Clock, timeout: float, runners: Iterable[Any], mine: Callable[[Any], bool]
+    ) -> None:
+        self._runners: Sequence[Runner] = [runner for runner in runners if not mine(runner)]
+        self._clock = clock
+        self._began = clock.monotonic()
+        self.deadline = self._began + timeout
+        """Of the connection's clock. One that stands still does not keep the drain for longer than real time does."""
+        self._real_deadline = time.monotonic() + timeout
+        self._next_line = self._began + LINES
+        logger.info("draining: %d handlers run, up to %g s", len(self._ids()), timeout)
+
+    def waited_for(self) -> list[Any]:
+        """Return the workers that are still waited for; those whose handler was given up are not."""
+        if self._left() <= 0:
+            return []
+        return [runner for runner in self._runners if runner.alive and not runner.run.stuck]
+
+    def look(self) -> float:
+        """Log who is left, where that is due; return the seconds of real time until the next look."""
+        now = self._clock.monotonic()
+        if now >= self._next_line:
+            self._next_line = now + LINES
+            ids = self._ids()
+            if ids:
+                logger.info(
+                    "draining: %d handlers still run after %.0f s: %s",
+                    len(ids),
+                    now - self._began,
+                    _shown(ids),
+                )
+        return max(0.0, min(LOOK, self._left()))
+
+    def end_waiting(self) -> None:
+        """Log the messages of the handlers that are not waited for any longer."""
+        ids = self._ids()
+        if ids:
+            logger.warning(
+                "drained, but %d handlers have not ended, and are not waited for: %s; the broker redelivers their "
+                "messages once the connection is closed",
+                len(ids), _shown(ids),
+            )  # fmt: skip
+
+    def end(self, report: Report) -> Report:
+        """Log what has become of everything; return that."""
+        counts = ", ".join(
+            f"{count} {name.replace('_', ' ')}"
+            for name in (*Counters.__slots__, "running", "unconfirmed")
+            if (count := getattr(report, name))
+        )
+        logger.info(
+            "drained in %.1f s: %s", self._clock.monotonic() - self._began, counts or "nothing was dispatched"
+        )
+        return report
+
+    def _left(self) -> float:
+        return min(self.deadline - self._clock.monotonic(), self._real_deadline - time.monotonic())
+
+    def _ids(self) -> list[str]:
+        found = [runner.run.now_running() for runner in self._runners]
+        return [str(one.delivery.message_id) for one in found if one is not None]
+
+
+def _shown(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - IDS} more" if len(ids) > IDS else ""
+    return ", ".join(ids[:IDS]) + more

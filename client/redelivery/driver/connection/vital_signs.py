@@ -1,0 +1,122 @@
+"""Signs of life of a connection's driver, for `health()`: written by its threads, read from any, without a lock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redelivery.clock import SystemClock
+from redelivery.driver.connection.pulse import Pulse
+from redelivery.health import ConnectionHealth
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["DriverHooks", "VitalSigns", "longest_sleep", "nudge"]
+
+# Seconds of the machine's clock that the driver's thread sleeps at most: it looks at handlers that take long.
+BEAT = 10.0
+
+
+def longest_sleep(seconds: float | None, clock: Clock) -> float | None:
+    """Return how long the driver's thread sleeps (None: until it is woken). Time that a test moves is not cut."""
+    if not isinstance(clock, SystemClock):
+        return seconds
+    return BEAT if seconds is None else min(seconds, BEAT)
+
+
+def nudge(condition: threading.Condition, clock: Clock) -> None:
+    """Wake what waits for a condition, unless a thread holds its lock, which is awake then, or hangs."""
+    if condition.acquire(blocking=False):
+        try:
+            clock.notify(condition)
+        finally:
+            condition.release()
+
+
+def _nothing(_: object) -> None:
+    """Do nothing."""
+
+
+@dataclass(slots=True)
+class DriverHooks:
+    """What a driver calls on the connection that it belongs to."""
+
+    stopped: Callable[[Any], None] = _nothing
+    """Called with a dispatcher that has stopped with an error, with its lock held."""
+    given_up: Callable[[RedeliveryError], None] = _nothing
+    """Called with the error over which the connection is given up; without a lock."""
+    beat: Callable[[float], None] = _nothing
+    """Called by the driver's thread with the time, about each `BEAT` seconds; without a lock."""
+
+
+class VitalSigns:
+    """Whether the driver's thread turns, how often it has connected, and which subscriptions the broker confirmed."""
+
+    def __init__(self) -> None:
+        self.pulse = Pulse()
+        self.thread: threading.Thread | None = None
+        self.connecting = False
+        """True while the thread is in an attempt to reconnect: an unreachable broker is no fault of the thread."""
+        self.address = ""
+        self.since: float | None = None
+        self.connects = 0
+        self._capabilities: Capabilities | None = None
+        # Numbers of consumers.
+        self._confirmed: set[int] = set()
+        self._next_beat = 0.0
+
+    def turned(self, now: float, beat: Callable[[float], None]) -> None:
+        """Take in that the driver's thread turns; call `beat` where that is due."""
+        self.pulse.answer()
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT
+            beat(now)
+
+    def connected(self, address: str, capabilities: Capabilities, now: float) -> None:
+        """Take in a new connection: no subscription is confirmed on it yet."""
+        self.address, self._capabilities, self.since = address, capabilities, now
+        self._confirmed.clear()
+        self.connects += 1
+
+    def confirm(self, consumer: int) -> None:
+        """Take in that the broker has confirmed a subscription."""
+        self._confirmed.add(consumer)
+
+    def withdraw(self, consumer: int) -> None:
+        """Take in that a subscription has ended, or was refused."""
+        self._confirmed.discard(consumer)
+
+    def confirmed(self, consumer: int) -> bool:
+        """Whether the broker has confirmed the subscription on the last connection."""
+        return consumer in self._confirmed
+
+    def silence(self, now: float, poke: Callable[[], None]) -> float | None:
+        """Return for how many seconds the thread has not turned although it was asked to; None: it has ended.
+
+        `poke`: wakes the thread, so that it answers.
+        """
+        if self.thread is None or not self.thread.is_alive():
+            return None
+        if self.connecting:
+            self.pulse.answer()
+            return 0.0
+        silence = self.pulse.ask(now)
+        poke()
+        return silence
+
+    def connection(self, now: float, *, up: bool) -> ConnectionHealth:
+        """Return the part of the health that is about the connection."""
+        able = self._capabilities
+        return ConnectionHealth(
+            connected=up,
+            address=self.address,
+            broker="" if able is None else f"{able.broker} {able.version}".rstrip(),
+            since_s=0.0 if self.since is None else now - self.since,
+            reconnects=max(0, self.connects - 1),
+        )

@@ -1,0 +1,173 @@
+"""Watch over the handlers of a connection that have a time-out: one thread, which sleeps while none of them runs.
+
+At the time-out it logs a WARNING with the handler's stack; at twice the time-out the handler is given up. Nothing can
+stop a thread, so the application is what must act. It never holds its lock while it logs, or calls anything.
+"""
+
+from __future__ import annotations
+
+import threading
+from math import inf
+from typing import TYPE_CHECKING
+
+from redelivery.clock import join_within
+from redelivery.driver.consumer.handler_run import stack_of
+from redelivery.driver.consumer.message_log import named
+from redelivery.errors import LedgerError
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.clock import Clock
+    from redelivery.driver.consumer.handler_run import HandlerRun, Running
+    from redelivery.errors import HandlerTimeout
+
+__all__ = ["LONG", "HandlerWatch", "log_long"]
+
+# Seconds after which a handler without a time-out is logged, once: operations, failure visibility.
+LONG = 300.0
+# Seconds: no process waits for that long.
+NEVER = 1e9
+# Seconds until the next look after one that a log handler has ended.
+AGAIN = 1.0
+
+
+class HandlerWatch:
+    """The thread, which starts with the first run that is to be watched."""
+
+    def __init__(self, clock: Clock, given_up: Callable[[HandlerTimeout], None]) -> None:
+        """Start nothing yet. `given_up`: called once for each handler that has not ended within twice its time-out."""
+        self.until = inf
+        """Time of the next look; a run that is over before it must wake the watch."""
+        self._clock = clock
+        self._given_up = given_up
+        self._turn = threading.Condition()
+        self._runs: list[HandlerRun] = []
+        # Time of the last look, and the shortest time-out.
+        self._looked, self._shortest = clock.monotonic(), inf
+        self._woken = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, run: HandlerRun) -> None:
+        """Watch the runs of one worker, which has a deadline."""
+        with self._turn:
+            self._runs.append(run)
+            if run.deadline is not None:
+                self._shortest = min(self._shortest, run.deadline.timeout)
+            if self._thread is None and not self._closed:
+                self._clock.attach()
+                self._thread = threading.Thread(target=self._keep, name="redelivery-watch", daemon=True)
+                self._thread.start()
+
+    def wake(self) -> None:
+        """Have the thread look again."""
+        with self._turn:
+            self._woken = True
+            self._clock.notify(self._turn)
+
+    def close(self, timeout: float) -> None:
+        """End the thread; wait for that for `timeout` seconds of real time at most."""
+        with self._turn:
+            self._closed = True
+            self._clock.notify(self._turn)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            join_within(self._thread, timeout)
+
+    def _keep(self) -> None:
+        try:
+            while True:
+                # First these, then the look; a worker does it the other way round, so one sees the other.
+                self.until, self._woken = inf, False
+                try:
+                    due = self._look()
+                # A log handler that raises: each line is tried once, and the others are looked at all the same.
+                except BaseException:  # noqa: BLE001 - there is no log to say so
+                    due = self._clock.monotonic() + AGAIN
+                with self._turn:
+                    if self._closed:
+                        return
+                    if due is not None:
+                        self.until = due
+                    if not self._woken:
+                        left = inf if due is None else max(0.0, due - self._clock.monotonic())
+                        self._clock.wait(self._turn, None if left > NEVER else left)
+        finally:
+            self._clock.detach()
+
+    def _look(self) -> float | None:
+        """Look at all runs; return when to look again: when the next one is over, or to be given up.
+
+        If some have begun since the last look, it is not later than one that begins now may be over: so a worker whose
+        handlers are quick need not wake the thread for each of them. Else None: the next one that begins wakes it.
+        """
+        now, before = self._clock.monotonic(), self._looked
+        self._looked = now
+        begun = False
+        nexts: list[float] = []
+        for run in tuple(self._runs):
+            found = run.now_running()
+            begun = begun or run.since >= before
+            if found is None or run.deadline is None or found.same(run.stuck_in):
+                continue
+            over = found.since + run.deadline.timeout
+            given_up = found.since + 2 * run.deadline.timeout
+            if now >= over:
+                self.late(run, found)
+            if now >= given_up:
+                self._give_up(run, found)
+            else:
+                nexts.append(given_up if now >= over else over)
+        if begun:
+            nexts.append(now + self._shortest)
+        return min(nexts, default=None)
+
+    def late(self, run: HandlerRun, found: Running) -> None:
+        """Log, once for each run, that its time is over."""
+        with self._turn:
+            if found.same(run.warned_of):
+                return
+            run.warned_of = found
+        assert run.deadline is not None, "it is watched"
+        ends = (
+            "nothing can stop a thread" if run.task is None or run.thread is not None else "it is cancelled"
+        )
+        logger.warning(
+            "%s: its handler runs for %g s, its time is over; %s\n%s",
+            named(found.delivery), run.deadline.timeout, ends, stack_of(run),
+        )  # fmt: skip
+
+    def _give_up(self, run: HandlerRun, found: Running) -> None:
+        assert run.deadline is not None, "it is watched"
+        error = run.deadline.stuck(run.dispatcher, found.delivery)
+        run.stuck_in = found
+        try:
+            logger.error(
+                "%s: its handler has not ended within %g s, twice its timeout; it is given up",
+                named(found.delivery), 2 * run.deadline.timeout,
+            )  # fmt: skip
+            run.dispatcher.hang(found.delivery)
+        except LedgerError as failed:
+            logger.warning(
+                "%s: the ledger cannot keep that its handler hangs: %s", named(found.delivery), failed
+            )
+        finally:
+            self._given_up(error)
+
+
+def log_long(run: HandlerRun, now: float) -> None:
+    """Log, once for each run, that a handler without a time-out has run for `LONG` seconds. On one thread only."""
+    found = run.now_running()
+    if (
+        found is not None
+        and run.deadline is None
+        and not found.same(run.warned_of)
+        and now - found.since >= LONG
+    ):
+        run.warned_of = found
+        logger.info(
+            "%s: its handler runs for %d s; its listener has no timeout=",
+            named(found.delivery),
+            now - found.since,
+        )

@@ -1,0 +1,225 @@
+"""What ends consuming under `start()` is seen within 6 s, on a real Artemis, over both protocols, sync and asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+import redelivery
+from integration.eventually import PATIENCE, eventually
+from redelivery import HandlerTimeout, LedgerError, SqliteLedger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from integration.brokers import Broker
+
+# Seconds until a failure must be visible: SQLite waits 5 s for a lock.
+SEEN = 6.0
+SLOW = 2.0
+"""Seconds that a busy machine may add."""
+
+
+class Consumer:
+    """A connection whose handler is started, with threads or on the loop of a thread of its own."""
+
+    def __init__(
+        self, uri: str, queue: str, handler: Callable[[Any], object], asynchronous: bool, **options: Any
+    ):
+        self.stopped: list[BaseException] = []
+        self.raised: list[BaseException] = []
+        self.connection: Any = None
+        self._connect = {key: options.pop(key) for key in ("ledger",) if key in options}
+        self._given = uri, queue, handler, options
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run_async if asynchronous else self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Wait until it has started."""
+        self._thread.start()
+        assert self._started.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it; what `wait` raised is in `raised`."""
+        self.connection.stop()
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        uri, queue, handler, options = self._given
+        with redelivery.connect(uri, on_stopped=self.stopped.append, **self._connect) as self.connection:
+            self.connection.listen(queue, handler, **options)
+            self.connection.start()
+            self._started.set()
+            try:
+                self.connection.wait()
+            except BaseException as error:
+                self.raised.append(error)
+            self.connection.drain(0)
+
+    def _run_async(self) -> None:
+        async def main() -> None:
+            uri, queue, handler, options = self._given
+            connection = redelivery.connect_async(uri, on_stopped=self.stopped.append, **self._connect)
+            async with connection as self.connection:
+                connection.listen(queue, handler, **options)
+                await connection.start()
+                self._started.set()
+                await connection.wait_stopped()
+                if connection.error is not None:
+                    self.raised.append(connection.error)
+                await connection.drain(0)
+
+        asyncio.run(main())
+
+    def seen(self, since: float) -> float:
+        """Wait until the probe says that it is not live; return after how many seconds."""
+        eventually(lambda: not self.connection.health().live, interval=0.02)
+        return time.monotonic() - since
+
+
+@pytest.fixture(params=["stomp", "amqp"])
+def uri(request: pytest.FixtureRequest, artemis: Broker) -> str:
+    """Where Artemis is, over each protocol."""
+    return artemis.uri(protocol=request.param)
+
+
+@pytest.fixture(params=[False, True], ids=["threads", "asyncio"])
+def asynchronous(request: pytest.FixtureRequest) -> bool:
+    """Return which kind of connection."""
+    return bool(request.param)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Return what a handler hangs at; open at the end of the test."""
+    made = threading.Event()
+    yield made
+    made.set()
+
+
+def send(uri: str, queue: str) -> None:
+    with redelivery.connect(uri) as connection:
+        connection.send(queue, "a")
+
+
+def error_lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_handler_that_exits(
+    uri: str, asynchronous: bool, unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`sys.exit` in a handler: seen at once, one ERROR line, `wait` raises it, `on_stopped` was called."""
+
+    def handle(_: object) -> None:
+        raise SystemExit(3)
+
+    with Consumer(uri, unique_queue, handle, asynchronous) as consumer:
+        since = time.monotonic()
+        send(uri, unique_queue)
+        assert consumer.seen(since) < SEEN
+        eventually(lambda: consumer.raised and consumer.stopped)
+    assert [type(error) for error in (*consumer.raised, *consumer.stopped)] == [SystemExit] * 2
+    assert len(error_lines(caplog)) == 1
+
+
+def test_a_handler_that_hangs(
+    uri: str, asynchronous: bool, unique_queue: str, gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At twice its time-out; a WARNING with its stack came before."""
+
+    def handle(_: object) -> None:
+        gate.wait(PATIENCE)
+
+    with Consumer(uri, unique_queue, handle, asynchronous, timeout=0.5) as consumer:
+        since = time.monotonic()
+        send(uri, unique_queue)
+        assert consumer.seen(since) < SEEN
+        eventually(lambda: consumer.raised and consumer.stopped)
+        gate.set()
+    assert isinstance(consumer.raised[0], HandlerTimeout)
+    assert len(error_lines(caplog)) == 1
+    assert any("gate.wait(PATIENCE)" in record.getMessage() for record in caplog.records)
+
+
+def test_a_ledger_that_is_locked(
+    uri: str, asynchronous: bool, unique_queue: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another program locks its file: seen as soon as SQLite has given up on it."""
+    path = tmp_path / "ledger.db"
+
+    def handle(_: object) -> None:
+        raise ValueError("it is charged, and written down")
+
+    with Consumer(uri, unique_queue, handle, asynchronous, ledger=SqliteLedger(path)) as consumer:
+        lock = sqlite3.connect(path, isolation_level=None)
+        lock.execute("BEGIN EXCLUSIVE")
+        since = time.monotonic()
+        send(uri, unique_queue)
+        took = consumer.seen(since)
+        eventually(lambda: consumer.raised and consumer.stopped)
+        lock.close()
+    assert isinstance(consumer.raised[0], LedgerError)
+    assert took < SEEN + SLOW
+    assert len([line for line in error_lines(caplog) if "the consumer stops" in line]) == 1
+
+
+def test_a_thread_of_the_connection_that_ends(
+    uri: str, asynchronous: bool, unique_queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is given up, and says so."""
+
+    def fault() -> None:
+        raise RuntimeError("a fault")
+
+    with Consumer(uri, unique_queue, lambda _: None, asynchronous) as consumer:
+        monkeypatch.setattr(consumer.connection._driver, "_part_with_stopped", fault)
+        since = time.monotonic()
+        consumer.connection._driver.expect_alarm()
+        assert consumer.seen(since) < SEEN
+        eventually(lambda: consumer.raised and consumer.stopped)
+    assert "internal error: RuntimeError" in str(consumer.raised[0])
+
+
+@pytest.mark.parametrize("protocol", ["stomp", "amqp"])
+def test_a_broker_that_is_killed(artemis: Broker, protocol: str, unique_queue: str) -> None:
+    """Live all the time, ready again when the broker has confirmed the subscription of the next connection."""
+    uri = artemis.uri(protocol=protocol)
+    handled: list[object] = []
+    with Consumer(uri, unique_queue, handled.append, False) as consumer:
+        health = consumer.connection.health
+        assert health().ready
+        assert health().connection.broker.startswith("artemis") or "Artemis" in health().connection.broker
+        artemis.kill()
+        eventually(lambda: not health().ready)
+        assert (health().live, health().consumers[0].state) == (True, "waiting for the broker")
+        artemis.start()
+        eventually(lambda: health().ready)
+        assert health().live
+        send(uri, unique_queue)
+        eventually(lambda: handled)
+    assert consumer.raised == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
+def test_a_child_that_closes(uri: str, unique_queue: str) -> None:
+    """The parent's connection goes on: no reconnect, and its sends are confirmed."""
+    with redelivery.connect(uri) as connection:
+        child = os.fork()
+        if not child:
+            connection.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        connection.send(unique_queue, "a", timeout=10)
+        health = connection.health()
+        assert (health.connection.connected, health.connection.reconnects) == (True, 0)

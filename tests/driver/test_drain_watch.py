@@ -1,0 +1,141 @@
+"""What the log says of a drain, and what a drain waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.driver.gates import PATIENCE, Gate, lines
+from tests.driver.twins import SyncTwin, eventually
+from tests.eventually import eventually as wait_for
+
+import redelivery
+from redelivery.testing import ManualClock, MemoryBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.driver.twins import Twin
+
+
+@pytest.fixture
+def gate(redelivery_clock: ManualClock) -> Iterator[Gate]:
+    """Return what handlers hang at; open at the end of the test."""
+    made = Gate(redelivery_clock)
+    yield made
+    made.open.set()
+
+
+@pytest.fixture
+def own(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[SyncTwin]:
+    """Return the connection with threads; what it opened is closed after the test."""
+    made = SyncTwin(redelivery_broker, redelivery_clock)
+    yield made
+    made.close()
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in lines(caplog, logging.INFO, logging.WARNING) if "drain" in line]
+
+
+def test_a_drain_is_logged(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """Its begin with what runs, its end with what has become of everything."""
+    caplog.set_level(logging.INFO)
+    connection = twin.connect()
+    twin.listen(connection, "q", lambda _: None)
+    twin.broker.send("q", "a")
+    eventually(twin, lambda: connection.report().accepted)
+    twin.call(connection.drain(30))
+    assert said(caplog) == ["draining: 0 handlers run, up to 30 s", "drained in 0.0 s: 1 accepted"]
+
+
+def test_who_is_left_is_logged(own: SyncTwin, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
+    """Each 5 s, by the ids of their messages; at the end those that are not waited for."""
+    caplog.set_level(logging.INFO)
+    connection = own.connect()
+    connection.listen("q", gate, workers=12)
+    connection.start()
+    ids = sorted(own.broker.send("q", str(number)) for number in range(12))
+    for _ in ids:
+        assert gate.entered()
+    draining = threading.Thread(target=connection.drain, args=(12,))
+    draining.start()
+    wait_for(lambda: said(caplog))
+    own.advance(5)
+    wait_for(lambda: len(said(caplog)) == 2)
+    own.advance(5)
+    wait_for(lambda: len(said(caplog)) == 3)
+    own.advance(2)
+    draining.join(PATIENCE)
+    first, five, ten, left, end = said(caplog)
+    assert first == "draining: 12 handlers run, up to 12 s"
+    for line, begins in (
+        (five, "draining: 12 handlers still run after 5 s: "),
+        (ten, "draining: 12 handlers still "),
+    ):
+        assert line.startswith(begins)
+        assert line.endswith(" and 2 more")
+        assert len([one for one in ids if one in line]) >= 10
+    assert left.startswith("drained, but 12 handlers have not ended, and are not waited for: ")
+    assert end.endswith(": 12 running")
+    gate.open.set()
+
+
+def test_a_clock_that_stands_still_keeps_no_drain(own: SyncTwin, gate: Gate) -> None:
+    """Nothing moves it: the drain ends when so much real time has passed."""
+    connection = own.connect()
+    connection.listen("q", gate)
+    connection.start()
+    own.broker.send("q", "a")
+    assert gate.entered()
+    assert connection.drain(0.05).running == 1
+    gate.open.set()
+
+
+def test_a_send_that_waits_ends_with_the_drain() -> None:
+    """Also one that begins behind it: nothing waits for a broker that is down."""
+    found: list[BaseException] = []
+    # One that does not move because a send waits.
+    clock = ManualClock()
+    broker = MemoryBroker(clock=clock)
+
+    def send() -> None:
+        try:
+            connection.send("q", "a")
+        except redelivery.TransportError as error:
+            found.append(error)
+
+    with broker, redelivery.connect(broker.uri, clock=clock) as connection:
+        broker.refuse_connections()
+        broker.cut()
+        sending = threading.Thread(target=send)
+        sending.start()
+        wait_for(lambda: len(connection._driver._standing))
+        connection.drain(30)
+        sending.join(PATIENCE)
+        assert not sending.is_alive()
+        send()
+    assert [str(error) for error in found] == [
+        "not connected, and the connection is draining: nothing was sent"
+    ] * 2
+
+
+def test_an_async_send_that_waits_ends_with_the_drain(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """As on a thread."""
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri, clock=redelivery_clock) as connection:
+            redelivery_broker.refuse_connections()
+            redelivery_broker.cut()
+            sending = asyncio.ensure_future(connection.send("q", "a"))
+            await asyncio.wait([sending], timeout=0)
+            await connection.drain(30)
+            with pytest.raises(redelivery.TransportError, match="is draining: nothing was sent"):
+                await sending
+
+    asyncio.run(main())
