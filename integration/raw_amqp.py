@@ -119,11 +119,11 @@ class RawAmqp(Running):
             return False
         return bool(delivery.remote_state == proton.Delivery.ACCEPTED)
 
-    def manage(self, resource: str, operation: str) -> object:
-        """Have Artemis carry out one of its management operations without arguments; what that answers."""
+    def manage(self, resource: str, operation: str, *arguments: object) -> object:
+        """Have Artemis carry out one of its management operations; what that answers."""
         answers = self.connection.create_receiver(None, credit=1, dynamic=True, name=_name())
         request = proton.Message(
-            body="[]",
+            body=json.dumps(arguments),
             reply_to=answers.link.remote_source.address,
             properties={"_AMQ_ResourceName": resource, "_AMQ_OperationName": operation},
         )
