@@ -27,7 +27,7 @@ def test_all_is_well(cli: Any, shop: MemoryBroker) -> None:
     assert (ended.code, ended.err) == (0, "")
     assert [subject for _, subject, _ in lines(ended.out)] == [
         "uri", "installed", "log-in", "queue://orders", "dead letters", "policy", "topic://prices", "dead letters",
-        "policy", "credit", "ledger", "files",
+        "policy", "breaker", "credit", "ledger", "files",
     ]  # fmt: skip
     assert ended.out.splitlines()[-1] == "none failed, no warnings"
     assert {message.broker_count for message in shop.messages("orders")} == {0}
@@ -44,6 +44,20 @@ def test_a_warning_fails_with_strict(cli: Any, shop: MemoryBroker) -> None:
         "warn",
         "none failed, 1 warning",
     )
+
+
+def test_the_breaker_is_said(cli: Any, shop: MemoryBroker) -> None:
+    """When handling pauses, or that it does not."""
+    found = {subject: text for _, subject, text in lines(cli("doctor", shop.uri, "orders").out)}
+    assert found["breaker"] == (
+        "handling pauses, uncharged, after 3 failures in a row of what Classifier().trip() names, or 200 of any kind of "
+        "at least 100 messages"
+    )
+    found = {
+        subject: text
+        for _, subject, text in lines(cli("doctor", f"{shop.uri}?redelivery.breaker=off", "orders").out)
+    }
+    assert found["breaker"].startswith("off: ")
 
 
 def test_json(cli: Any, shop: MemoryBroker) -> None:

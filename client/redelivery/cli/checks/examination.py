@@ -107,6 +107,7 @@ def _broker(
             yield note(
                 "destinations", "none given: what may be consumed, and where poison goes, was not looked at"
             )
+        yield _breaker(settings)
         yield _credit(settings)
     finally:
         visit.close()
@@ -177,6 +178,21 @@ def _network(endpoint: Endpoint, settings: Settings) -> Generator[Finding, None,
     tls = network_findings.encrypted(endpoint, settings.tls, shaken, datetime.now(UTC))
     yield tls
     return tls.level != "FAIL"
+
+
+def _breaker(settings: Settings) -> Finding:
+    breaker = settings.breaker
+    if breaker is None:
+        return note(
+            "breaker", "off: in an outage of a service each message is dead-lettered as its policy says"
+        )
+    told = f"{breaker.told} failures in a row of what Classifier().trip() names"
+    untold = (
+        f", or {breaker.failures} of any kind of at least {breaker.messages} messages"
+        if breaker.failures
+        else ""
+    )
+    return ok("breaker", f"handling pauses, uncharged, after {told}{untold}")
 
 
 def _credit(settings: Settings) -> Finding:

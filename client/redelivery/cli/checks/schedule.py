@@ -39,7 +39,8 @@ def schedule(policy: Policy, able: Capabilities) -> Finding:
     if worst < OUTAGE:
         return warn(
             "policy",
-            f"{held}: a database that is down for longer makes dead letters; use back-off "
-            "(jms.redeliveryPolicy.useExponentialBackOff=true), or more redeliveries",
+            f"{held}: a service that is down for longer makes dead letters of what the breaker does not keep, as on a "
+            "queue with few messages; name its exceptions by Classifier().trip(), or use back-off "
+            "(jms.redeliveryPolicy.useExponentialBackOff=true)",
         )
     return ok("policy", held)
