@@ -89,6 +89,11 @@ class Workload:
         return len(self._running)
 
     @property
+    def changes(self) -> bool:
+        """Whether results change how many deliveries may be dispatched, and when."""
+        return self._gate.watches or self._gate.alert
+
+    @property
     def has_breaker(self) -> bool:
         """Whether failures may be spared."""
         return self._gate.circuit is not None

@@ -279,9 +279,13 @@ class Dispatcher:
         with self._lock:
             now = self._now()
             if after is not None:
+                changes = self.engine.load.changes
                 self._result(after, now)
                 if self.engine.counts.stale:
                     self._once.stale()
+                if changes or self.engine.load.changes:
+                    # More may be dispatched now than this task takes, or at another time.
+                    self._wake()
             delivery = self._next(now)
             writes = self._leave(
                 self._settlements.due(now) if delivery is not None else self._settlements.all()
