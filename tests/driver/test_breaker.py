@@ -219,8 +219,9 @@ def test_an_open_breaker_is_live_and_not_ready(twin: Twin) -> None:
     health = connection.health()
     (consumer,) = health.consumers
     assert (health.live, health.ready, consumer.breaker, consumer.parked) == (True, False, "open", 4)
-    assert health.reasons == ("queue://orders: breaker open for 0 s (DatabaseDown: connection refused)",)
-    assert 0 < consumer.oldest_parked_s < 2
+    (reason,) = health.reasons
+    assert re.fullmatch(r"queue://orders: breaker open for \d s \(DatabaseDown: connection refused\)", reason)
+    assert 0.5 <= consumer.oldest_parked_s < 10
     assert connection.health("connected").ready
 
 
