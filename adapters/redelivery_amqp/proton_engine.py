@@ -171,8 +171,12 @@ class ProtonEngine:
         delivery.update(TRANSACTIONAL)
 
     def flow(self, link: Handle, credit: int) -> None:
-        """Give a receiving link so much credit more, or take so much back as it has left."""
-        lib.pn_link_flow(link, max(credit, -lib.pn_link_credit(link)))
+        """Give a receiving link so much credit more, or take so much back as it has left.
+
+        What came after credit was taken back has made proton's credit negative. That is no debt: a grant comes on top.
+        """
+        left = lib.pn_link_credit(link)
+        lib.pn_link_flow(link, credit - min(left, 0) if credit > 0 else -min(-credit, max(left, 0)))
 
     def drain(self, link: Handle, credit: int) -> None:
         """Ask for so many messages, and to be told when there are no more."""

@@ -139,6 +139,8 @@ class StompRabbitMQ(StompProfile):
         poison_on_request=True,
         forward="confirmed",
         release=True,
+        # Quorum queues do, up to their delivery limit.
+        release_counts=True,
         grows=True,
         # Ignored: every message arrives.
         selectors=False,

@@ -81,7 +81,7 @@ def test_a_success_ends_the_row() -> None:
     breaker = circuit()
     for n in range(3):
         fail(breaker, mail(f"m{n}"), 0.0)
-    breaker.succeeded(1.0, 0)
+    breaker.succeeded(mail("other"), 1.0, [mail(f"r{n}") for n in range(0)])
     assert [fail(breaker, mail(f"n{n}"), 2.0) for n in range(4)] == [False, False, False, True]
 
 
@@ -89,10 +89,10 @@ def test_a_message_that_fails_between_successes_is_at_fault_itself() -> None:
     """It is charged from then on for good, and does not count towards an outage."""
     breaker, bad = circuit(), mail("bad")
     fail(breaker, bad, 0.0)
-    breaker.succeeded(1.0, 0)
+    breaker.succeeded(mail("other"), 1.0, [mail(f"r{n}") for n in range(0)])
     assert not fail(breaker, bad, 2.0, "outage")
     assert bad.record is not None
-    assert bad.record.failed_at == OWN
+    assert bad.record.failed_at == (breaker, OWN)
     assert breaker.failures == 0
     assert not fail(breaker, bad, 3.0, "outage")
 
@@ -115,7 +115,7 @@ def test_an_error_about_a_value_is_charged_in_each_state() -> None:
     assert not fail(breaker, probe, 2.0, "own")
     # It proves nothing: the next one may be tried at once.
     assert (breaker.state, breaker.admits(2.0)) == ("open", True)
-    breaker.succeeded(3.0, 0)
+    breaker.succeeded(mail("other"), 3.0, [mail(f"r{n}") for n in range(0)])
     assert not fail(breaker, mail(), 3.0, "own")
 
 
@@ -139,7 +139,7 @@ def test_the_ramp_lets_one_more_for_each_success() -> None:
     opened(breaker)
     most = []
     for n in range(3):
-        breaker.succeeded(2.0 + n, 0)
+        breaker.succeeded(mail("other"), 2.0 + n, [mail(f"r{n}") for n in range(0)])
         most.append((breaker.state, breaker.most))
     assert most == [("ramp", 2), ("ramp", 3), ("closed", float("inf"))]
 
@@ -148,10 +148,10 @@ def test_failures_in_the_ramp_open_it_again() -> None:
     """A short row in the ramp opens it, with the first delay; the thresholds double with each opening."""
     breaker = circuit(reopen=2)
     opened(breaker)
-    breaker.succeeded(2.0, 0)
+    breaker.succeeded(mail("other"), 2.0, [mail(f"r{n}") for n in range(0)])
     assert [fail(breaker, mail(f"n{n}"), 2.0) for n in range(2)] == [True, True]
     assert (breaker.state, breaker.until) == ("open", 3.0)
-    breaker.succeeded(4.0, 0)
+    breaker.succeeded(mail("other"), 4.0, [mail(f"r{n}") for n in range(0)])
     assert [fail(breaker, mail(f"o{n}"), 4.0) for n in range(3)] == [True] * 3
     assert breaker.most == 2
     assert fail(breaker, mail("p"), 4.0)
@@ -163,9 +163,9 @@ def test_thresholds_fall_back_after_ten_minutes() -> None:
     breaker = circuit()
     opened(breaker)
     for n in range(3):
-        breaker.succeeded(1.0 + n, 0)
+        breaker.succeeded(mail("other"), 1.0 + n, [mail(f"r{n}") for n in range(0)])
     assert not any(fail(breaker, mail(f"n{n}"), 100.0) for n in range(7))
-    breaker.succeeded(101.0, 0)
+    breaker.succeeded(mail("other"), 101.0, [mail(f"r{n}") for n in range(0)])
     assert [fail(breaker, mail(f"o{n}"), 700.0) for n in range(4)] == [False, False, False, True]
 
 
@@ -182,7 +182,7 @@ def test_hung_handlers_do_not_stop_the_ramp() -> None:
     """In the ramp, too, handlers that never end make room for one more each minute."""
     breaker = circuit()
     opened(breaker)
-    breaker.succeeded(2.0, 5)
+    breaker.succeeded(mail("other"), 2.0, [mail(f"r{n}") for n in range(5)])
     assert breaker.most == 7
     assert not breaker.admits(2.0 + PATIENCE - 1)
     assert breaker.admits(2.0 + PATIENCE)
@@ -219,7 +219,7 @@ def test_after_the_longest_time_open_failures_are_charged_until_a_success() -> N
     assert not fail(breaker, mail("late"), 60.0)
     assert (breaker.state, breaker.charging) == ("closed", True)
     assert not any(fail(breaker, mail(f"x{n}"), 61.0, "outage") for n in range(20))
-    breaker.succeeded(62.0, 0)
+    breaker.succeeded(mail("other"), 62.0, [mail(f"r{n}") for n in range(0)])
     assert not breaker.charging
     assert [fail(breaker, mail(f"y{n}"), 63.0) for n in range(8)][-1]
 
@@ -228,7 +228,7 @@ def test_the_longest_time_counts_from_the_last_success() -> None:
     """A success in between begins the time anew, also when the breaker opens again before it was closed."""
     breaker = circuit(maximum_open=60)
     opened(breaker)
-    breaker.succeeded(50.0, 0)
+    breaker.succeeded(mail("other"), 50.0, [mail(f"r{n}") for n in range(0)])
     for n in range(2):
         fail(breaker, mail(f"n{n}"), 51.0)
     assert breaker.state == "open"
@@ -259,7 +259,7 @@ def test_no_order_of_results_stops_it_for_ever(steps: list[tuple[str, int, float
         each = mails[which]
         match what:
             case "success":
-                breaker.succeeded(now, which)
+                breaker.succeeded(mail("other"), now, [mail(f"r{n}") for n in range(which)])
             case "ended":
                 breaker.ended(each)
             case "lost":

@@ -9,8 +9,9 @@ import pytest
 from tests.core.bench import CAUSE, NATIVE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
-from redelivery.core.breaker import Breaker
+from redelivery.core.breaker import Breaker, Circuit
 from redelivery.core.commands import BreakerChanged, Clear, Credit, Dispatch, Mark, Release
+from redelivery.core.delivery import Record
 from redelivery.core.events import (
     Alone,
     Arrived,
@@ -22,6 +23,7 @@ from redelivery.core.events import (
     Paused,
     Poisoned,
     Released,
+    Tick,
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry
@@ -255,3 +257,43 @@ def test_a_crash_suspect_may_be_the_next_probe() -> None:
     assert bench.feed(Wanted()) == []
     assert bench.engine.load.suspects == 1
     assert [type(each) for each in bench.feed(Alone())][:2] == [Mark, Dispatch]
+
+
+def test_the_credit_holds_in_the_ramp() -> None:
+    """However many the ramp would allow, no more than the credit runs."""
+    bench, arrivals = opened(many=4, credit=1, able=NATIVE)
+    bench.now += 2
+    probe = bench.want()
+    assert probe is arrivals[1]
+    bench.succeed(probe)
+    assert bench.engine.load.breaker_state == "ramp"
+    assert [bench.want() is not None for _ in range(2)] == [True, False]
+
+
+def test_what_another_consumer_saw_fail_is_not_at_fault_here() -> None:
+    """Messages that failed with one consumer are fresh evidence for the breaker of another, whose others succeeded."""
+    here, there = Circuit(Breaker(failures=2, messages=1)), Circuit(Breaker(failures=2, messages=1))
+    moved, other = Arrival(Letter(0), 1, counts=False), Arrival(Letter(1), 1, counts=False)
+    moved.record, other.record = Record(), Record()
+    there.failed(moved, moved.record, "outage", 1.0)
+    here.failed(other, other.record, "maybe", 1.0)
+    here.succeeded(Arrival(Letter(2), 1, counts=False), 2.0, ())
+    assert here.failed(moved, moved.record, "outage", 3.0)
+
+
+def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> None:
+    """A broker that gives up a message after so many deliveries would drop what waits: failures are charged before."""
+    able = replace(NATIVE, max_hold=60.0, release_counts=True)
+    bench = Bench(able=able, breaker=Breaker(failures=1, messages=1, probe=600, maximum_probe=600))
+    (bad,) = bench.arrive(Letter(0))
+    bench.want()
+    bench.fail(bad)
+    for _ in range(10):
+        bench.now += 48
+        bench.feed(Tick())
+        bad = bench.again(Letter(0))
+    bench.now += 600
+    assert bench.want() is bad
+    bench.fail(bad)
+    assert bad.record is not None
+    assert (bench.engine.load.breaker_state, bad.record.count) == ("closed", 1)

@@ -99,6 +99,21 @@ def test_redeliveries_count() -> None:
     assert bench.want() is not None
 
 
+def test_a_limit_of_rate_keeps_no_redelivery_waiting() -> None:
+    """What is due takes turns with what is fresh, also where each dispatch waits for the rate."""
+    bench = Bench(rate=Rate(1, burst=1))
+    bad = bench.run(Letter(0))
+    bench.fail(bad)
+    bench.arrive(*(Letter(n) for n in range(1, 10)))
+    bench.now += 61
+    for _ in range(3):
+        found = bench.want()
+        if found is bad:
+            return
+        bench.now += 1
+    raise AssertionError("the redelivery is starved")
+
+
 def test_a_rate_and_a_breaker_hold_together() -> None:
     """While the breaker is open the next dispatch waits for the probe, or for the rate if that is later."""
     bench = Bench(rate=Rate(0.1, burst=1), breaker=Breaker(failures=1, messages=1))

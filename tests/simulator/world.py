@@ -8,7 +8,7 @@ nothing is left.
 from __future__ import annotations
 
 from collections import Counter
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -321,9 +321,15 @@ class World:
 
     def _will_be_spared(self, engine: Engine, delivery: SimDelivery, weight: Weight) -> bool:
         """Whether the breaker spares a failure, by what a copy of it says."""
-        circuit = copy(engine._gate.circuit)
+        real = engine._gate.circuit
+        if real is None:
+            return False
+        circuit = copy(real)
+        circuit._past, circuit._before = deepcopy(real._past), set(real._before)
         record = Record() if delivery.record is None else delivery.record.apart()
-        return circuit is not None and circuit.failed(delivery, record, weight, self.now)
+        if record.failed_at is not None and record.failed_at[0] is real:
+            record.failed_at = circuit, record.failed_at[1]
+        return circuit.failed(delivery, record, weight, self.now)
 
     def _heard(self, delivery: SimDelivery) -> bool:
         """Whether what a handler says is charged: not if its consumer has closed, and another has the message."""

@@ -15,12 +15,14 @@ Sans-IO: `now` is an argument. It knows no exceptions: the classifier gives each
 | probing | nothing: one message is tried | begins the ramp | is spared; open again, for twice as long |
 | ramp | n + 1 at a time after n successes | one more; the last closes the breaker | is spared; a row opens it again |
 
-A spared failure is not charged. Evidence that tells an outage from many bad messages: a message that failed, and fails
-again although others have succeeded in between, is at fault itself; from then on it is charged, and not counted.
+A spared failure is not charged. What separates an outage from many bad messages: a message that failed, and fails again
+although others have succeeded in between, is at fault itself; from then on it is charged, and not counted. Failures
+while a service was down are no such evidence; that it was is known when a message that failed then succeeds.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Literal
@@ -28,6 +30,7 @@ from typing import TYPE_CHECKING, Literal
 from redelivery.core.option_values import option_choice, refuse, seconds, whole
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import timedelta
     from random import Random
 
@@ -42,8 +45,13 @@ Weight = Literal["outage", "maybe", "own"]
 OWN = -inf
 # Seconds for which the breaker must be closed before earlier openings no longer raise its thresholds.
 FORGET = 600.0
-# Each opening doubles the thresholds, so a queue that is nearly all bad does not stand still: 256 times at most.
+# Each opening doubles the threshold of failures of weight `maybe`, so a queue that is nearly all bad does not stand
+# still: 256 times at most. A service that `Classifier.trip` names is known to be one.
 MOST_DOUBLED = 8
+# In the ramp: eight times.
+MOST_DOUBLED_REOPEN = 3
+# Outages that are remembered: a message waits through no more of them untried.
+MOST_OUTAGES = 16
 # Seconds after which a probe that has not ended no longer keeps another one waiting: a handler may hang for ever.
 PATIENCE = 60.0
 # Share by which the time between probes varies, so several processes do not probe together.
@@ -95,6 +103,16 @@ class Breaker:
         option_choice(self.at_maximum, "Breaker.at_maximum", ("charge", "stop"))
 
 
+@dataclass(slots=True)
+class _Opening:
+    """A time in which the breaker was not closed, with the row of failures that opened it."""
+
+    began: float
+    ended: float
+    proven: bool
+    """Whether a message that failed in it has succeeded later: then a service was down."""
+
+
 class Circuit:
     """The state of one consumer's breaker.
 
@@ -103,9 +121,9 @@ class Circuit:
     """
 
     __slots__ = (
-        "_allowed", "_base", "_closed_at", "_delay", "_ended", "_longest", "_most_open", "_openings", "_random",
-        "_rules", "_shortest", "_strict", "_told", "alert", "charging", "failures", "messages", "opened", "probe",
-        "since", "spared", "state", "until",
+        "_allowed", "_before", "_closed_at", "_delay", "_ended", "_extra", "_longest", "_most_open", "_openings",
+        "_past", "_proven", "_random", "_row_began", "_rules", "_shortest", "_strict", "_told", "alert",
+        "charging", "cut_short", "failures", "messages", "opened", "probe", "since", "spared", "state", "until",
     )  # fmt: skip
 
     def __init__(self, rules: Breaker, *, blocking: bool = False, random: Random | None = None) -> None:
@@ -121,32 +139,37 @@ class Circuit:
         """Whether a success changes something."""
         self.charging = False
         """Whether it has been open for too long: all is charged until one message succeeds."""
-        self.failures = 0
-        """Failures in a row."""
-        self.messages = 0
-        """Different messages among them."""
-        self._told = 0
+        self.failures = self.messages = self._told = 0
+        """Failures in a row; different messages among them."""
         # When a success last followed a failure. What failed before that, and fails again, is at fault itself.
         self._ended = -inf
-        # Openings that ended with a success: each has doubled the thresholds.
+        # When the present row of failures began; and when it was not closed, the last times.
+        self._row_began = 0.0
+        self._past: deque[_Opening] = deque(maxlen=MOST_OUTAGES)
+        # Whether what failed in the present opening has succeeded in it.
+        self._proven = False
+        self.cut_short = False
+        """Whether it counts as open for too long already: the broker would not stand more of it."""
+        # Openings that ended with a success: each has doubled the threshold of failures.
         self._openings = 0
-        self._closed_at = 0.0
-        self._delay = 0.0
+        self._closed_at = self._delay = 0.0
         self.until = 0.0
         """When the next probe is due; in other states: when a handler that has not ended makes room for one more."""
         self.since = self.opened = 0.0
         self.spared = 0
         """Failures that were not charged since `since`, when it was closed last; `opened`: since the last success."""
         self.probe: Delivery | None = None
-        # In the ramp: successes, and handlers that ran when it began, which may never end.
-        self._allowed = self._base = 0
+        # In the ramp: successes; deliveries whose handlers ran when it began, and may never end; and room for as many
+        # as have taken too long.
+        self._allowed = self._extra = 0
+        self._before: set[Delivery] = set()
 
     @property
     def most(self) -> float:
         """How many deliveries may run at once."""
         if self.state == "closed":
             return inf
-        return self._base + self._allowed + 1 if self.state == "ramp" else 0
+        return len(self._before) + self._extra + self._allowed + 1 if self.state == "ramp" else 0
 
     def admits(self, now: float) -> bool:
         """Whether one delivery more may run although `most` do: a probe is due, or a handler takes too long."""
@@ -157,23 +180,27 @@ class Circuit:
         if self.state != "ramp":
             self.state, self.probe = "probing", delivery
         elif now >= self.until:
-            self._base += 1
+            self._extra += 1
         self.until = now + PATIENCE
 
     def failed(self, delivery: Delivery, record: Record, weight: Weight, now: float) -> bool:
         """Take a failure; return whether it is spared, which means: not charged."""
+        self._before.discard(delivery)
         if weight == "own" or (weight == "maybe" and self._strict):
             self.ended(delivery)
             return False
-        own = self._is_own(record)
-        first = record.failed_at is None
-        record.failed_at = OWN if own else now
+        if not self.failures and self.state == "closed":
+            self._row_began = now
+        own, first = self._is_own(record), self.is_first(record)
+        record.failed_at = self, OWN if own else now
         if not own:
             self.alert = True
         if self.state == "closed":
             if own or self.charging or (weight == "maybe" and not self._rules.failures):
                 return False
-            self._count(first=first, told=weight == "outage")
+            self.failures += 1
+            self.messages += 1 if first else 0
+            self._told += 1 if weight == "outage" else 0
             opens = self._is_outage(now)
             if opens:
                 self._open(now)
@@ -185,36 +212,51 @@ class Circuit:
         if self.state == "ramp":
             self.failures += 1
             # The first ramp after a while has the plain threshold.
-            if self.failures >= self._rules.reopen << min(self._openings - 1, MOST_DOUBLED):
+            if self.failures >= self._rules.reopen << min(self._openings - 1, MOST_DOUBLED_REOPEN):
                 self._open(now)
         elif delivery is self.probe:
             self._open(now)
         return True
 
-    def succeeded(self, now: float, running: int) -> None:
-        """Take a success of any message; `running`: how many handlers run on."""
+    def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> None:
+        """Take a success of any message; `running`: what runs on, it among them."""
         self.failures = self.messages = self._told = 0
+        self._before.discard(delivery)
+        self._exculpate(delivery.record)
         if self.state == "closed":
             if self.charging:
                 self._openings += 1
                 self._closed_at = now
             self._ended = now
-            self.alert = self.charging = False
+            self.charging = False
+            # A success of what failed in the last opening is still of interest.
+            unproven = bool(self._past) and not self._past[-1].proven
+            self.alert = unproven and now - self._closed_at < FORGET
             return
         if self.state != "ramp":
             self.state, self.probe = "ramp", None
             self._openings += 1
-            self._allowed, self._base = 0, running
+            self._allowed = self._extra = 0
+            self._before = {each for each in running if each is not delivery}
         self._allowed += 1
-        self.until = now + PATIENCE
+        self.opened = self.until = now
+        self.until += PATIENCE
         if self._allowed >= self._rules.ramp:
-            self.state = "closed"
-            self._ended = self._closed_at = now
-            self.alert = False
-            self._allowed = 0
+            self._close(now)
+            self._ended = now
+
+    def _close(self, now: float) -> None:
+        self.state, self.probe, self._closed_at = "closed", None, now
+        self._past.append(_Opening(self._row_began, now, proven=self._proven))
+        self.alert = not self._proven
+        self._proven = False
+        self._allowed = 0
+        self._before.clear()
+        self.cut_short = False
 
     def ended(self, delivery: Delivery) -> None:
         """Take a result that proves nothing: dead-lettered, discarded, deferred or released by the application."""
+        self._before.discard(delivery)
         if delivery is self.probe:
             self.lost()
 
@@ -225,7 +267,8 @@ class Circuit:
 
     def over(self, now: float) -> bool:
         """Whether nothing has succeeded for too long."""
-        return self.state in ("open", "probing") and now - self.opened >= self._most_open
+        lasts = self.cut_short or now - self.opened >= self._most_open
+        return self.state in ("open", "probing") and lasts
 
     def kept(self, after: float, now: float) -> float:
         """Return for how many seconds after a time it was not closed; of several openings, the last one's."""
@@ -239,21 +282,37 @@ class Circuit:
 
     def _is_own(self, record: Record) -> bool:
         """Whether others have succeeded between two failures of a message."""
-        at = record.failed_at
-        return at is not None and (at == OWN or at < self._ended)
+        if record.failed_at is None or record.failed_at[0] is not self:
+            # Or another consumer's: its successes are none of ours.
+            return False
+        at = record.failed_at[1]
+        outage = any(each.proven and each.began <= at <= each.ended for each in self._past)
+        return at == OWN or (at < self._ended and not outage)
 
-    def _count(self, *, first: bool, told: bool) -> None:
-        self.failures += 1
-        if first:
-            self.messages += 1
-        if told:
-            self._told += 1
+    def _exculpate(self, record: Record | None) -> None:
+        """Take in that a message has succeeded that had failed: it was no fault of those that failed with it.
+
+        Else, after two outages with a moment between them, all that was tried in the first would be at fault.
+        """
+        if record is None or record.failed_at is None or record.failed_at[0] is not self:
+            return
+        at = record.failed_at[1]
+        if self.state != "closed" and at >= self._row_began:
+            self._proven = True
+        for each in self._past:
+            if each.began <= at <= each.ended:
+                each.proven = True
+
+    def is_first(self, record: Record) -> bool:
+        """Whether it has not failed in the present row."""
+        at = record.failed_at
+        return at is None or at[0] is not self or at[1] < self._row_began
 
     def _is_outage(self, now: float) -> bool:
         if self._openings and now - self._closed_at > FORGET:
             self._openings = 0
         rules, doubled = self._rules, min(self._openings, MOST_DOUBLED)
-        if self._told >= rules.told << doubled:
+        if self._told >= rules.told:
             return True
         most = rules.failures << doubled
         return 0 < most <= self.failures and self.messages >= rules.messages
@@ -272,6 +331,6 @@ class Circuit:
 
     def _charge_again(self, now: float) -> None:
         """Close, and charge all until one message succeeds: the messages may be at fault, and nothing runs for ever."""
-        self.state, self.probe, self._closed_at = "closed", None, now
+        self._close(now)
         self.charging = self.alert = True
         self.failures = self.messages = self._told = 0

@@ -266,7 +266,8 @@ class BreakerChanged:
 
     `cause`: of the last failure. `failures` in a row, of so many `messages`: what has opened it. `delay`: seconds until
     the next probe. `spared` failures were not charged in the `seconds` since it was closed. `charging`: it has closed
-    because nothing succeeded for too long, and all is charged. `reminds`: the log is to name it again.
+    because nothing succeeded for too long, and all is charged. `told`: the exception was named as an outage.
+    `reminds`: the log is to name it again.
     """
 
     old: BreakerState
@@ -278,6 +279,7 @@ class BreakerChanged:
     spared: int
     seconds: float
     charging: bool = False
+    told: bool = False
     reminds: bool = False
 
 

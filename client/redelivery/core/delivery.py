@@ -89,7 +89,7 @@ class Record:
         self.deferred = False  # whether it waits uncharged
         self.held = 0.0  # seconds parked since arrival
         self.spared = False  # waits, uncharged, for a retry
-        self.failed_at: float | None = None  # last, as in an outage
+        self.failed_at: tuple[object, float] | None = None  # for which breaker
         self.cause: Cause | None = None
         self.first_failure: float | None = None
         self.idle = 0.0  # seconds kept by the breaker

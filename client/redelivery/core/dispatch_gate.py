@@ -13,7 +13,7 @@ from redelivery.core.delivery import Record
 from redelivery.errors import BreakerOpen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from redelivery.core.breaker import BreakerState, Circuit
     from redelivery.core.commands import Command
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DispatchGate"]
 
+# RabbitMQ 4 gives up a message of a quorum queue after 20 deliveries by default: half of them may go by an outage.
+MOST_RETURNS = 10
 # Seconds after which the log names an open breaker again.
 REMINDER = 600.0
 
@@ -31,8 +33,8 @@ class DispatchGate:
     """The credit, the breaker, a pause, a limit of rate, and the end of one consumer."""
 
     __slots__ = (
-        "_bucket", "_credit", "_reminded", "alert", "cause", "circuit", "closed", "held_since", "most", "paused",
-        "watches", "withholds", "yields",
+        "_bucket", "_credit", "_known", "_reminded", "_returns", "_told", "alert", "cause", "circuit", "closed",
+        "held_since", "most", "paused", "watches", "withholds", "yields",
     )  # fmt: skip
 
     def __init__(self, credit: int, circuit: Circuit | None, rate: Rate | None = None) -> None:
@@ -40,21 +42,26 @@ class DispatchGate:
         self._bucket = None if rate is None else rate.bucket()
         self.circuit = circuit
         self.closed = self.paused = False
-        self.most: float = credit
-        """How many deliveries may run at once; `admits` may allow one more."""
+        self.most = credit if rate is None else 0
+        """How many deliveries may run at once, where the credit alone decides; else 0: then `admits` decides."""
         self.alert = False
         """Whether a success changes something."""
         self.withholds = False
         """Whether the breaker or a pause keeps messages here, so none should be here."""
         self.watches = rate is not None
-        """Whether dispatches must be reported."""
+        """Whether `admits` decides, and dispatches must be reported."""
         self.held_since = 0.0
         """Since when, or when what is here was last given back for it."""
         self.yields = False
         """Whether one may be dispatched, and only a crash suspect is there."""
         self.cause: Cause | None = None
         """Of the last failure."""
+        self._told = False
         self._reminded = 0.0
+        # How often all has gone back since the breaker was closed.
+        self._returns = 0
+        # The state that was reported last.
+        self._known: BreakerState = "closed"
 
     @property
     def state(self) -> BreakerState:
@@ -80,43 +87,62 @@ class DispatchGate:
             return 0
         return int(min(max(1, circuit.most), self._credit))
 
-    def holds_until(self, most_delay: float | None) -> float | None:
+    def holds_until(self, most_delay: float | None, held: float) -> float | None:
         """When what is withheld must go back to the broker, which limits how long it may be held; None: never.
 
-        A quarter of what its policies may hold a message for (`Capabilities.most_delay`) is kept for this.
+        `most_delay`: `Capabilities.most_delay`; `held`: for how long one of them has been held already, at most. A
+        quarter of the limit is kept for this, though it were held for all of it.
         """
-        return self.held_since + most_delay / 4 if self.withholds and most_delay is not None else None
+        if not self.withholds or most_delay is None:
+            return None
+        return self.held_since + max(most_delay - held, most_delay / 4)
+
+    def gave_back(self, now: float, *, counted: bool) -> None:
+        """Take in that all went back; `counted`: a queue may count it, up to the limit of its deliveries."""
+        self.held_since = now
+        circuit = self.circuit
+        if circuit is not None and circuit.state != "closed":
+            self._returns += 1
+            circuit.cut_short = counted and self._returns >= MOST_RETURNS
 
     def admits(self, now: float, running: int) -> bool:
-        """Whether one delivery more may run although `most` do: a probe is due, or the time of the rate has come."""
-        circuit, bucket = self.circuit, self._bucket
-        if self.closed or self.paused or (bucket is not None and not bucket.has(now)):
+        """Whether one more delivery may be dispatched, with so many running."""
+        if self.closed or self.paused or running >= self._credit:
             return False
-        if circuit is None or circuit.state == "closed":
-            # Only the rate has kept it out.
-            return bucket is not None and running < self._credit
-        return circuit.admits(now) or running < circuit.most
+        if self._bucket is not None and not self._bucket.has(now):
+            return False
+        circuit = self.circuit
+        return circuit is None or running < circuit.most or circuit.admits(now)
+
+    @property
+    def tries(self) -> bool:
+        """Whether what is dispatched now is a probe."""
+        return self.state == "open"
+
+    def slots(self, running: int) -> int:
+        """How many may be dispatched at once, as far as that is known without looking at the time."""
+        if self.closed or self.paused:
+            return 0
+        free = self._credit if self.circuit is None else min(self.circuit.most, self._credit)
+        free -= running
+        return max(0, int(free if self._bucket is None else min(free, self._bucket.tokens)))
 
     def suspect_waits(self) -> None:
         """Let a crash suspect be the next one that is tried, as nothing else is there."""
         self.yields = self.withholds and not self.paused
 
     def next_due(self, due: float | None, *, ready: bool, running: int) -> float | None:
-        """When a delivery may be dispatched, of which the first is due at `due`; `ready`: one is due already."""
+        """When a delivery may be dispatched, of which the first is due at `due`; `ready`: one could go at once."""
         if self.closed or self.paused:
             return None
-        if running < self.most:
-            return due
         circuit, token = self.circuit, None if self._bucket is None else self._bucket.next
-        opens = -inf if token is None else token
-        if circuit is not None and circuit.state != "closed":
-            if running >= circuit.most:
-                opens = max(opens, circuit.until)
-        elif token is None:
-            return due
-        if ready:
+        opens, kept = -inf if token is None else token, token is not None
+        if circuit is not None and circuit.state != "closed" and running >= circuit.most:
+            opens, kept = max(opens, circuit.until), True
+        if ready and kept:
+            # At once, if the last probe has proved nothing.
             return opens
-        return None if due is None else max(due, opens)
+        return due if due is None else max(due, opens)
 
     def dispatched(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Take a dispatch, while it `watches`."""
@@ -125,7 +151,6 @@ class DispatchGate:
         if self._bucket is not None:
             self._bucket.take(now)
         if circuit is None or circuit.state == "closed":
-            self._update(now)
             return ()
         before = circuit.state
         circuit.dispatched(delivery, now)
@@ -146,12 +171,14 @@ class DispatchGate:
         record = delivery.record = delivery.record or Record()
         if record.first_failure is not None:
             # What it waits for the breaker is no time in which it was tried.
-            record.idle += circuit.kept(max(record.last_failure or -inf, record.failed_at or -inf), now)
-        before, failures, messages = circuit.state, circuit.failures + 1, circuit.messages
-        if record.failed_at is None:
+            tried = record.last_failure or -inf, -inf if record.failed_at is None else record.failed_at[1]
+            record.idle += circuit.kept(max(tried), now)
+        before, failures, messages = circuit.state, circuit.failures, circuit.messages
+        if circuit.is_first(record):
             messages += 1
         spared = circuit.failed(delivery, record, event.weight, now)
-        self.cause = event.cause
+        if event.weight != "own":
+            self.cause, self._told = event.cause, event.weight == "outage"
         self._update(now)
         if spared and circuit.stops and circuit.over(now):
             self.close()
@@ -159,15 +186,15 @@ class DispatchGate:
                 BreakerOpen(f"nothing has succeeded for {now - circuit.opened:.0f} s: {event.cause.text}")
             )
             return True, (*self._changed(before, now), stop)
-        return spared, self._changed(before, now, failures, messages)
+        return spared, self._changed(before, now, failures + 1, messages)
 
-    def succeeded(self, delivery: Delivery, now: float, running: int) -> Sequence[Command]:
+    def succeeded(self, delivery: Delivery, now: float, running: Iterable[Delivery]) -> Sequence[Command]:
         """Take a success, while `alert` says that it changes something."""
         circuit = self.circuit
         if circuit is None or delivery.state != "running":
             return ()
         before = circuit.state
-        circuit.succeeded(now, running)
+        circuit.succeeded(delivery, now, running)
         self._update(now)
         return self._changed(before, now)
 
@@ -192,30 +219,31 @@ class DispatchGate:
             return
         withholds = self.paused or open_
         if withholds and not self.withholds:
-            self.held_since = now
+            self.held_since, self._returns = now, 0
         self.withholds = withholds
         self.watches = withholds or self._bucket is not None
-        if self.paused or (self._bucket is not None and not self._bucket.has(now)):
-            self.most = 0
-        else:
-            self.most = self._credit if circuit is None else min(circuit.most, self._credit)
+        self.most = 0 if self.watches else self._credit
 
     def _changed(
         self, before: BreakerState, now: float, failures: int = 0, messages: int = 0
     ) -> Sequence[Command]:
-        """Return what the log and observers are to know: each change of state, and a reminder."""
+        """Return what the log and observers are to know: each change of state, and a reminder.
+
+        A probe that proved nothing has made it open again without a word: what is known is that it was probing.
+        """
         circuit = self.circuit
         assert circuit is not None, "only called with a breaker"
-        if before == circuit.state:
+        known, self._known = self._known, circuit.state
+        if circuit.state in (known, before):
             return ()
-        if before in ("closed", "ramp") and circuit.state == "open":
+        if known in ("closed", "ramp") and circuit.state == "open":
             self._reminded = now
-        reminds = before == "probing" and now - self._reminded >= REMINDER
+        reminds = known == "probing" and circuit.state == "open" and now - self._reminded >= REMINDER
         if reminds:
             self._reminded = now
         return (
             BreakerChanged(
-                before, circuit.state, self.cause, failures, messages, circuit.until - now, circuit.spared,
-                now - circuit.since, charging=circuit.charging, reminds=reminds,
+                known, circuit.state, self.cause, failures, messages, max(0.0, circuit.until - now), circuit.spared,
+                now - circuit.since, charging=circuit.charging, told=self._told, reminds=reminds,
             ),
         )  # fmt: skip

@@ -156,9 +156,16 @@ class Engine:
         """Know no message again over the next connection: whoever takes them knows more of each than its key."""
         self._history.stop()
 
+    def _returns_at(self) -> float | None:
+        """When what is withheld must go back."""
+        withholds, most = self._gate.withholds, self._most()
+        return (
+            self._gate.holds_until(most, self.load.longest_held) if withholds and most is not None else None
+        )
+
     def next_alarm(self) -> float | None:
         """When a `Tick` is needed: for a poison acknowledgement without success, what is set aside, or withheld."""
-        alarms = self._confirms.next_alarm(), self._gate.holds_until(self._most())
+        alarms = self._confirms.next_alarm(), self._returns_at()
         return min((at for at in alarms if at is not None), default=None)
 
     @property
@@ -320,8 +327,9 @@ class Engine:
         if len(self._running) >= gate.most:
             if not gate.admits(now, len(self._running)):
                 return False
-            # Probes go forward through the queue: those that are parked have failed before.
-            self._schedule.favour_fresh()
+            if gate.tries:
+                # Probes go forward through the queue: those that are parked have failed before.
+                self._schedule.favour_fresh()
         if self._suspects and (self._in_order or (gate.withholds and not self._schedule)):
             gate.suspect_waits()
             return False
@@ -358,7 +366,7 @@ class Engine:
 
     def _noted_success(self, delivery: Delivery, now: float) -> Sequence[Command]:
         """Take a success that changes something for the breaker."""
-        changed = self._gate.succeeded(delivery, now, len(self._running) - 1)
+        changed = self._gate.succeeded(delivery, now, self._running)
         return [*self._succeeded(delivery, now), *changed]
 
     def _succeeded(self, delivery: Delivery, now: float, *, discarded: bool = False) -> Sequence[Command]:
@@ -584,7 +592,7 @@ class Engine:
     def _ticked(self, now: float) -> Sequence[Command]:
         """Try refused poison acknowledgements again whose time has come; see to what is set aside or withheld."""
         commands = self._asides.tick(now)
-        if (until := self._gate.holds_until(self._most())) is not None and until <= now:
+        if (until := self._returns_at()) is not None and until <= now:
             commands += self._returns.withheld(now)
         for due in self._confirms.tick(now):
             commands += (due,) if isinstance(due, Unanswered) else self._begin_poison_ack(*due, now)

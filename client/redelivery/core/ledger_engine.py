@@ -107,9 +107,7 @@ class LedgerEngine(Engine):
     def _alone(self, now: float) -> Sequence[Command]:
         """Begin a suspect: nothing else runs in this process."""
         gate = self._gate
-        if not self._suspects or (
-            len(self._running) >= gate.most and not gate.admits(now, len(self._running))
-        ):
+        if not self._suspects or (gate.watches and not gate.admits(now, len(self._running))):
             return NOTHING
         delivery = self._suspects.popleft()
         if self._has_expired(delivery, now):

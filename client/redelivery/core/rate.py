@@ -41,6 +41,10 @@ class Rate:
         if self.burst is not None:
             whole(self.burst, "Rate.burst", 1)
 
+    def ahead(self, time: float) -> int:
+        """Return how many messages are handled in so many seconds, at least 1."""
+        return max(1, int(min(self.messages / seconds(self.per, "Rate.per") * time, 1e9)))
+
     def bucket(self) -> TokenBucket:
         """Return a bucket that is full."""
         a_second = self.messages / seconds(self.per, "Rate.per")
@@ -67,6 +71,11 @@ class TokenBucket:
         """Whether there is a token."""
         self._fill(now)
         return self._tokens >= 1 - NEARLY
+
+    @property
+    def tokens(self) -> float:
+        """How many there were when it was asked last."""
+        return self._tokens + NEARLY
 
     @property
     def next(self) -> float | None:

@@ -95,7 +95,8 @@ class Returns:
 
     def withheld(self, now: float) -> list[Command]:
         """Release all that waits for the breaker or for the end of a pause: the broker delivers it again at once."""
-        self._gate.held_since = now
+        able = self._capabilities
+        self._gate.gave_back(now, counted=able is not None and able.release_counts)
         commands: list[Command] = []
         for delivery in self.taken_out():
             commands += self.one(delivery)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
     from redelivery.core.breaker import BreakerState
-    from redelivery.core.delivery import Cause, Delivery
+    from redelivery.core.delivery import Cause, Delivery, Record
     from redelivery.core.dispatch_gate import DispatchGate
     from redelivery.core.dispatch_order import Schedule
     from redelivery.core.pending_confirms import PendingConfirms
@@ -99,9 +99,10 @@ class Workload:
         return self._gate.circuit is not None
 
     def open_for(self, now: float) -> float | None:
-        """Return the seconds since the breaker opened; None: messages are handled."""
+        """Return the seconds since the breaker opened, or since the last success; None: messages are handled."""
         circuit = self._gate.circuit
-        return now - circuit.since if circuit is not None and circuit.state in ("open", "probing") else None
+        held = circuit is not None and circuit.state in ("open", "probing")
+        return max(0.0, now - circuit.opened) if circuit is not None and held else None
 
     @property
     def open_because(self) -> Cause | None:
@@ -113,11 +114,15 @@ class Workload:
 
         Needs no lock: what is taken is a copy.
         """
-        records = [each.record for each in self._schedule.parked_now() if each.record is not None]
-        first = [
-            record.failed_at if record.first_failure is None else record.first_failure for record in records
-        ]
+        records = [each.record for each in self._schedule.parked_now()]
+        first = [_first_failure(record) for record in records if record is not None]
         return max((now - at for at in first if at is not None and at > -inf), default=0.0)
+
+    @property
+    def longest_held(self) -> float:
+        """For how many seconds the one that was parked the longest has been, since it arrived."""
+        records = [each.record for each in self._schedule.parked_now()]
+        return max((record.held for record in records if record is not None), default=0.0)
 
     @property
     def breaker_state(self) -> BreakerState:
@@ -136,7 +141,7 @@ class Workload:
         if gate.closed or gate.paused:
             return 0
         # While the breaker is not closed, they are tried when nothing else is there.
-        may = gate.yields or len(self._running) < gate.most
+        may = gate.yields or gate.slots(len(self._running)) > 0
         return len(self._suspects) if not gate.withholds or (may and not self._schedule) else 0
 
     def next_due(self) -> float | None:
@@ -145,7 +150,9 @@ class Workload:
         if self._in_order and self._suspects and not self._gate.withholds:
             return None
         due = self._held.next_due(self._schedule.next_due())
-        ready = self._schedule.ready() > 0 or bool(self._gate.withholds and self._suspects)
+        # Nothing fresh goes while it is full; and a suspect that is asked for already waits for its turn.
+        ready = self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))
+        ready = ready or bool(self._gate.withholds and self._suspects and not self._gate.yields)
         return self._gate.next_due(due, ready=ready, running=len(self._running))
 
     def ready(self) -> int:
@@ -157,7 +164,7 @@ class Workload:
     def _dispatchable(self) -> int:
         """Number of those that wait in order and may be dispatched now."""
         ready, gate = self._schedule.ready(), self._gate
-        return min(ready, max(0, int(gate.most) - len(self._running))) if gate.watches else ready
+        return min(ready, gate.slots(len(self._running))) if gate.watches else ready
 
     @property
     def working(self) -> int:
@@ -179,3 +186,9 @@ class Workload:
     def exhausted(self) -> bool:
         """Whether the application holds its whole credit unsettled: nothing more comes until it settles."""
         return len(self._running) >= self._credit
+
+
+def _first_failure(record: Record) -> float | None:
+    if record.first_failure is not None or record.failed_at is None:
+        return record.first_failure
+    return record.failed_at[1]

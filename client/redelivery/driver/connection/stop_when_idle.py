@@ -67,7 +67,7 @@ class IdleWatch:
             sum(held),
             sum(engine.load.unconfirmed for engine in engines),
         )
-        if self._clock is not None and self._failed is not None:
+        if self._clock is not None and self._failed is not None and not acting:
             error = self._held_up(engines, self._clock.monotonic())
             if error is not None:
                 self._failed(error)
@@ -83,7 +83,8 @@ class IdleWatch:
         """Return the error of a breaker that has been open for too long."""
         for engine in engines:
             lasted, cause = engine.load.open_for(now), engine.load.open_because
-            if lasted is not None and lasted >= max(OPEN, self._seconds):
+            waits = engine.load.waiting > engine.load.unconfirmed
+            if waits and lasted is not None and lasted >= max(OPEN, self._seconds):
                 why = "unknown" if cause is None else cause.text
                 return BreakerOpen(
                     f"nothing has succeeded for {lasted:.0f} s: {why}; until_idle waits no longer"

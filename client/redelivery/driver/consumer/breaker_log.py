@@ -42,7 +42,7 @@ def breaker_line(consumer: Subscribe, change: BreakerChanged) -> Line | None:
                 "says, until one succeeds (redelivery.breakerMaximumOpen)"
             )
         case _, "closed":
-            level = logging.WARNING
+            level = logging.INFO
             text = f"the breaker has closed after {change.seconds:.0f} s; {change.spared} failures were not charged"
         case _:
             level, text = logging.DEBUG, "a message is tried"
@@ -50,6 +50,11 @@ def breaker_line(consumer: Subscribe, change: BreakerChanged) -> Line | None:
 
 
 def _opened(change: BreakerChanged, cause: str) -> str:
+    if change.told:
+        return (
+            f"{change.failures} failures in a row ({cause}): handling pauses, one message is tried at growing "
+            "intervals, nothing is charged"
+        )
     name = cause.partition(":")[0]
     other = f"errors=Classifier().retry({name}, outage=False) or " if name.isidentifier() else ""
     return (

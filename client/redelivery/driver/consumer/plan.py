@@ -27,12 +27,15 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
+    from redelivery.core.rate import Rate
     from redelivery.driver.arguments import ConsumerOptions
     from redelivery.settings import Settings
 
 __all__ = ["dead_letters_of", "planned"]
 
 DEFAULT_MAX_PARKED = 1000
+# Seconds' worth of messages that a consumer with a limit of rate takes ahead: a broker may limit how long one is held.
+AHEAD = 60.0
 
 
 def planned(
@@ -66,14 +69,15 @@ def planned(
         _refuse_long_holds(destination, settings.policies, options.get("errors"), capabilities)
     elif redrive is None:
         rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
-    max_parked, credit = _max_parked(settings, capabilities), _credit(destination, options, settings)
+    max_parked, rate = _max_parked(settings, capabilities), checked_rate(options.get("rate"), "rate")
+    credit = _credit(destination, options, settings, rate)
     engine = (LedgerEngine if counted else Engine)(
         number, policies=settings.policies, dead_letters=dead_letters, credit=credit, max_parked=max_parked,
         ordering=ordering, maximum_deferrals=settings.maximum_deferrals, transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
         rescheduling=rescheduling,
         breaker=breaker,
-        rate=checked_rate(options.get("rate"), "rate"),
+        rate=rate,
     )  # fmt: skip
     subscribe = Subscribe(
         number, str(destination), credit, options.get("selector"), options.get("subscription"),
@@ -102,7 +106,12 @@ def _checked_beforehand(
     return dead_letters.destination_on(capabilities)
 
 
-def _credit(destination: Destination, options: ConsumerOptions, settings: Settings) -> int:
+def _credit(destination: Destination, options: ConsumerOptions, settings: Settings, rate: Rate | None) -> int:
+    credit = _asked_credit(destination, options, settings)
+    return credit if rate is None else min(credit, rate.ahead(AHEAD))
+
+
+def _asked_credit(destination: Destination, options: ConsumerOptions, settings: Settings) -> int:
     credit = options.get("credit")
     if credit is not None:
         return credit
