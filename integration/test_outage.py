@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -145,3 +146,35 @@ def test_another_process_takes_over(pair: tuple[Broker, str], unique_queue: str)
         print(f"{broker.name} {protocol}: the other has done {len(healthy.done)} of {MESSAGES}")
         down.up.set()
         eventually(lambda: len(healthy.done) + len(down.done) == MESSAGES, LATE, message="all is done")
+
+
+def reached(service: Service, many: int) -> bool:
+    """Whether so many messages are done."""
+    return len(service.done) >= many
+
+
+def test_a_pause_in_the_middle_of_arrivals_ends_with_all(pair: tuple[Broker, str], unique_queue: str) -> None:
+    """Paused three times while messages are on their way, and resumed, a consumer gets all of them, each once."""
+    names, service = filled(pair, unique_queue, 3000), Service()
+    service.up.set()
+    with ExitStack() as stack:
+        connection = stack.enter_context(redelivery.connect(pair[0].uri(protocol=pair[1])))
+        connection.listen(unique_queue, service)
+        connection.pause()
+        running = stack.enter_context(Running(connection))
+        for many in (1, 100, 400):
+            connection.resume()
+            eventually(partial(reached, service, many), interval=0.001, message="messages are handled")
+            connection.pause()
+            # What is on its way comes, and is given back where that is possible.
+            time.sleep(0.3)
+            stands = len(service.done)
+            time.sleep(0.2)
+            assert len(service.done) == stands, "nothing is dispatched while it is paused"
+        connection.resume()
+        eventually(lambda: len(service.done) == 3000, LATE, message="all are handled after the last resume")
+    assert running.report is not None
+    print(f"{pair[0].name} {pair[1]}: {running.report}")
+    # Each pause may return what is here, and what is on its way: no message goes to and fro.
+    assert running.report.released <= 3 * 2 * 1000
+    assert service.done == Counter(names)

@@ -25,7 +25,7 @@ class CreditWindow:
 
     __slots__ = (
         "_aside", "_consumer", "_credit", "_granted", "_max_parked", "_step", "_widens", "active", "arrived", "grows",
-        "settled",
+        "late", "settled",
     )  # fmt: skip
 
     def __init__(self, consumer: int, credit: int, max_parked: int) -> None:
@@ -45,6 +45,8 @@ class CreditWindow:
         # With a window that grows: while it has grown, as room may have to be given back.
         self.active = active
         self.arrived = self.settled = self._granted = 0
+        # How many messages may still come that were on their way when credit was withdrawn.
+        self.late = 0
 
     def set_aside(self, messages: int) -> None:
         """Learn that so many messages more are set aside; fewer, if it is negative. They take none of the credit."""
@@ -90,4 +92,5 @@ class CreditWindow:
             return ()
         left = self._granted - self.arrived
         self._granted -= left
+        self.late = max(0, left)
         return (Credit(self._consumer, -left),)

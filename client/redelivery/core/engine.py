@@ -263,7 +263,7 @@ class Engine:
         self._seq = seq
         if self._gate.withholds:
             # What was on its way when the credit was withdrawn.
-            commands += self._returns.fresh()
+            commands += self._returns.fresh(late=True)
         return self._policies.with_faults(commands)
 
     def _admit(self, delivery: Delivery, now: float) -> Sequence[Command]:

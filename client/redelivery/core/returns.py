@@ -78,8 +78,11 @@ class Returns:
         self._held.keep(delivery)
         return ()
 
-    def fresh(self) -> list[Command]:
+    def fresh(self, *, late: bool = False) -> list[Command]:
         """Release what was never dispatched and may not be now: another process may be able to handle it.
+
+        `late`: it has come after the credit was withdrawn, so no more of it than was on its way then. A broker that
+        sends more all the same (Classic 6.1.7, for what is released to it) would send it again and again.
 
         Only where a release is not counted and credit can be withdrawn, or it would come back at once. A schedule that
         keeps an order takes nothing out: what follows a parked message must stay behind it.
@@ -88,7 +91,13 @@ class Returns:
         commands: list[Command] = []
         if able is None or not (able.flow and able.release) or able.release_counts:
             return commands
-        for fresh in self._schedule.withdrawn(self._gate.wanted):
+        keep = self._gate.wanted
+        if late:
+            keep = max(keep, self._schedule.ready() - self._flow.late)
+        withdrawn = self._schedule.withdrawn(keep)
+        if late:
+            self._flow.late -= len(withdrawn)
+        for fresh in withdrawn:
             self._counts.released += 1
             commands += self.one(fresh)
         return commands
