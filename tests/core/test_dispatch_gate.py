@@ -297,3 +297,16 @@ def test_after_ten_returns_that_a_queue_may_count_it_is_open_for_too_long() -> N
     bench.fail(bad)
     assert bad.record is not None
     assert (bench.engine.load.breaker_state, bad.record.count) == ("closed", 1)
+
+
+def test_nothing_is_asked_for_in_vain_while_all_room_is_taken() -> None:
+    """A fresh message waits, and as much is parked as may be: the next time is that of what is parked."""
+    bench = Bench(able=NATIVE, breaker=ONE, max_parked=1)
+    bad, _ = bench.arrive(Letter(0), Letter(1))
+    bench.want()
+    bench.fail(bad)
+    bench.now += 1
+    assert bench.want() is bad
+    bench.feed(Deferred(bad, 600.0, CAUSE))
+    assert bench.want() is None
+    assert bench.engine.load.next_due() == bench.now + 600
