@@ -131,7 +131,9 @@ def test_another_process_takes_over(pair: tuple[Broker, str], unique_queue: str)
             "there, nothing goes back: over STOMP no credit can be withdrawn, and RabbitMQ may count a release"
         )
     if broker.name == "activemq":
-        pytest.skip("Classic hands out 200 unacknowledged messages of a queue, and the first may hold all of them")
+        pytest.skip(
+            "Classic hands out 200 unacknowledged messages of a queue, and the first may hold all of them"
+        )
     filled(pair, unique_queue, MESSAGES)
     down, healthy = Service(), Service()
     healthy.up.set()
