@@ -256,6 +256,8 @@ def test_a_crash_suspect_may_be_the_next_probe() -> None:
     assert bad.state == "settling"
     assert bench.feed(Wanted()) == []
     assert bench.engine.load.suspects == 1
+    # It waits for its turn, which wakes the worker: no time of the breaker does.
+    assert bench.engine.load.next_due() is None
     assert [type(each) for each in bench.feed(Alone())][:2] == [Mark, Dispatch]
 
 
