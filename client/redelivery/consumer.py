@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
-from redelivery.core.events import Continued, Paused
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import patience
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
+from redelivery.driver.consumer.consumer_base import ConsumerBase
 from redelivery.message import pulled
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.core.breaker import BreakerState
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.message import Message
 
@@ -24,46 +23,12 @@ if TYPE_CHECKING:
 __all__ = ["Consumer"]
 
 
-class Consumer:
+class Consumer(ConsumerBase):
     """Pulls messages from one destination. Made by `Connection.consumer`; safe to share between threads."""
 
     def __init__(self, dispatcher: Dispatcher, close: Callable[[Dispatcher, float], None]) -> None:
-        self._dispatcher = dispatcher
+        super().__init__(dispatcher)
         self._close = close
-
-    @property
-    def destination(self) -> str:
-        """What it consumes, qualified: `queue://orders`."""
-        return self._dispatcher.subscribe.destination
-
-    @property
-    def parked(self) -> int:
-        """Messages that wait here for their redelivery."""
-        return self._dispatcher.engine.load.parked
-
-    @property
-    def breaker_state(self) -> BreakerState:
-        """The state of the breaker: `closed`, `open`, `probing` or `ramp`; `closed` without one."""
-        return self._dispatcher.engine.load.breaker_state
-
-    @property
-    def paused(self) -> bool:
-        """Whether it has been paused."""
-        return self._dispatcher.engine.load.paused
-
-    def pause(self) -> None:
-        """Dispatch no message until `resume`, over reconnects too.
-
-        Messages that the application has go on, and are settled. Delays pass, and nothing is charged. Over AMQP no more
-        messages come, and those that wait here and were never dispatched are released, so other consumers get them; on
-        RabbitMQ, where some queues count a release, they stay here. A broker that limits how long a message is held
-        gets it back in time.
-        """
-        self._dispatcher.feed(Paused())
-
-    def resume(self) -> None:
-        """Dispatch messages again."""
-        self._dispatcher.feed(Continued())
 
     def receive(self, timeout: float | timedelta | None = None) -> Message | None:
         """Return the next message, or None if none comes within `timeout` seconds (None: wait for ever; 0: poll).

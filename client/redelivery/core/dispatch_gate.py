@@ -87,14 +87,12 @@ class DispatchGate:
             return 0
         return int(min(max(1, circuit.most), self._credit))
 
-    def holds_until(self, most_delay: float | None, held: float) -> float | None:
-        """When what is withheld must go back to the broker, which limits how long it may be held; None: never.
+    def holds_until(self, most_delay: float, held: float) -> float:
+        """When what is withheld must go back to the broker, which limits how long it may be held.
 
         `most_delay`: `Capabilities.most_delay`; `held`: for how long one of them has been held already, at most. A
         quarter of the limit is kept for this, though it were held for all of it.
         """
-        if not self.withholds or most_delay is None:
-            return None
         return self.held_since + max(most_delay - held, most_delay / 4)
 
     def gave_back(self, now: float, *, counted: bool) -> None:
