@@ -19,6 +19,7 @@ from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, event_wi
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.embedding import consuming_async, lifespan_of
+from redelivery.driver.connection.hook_tasks import HookTasks
 from redelivery.driver.connection.observed_send import observed_send
 from redelivery.driver.connection.pulse import Pulse
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
@@ -69,6 +70,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._pulse = Pulse()
         # Whether it is entered although no address answers, and connects in the background.
         self._later = False
+        self._hook_calls = self._hook_tasks = HookTasks()
 
     async def __aenter__(self) -> Self:
         """Connect: each address is tried once. Raises as `Connection` does."""
@@ -78,6 +80,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             )
         self._loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
         self._stopping = asyncio.Event()
+        self._hook_tasks.entered(self._loop)
         try:
             await in_own_thread(self._driver.open, later=self._later)
         # The thread goes on: what it opens must not stay.
@@ -130,6 +133,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
                 left = max(0.0, deadline - time.monotonic())
                 try:
                     await in_own_thread(self._close_driver, left)
+                    await self._hook_tasks.wait(max(0.0, deadline - time.monotonic()))
                 finally:
                     closed(self)
 

@@ -11,13 +11,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
     from redelivery.errors import RedeliveryError
 
-__all__ = ["brief", "logger"]
+__all__ = ["brief", "logger", "loggers"]
 
 
 class _Log(logging.LoggerAdapter[logging.Logger]):
-    """The logger `redelivery`."""
+    """A logger of the library. Each record has `redelivery`: the fields of its line, as a dictionary."""
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Keep the fields that a call gives."""
+        kwargs["extra"] = {"redelivery": {}} | (kwargs.get("extra") or {})
+        return msg, kwargs
 
     def log(self, level: int, msg: object, *args: object, **more: Any) -> None:
         """Write a line. What a handler raises is dropped, for there is nobody to tell."""
@@ -27,6 +34,12 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 
 
 logger = _Log(logging.getLogger("redelivery"), {})
+"""The library's own lines."""
+loggers = {
+    name: _Log(logging.getLogger(name), {})
+    for name in ("redelivery.messages", "redelivery.connection", "redelivery.consumers", "redelivery.breaker")
+}
+"""Those of events, by what they are about."""
 
 
 def brief(error: RedeliveryError) -> RedeliveryError:

@@ -9,8 +9,7 @@ from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed, Poisoned, Released, Succeeded
 from redelivery.errors import AlreadySettled
-from redelivery.handler_exceptions import Defer, Discard, Poison
-from redelivery.log import logger
+from redelivery.failure_log import log_failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery, Outcome
     from redelivery.core.events import Event
 
-__all__ = ["Message", "log_failure", "message_for", "pulled"]
+__all__ = ["Message", "message_for", "pulled"]
 
 
 class Settler(Protocol):
@@ -304,17 +303,3 @@ def pulled(delivery: Delivery, dispatcher: MessageSource) -> Message:
     if dispatcher.session_state is not None:
         dispatcher.session_state.pulled(message)
     return message
-
-
-def log_failure(message: Message, error: BaseException) -> None:
-    """Log a handler's traceback, at DEBUG; what becomes of the message is said, in one line, when that is decided."""
-    if message.outcome is not None:
-        logger.warning(
-            "%s: %s: raised after it was settled (%s); it stays %s",
-            message.destination, message.message_id, Cause.of(error).text, message.outcome,
-        )  # fmt: skip
-    if not isinstance(error, Poison | Discard | Defer):
-        logger.debug(
-            "%s: %s: traceback of delivery %d",
-            message.destination, message.message_id, message.delivery_count, exc_info=error,
-        )  # fmt: skip

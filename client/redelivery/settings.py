@@ -182,6 +182,8 @@ class Settings:
     maximum_deferrals: int = 100
     maximum_set_aside: int = 100
     """Poison messages of one consumer that no copy can be made of, before it stops; 0: it stops at the first."""
+    log_each: bool = False
+    """Whether each result is a line of the log, in a storm of failures, too."""
     unique_ids: bool = False
     """The user's word that no producer uses an id for two messages."""
     breaker: Breaker | None = field(default_factory=Breaker)

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from redelivery.core.breaker import Breaker
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.rate import Rate
-    from redelivery.events import Event, Observer
+    from redelivery.events import Death, Event, Observer, Retry
     from redelivery.ledger import Ledger
+    from redelivery.message import Message
     from redelivery.settings import Settings
 
 __all__ = [
@@ -99,6 +100,10 @@ class ListenOptions(ConsumerOptions, total=False):
     """How many messages are handled at a time; 1 by default."""
     timeout: float | None
     """Seconds that a handler may take; no limit by default."""
+    on_retry: Callable[[Message, Retry], object] | None
+    """Called when a delivery has failed and its message is redelivered."""
+    on_dead_letter: Callable[[Message, Death], object] | None
+    """Called when the broker has confirmed a dead letter."""
 
 
 def known(options: Mapping[str, object], kind: type) -> None:

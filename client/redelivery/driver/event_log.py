@@ -7,10 +7,12 @@ on a consumer begins with its destination. Tracebacks of handlers are logged at 
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.core.delivery import Cause
 from redelivery.driver.breaker_log import breaker_line
+from redelivery.driver.log_groups import LogGroups
 from redelivery.events import (
     BreakerChanged,
     Connected,
@@ -33,11 +35,12 @@ from redelivery.events import (
     Unanswered,
     WorkerEnded,
 )
-from redelivery.log import logger
+from redelivery.log import logger, loggers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from redelivery.clock import Clock
     from redelivery.events import Event, MessageEvent
 
 __all__ = ["EventLog", "Line", "named"]
@@ -55,17 +58,46 @@ class Line(NamedTuple):
 
 
 class EventLog:
-    """Writes a line on each event that needs one."""
+    """Writes a line on each event that needs one; on results that are alike, a few and then one for all."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        """Group lines by this clock; None: write each."""
+        self._clock = clock
+        self._groups = LogGroups()
+        self._lock = threading.Lock()
 
     def observe(self, event: Event) -> None:
         """Write the line on an event, if it has one and its level is logged."""
         form = LINES.get(type(event))
         line = None if form is None else form(event)
-        if line is not None and logger.isEnabledFor(line.level):
-            error = line.error
-            # As a tuple: an exception may be odd where it is asked whether it is true.
-            traceback = None if error is None else (type(error), error, error.__traceback__)
-            logger.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
+        if line is None:
+            return
+        log = loggers.get(event.logger, logger)
+        if not log.isEnabledFor(line.level):
+            return
+        if isinstance(event, Finished) and self._clock is not None and not self._admits(event, line.level):
+            return
+        error = line.error
+        # As a tuple: an exception may be odd where it is asked whether it is true.
+        traceback = None if error is None else (type(error), error, error.__traceback__)
+        log.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
+
+    def _admits(self, event: Finished, level: int) -> bool:
+        assert self._clock is not None, "lines are grouped"
+        self.look()
+        with self._lock:
+            return self._groups.admits(event, level, self._clock.monotonic())
+
+    def look(self, *, last: bool = False) -> None:
+        """Write the lines on groups whose time is over; `last`: on all of them, because the connection closes."""
+        if self._clock is None:
+            return
+        now = self._clock.monotonic()
+        with self._lock:
+            ended = list(self._groups.ended(now, last=last)) if last or self._groups.due(now) else []
+        for group in ended:
+            log = loggers["redelivery.messages"]
+            log.log(group.key.level, "%s", group.text(now), extra={"redelivery": group.fields(now)})
 
 
 def named(event: MessageEvent) -> str:

@@ -46,6 +46,11 @@ class Listening(ABC):
             timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
                 comes to, and is logged with its stack. An `async def` handler is cancelled; a thread cannot be stopped:
                 after twice as long `connection.error` is a HandlerTimeout, with which `run` and `wait` end.
+            on_retry: called as `f(message, retry)` when a delivery has failed and its message is redelivered, on the
+                handler's thread, before the next message there; see `redelivery.events.Retry`.
+            on_dead_letter: called as `f(message, death)` when the broker has confirmed a dead letter, once for each, on
+                a thread of its own; see `redelivery.events.Death`. With `connect_async` both are called on the loop,
+                and may be `async def`. What they raise is logged and changes nothing.
 
         Raises:
             ConfigurationError: the arguments cannot be honoured, or the handler is `async def` without `connect_async`.

@@ -7,7 +7,7 @@ is never called.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.driver.event_log import EventLog
@@ -49,6 +49,10 @@ class Observers:
         """Return these with more of them, for one consumer."""
         more = tuple(observers)
         return Observers((*self._all, *more), self._log) if more else self
+
+    def look(self, *, last: bool = False) -> None:
+        """Have the log write what it kept back, where that is due; `last`: all of it."""
+        self._log.look(last=last)
 
     def emit(self, events: Iterable[Event]) -> BaseException | None:
         """Show events to the log and to the observers. Call it without a lock.
@@ -136,26 +140,24 @@ def checked_observers(observers: object) -> tuple[Watching, ...]:
             f"observers={_shown(observers)}: a list is needed; write observers=[...]", option="observers"
         )
     for each in cast("Sequence[object]", observers):
-        if isinstance(each, type) and issubclass(each, Observer):
-            raise ConfigurationError(
-                f"observers: {each.__name__} is a class; make an observer of it: {each.__name__}()",
-                option="observers",
-            )
-        if isinstance(each, Observer):
-            continue
-        if not callable(each):
-            raise ConfigurationError(
-                f"observers: {_shown(each)} is no observer; give a redelivery.events.Observer, or a function of one "
-                "event",
-                option="observers",
-            )
-        if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
-            raise ConfigurationError(
-                f"observers: {_shown(each)} is async def, and nothing awaits it; write def, and hand the event over to "
-                "a task there",
-                option="observers",
-            )
+        why = _not_one(each)
+        if why is not None:
+            raise ConfigurationError(f"observers: {_shown(each)} {why}", option="observers")
     return tuple(cast("Sequence[Watching]", observers))
+
+
+def _not_one(each: object) -> str | None:
+    """Return why something is no observer, and what to write; None: it is one."""
+    if isinstance(each, Observer):
+        return None
+    if inspect.isclass(each) and issubclass(each, Observer):
+        return f"is a class; make an observer of it: {_shown(each)}()"
+    call = cast("Callable[..., object]", each) if callable(each) else None
+    if call is None:
+        return "is no observer; give a redelivery.events.Observer, or a function of one event"
+    if inspect.iscoroutinefunction(call) or inspect.iscoroutinefunction(type(call).__call__):
+        return "is async def, and nothing awaits it; write def, and hand the event over to a task there"
+    return None
 
 
 def _shown(value: object) -> str:

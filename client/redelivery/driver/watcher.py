@@ -25,10 +25,13 @@ class ObservedConsumer(Protocol):
     """Interface of what observes the runs of a consumer's worker; `Observation` implements it."""
 
     subscribe: Subscribe
-    wall: Callable[[], float]
-    """Reads the wall clock."""
-    ended: Callable[[BaseException], None]
-    """Called with what an observer raises that is no `Exception`."""
+
+    def wall(self) -> float:
+        """Read the wall clock."""
+        ...
+
+    def ended(self, error: BaseException) -> None:
+        """End over what an observer raised that is no `Exception`."""
 
     def failed(self, observer: Watcher, error: BaseException) -> None:
         """Log what an observer raised; end over what is no `Exception`."""

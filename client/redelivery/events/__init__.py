@@ -53,6 +53,7 @@ from redelivery.events.of_message import (
     SetAside,
     Unanswered,
 )
+from redelivery.events.retry_and_death import Death, Retry
 
 __all__ = [
     "BreakerChanged",
@@ -65,6 +66,7 @@ __all__ = [
     "DeadLetterFailed",
     "DeadLettered",
     "DeadLettering",
+    "Death",
     "Deduplicated",
     "DrainBegun",
     "Drained",
@@ -84,6 +86,7 @@ __all__ = [
     "Received",
     "ResultStale",
     "Resumed",
+    "Retry",
     "Sent",
     "SetAside",
     "Started",

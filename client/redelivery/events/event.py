@@ -22,6 +22,9 @@ class Event:
     computed: ClassVar[tuple[str, ...]] = ()
     """Properties that `fields` has besides the dataclass' own fields."""
 
+    logger: ClassVar[str] = "redelivery.connection"
+    """Name of the logger that has its line, if it has one."""
+
     at: float
     """When it happened: Unix time in seconds."""
 
@@ -49,6 +52,7 @@ class ConsumerEvent(Event):
     """Interface of the events of one consumer."""
 
     computed: ClassVar[tuple[str, ...]] = ("destination", "consumer")
+    logger = "redelivery.consumers"
 
     _subscribe: Subscribe
 
@@ -68,6 +72,7 @@ class MessageEvent(ConsumerEvent):
     """Interface of the events of one delivery of a message."""
 
     computed: ClassVar[tuple[str, ...]] = ("destination", "consumer", "message_destination", "message_id")
+    logger = "redelivery.messages"
 
     _delivery: Delivery
 

@@ -69,6 +69,7 @@ class BreakerChanged(ConsumerEvent):
     """The circuit breaker has changed its state, or another probe has failed while it is open."""
 
     name = "breaker changed"
+    logger = "redelivery.breaker"
 
     old: BreakerState
     new: BreakerState

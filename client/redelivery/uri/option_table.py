@@ -211,6 +211,8 @@ _TABLE: tuple[Option, ...] = (
           "A poison message whose body is empty, where a JMS Map or Object may have arrived as nothing.",
           choices=("stop", "forward")),
     _ours("ledger", "text", "", "Count attempts durably: sqlite:///relative/path or sqlite:////absolute/path."),
+    _ours("logEach", "boolean", "false",
+          "Whether each failure is a line of the log; false: of failures alike, 10 in 10 s, and one line on the rest."),
     _ours("sendTimeout", "milliseconds", "30000",
           "Time of one send: for the connection to stand and the broker to confirm, together.", 1),
     _network("heartbeat", "milliseconds", "10000", "Time between heart-beats; at least 100.", 100),

@@ -86,6 +86,7 @@ def parse_uri(text: str) -> Settings:
         dead_letter_arguments=queue_arguments(read, "redelivery.deadLetterArguments"),
         maximum_deferrals=read.whole("redelivery.maximumDeferrals", 100),
         maximum_set_aside=read.whole("redelivery.maximumSetAside", 100),
+        log_each=read.flag("redelivery.logEach", False),  # noqa: FBT003
         unique_ids=read.flag("redelivery.uniqueIds", False),  # noqa: FBT003
         scheduler=scheduler(read, java=family == "java"),
         ledger=ledger(read),

@@ -24,6 +24,7 @@ from redelivery.driver.connection.drain_watch import DrainWatch
 from redelivery.driver.connection.forked import in_another_process
 from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.health_check import HealthCheck
+from redelivery.driver.connection.hook_thread import HookThread
 from redelivery.driver.connection.pauses import Pauses
 from redelivery.driver.connection.send_request import connection_limit
 from redelivery.driver.connection.stop_when_idle import IdleWatch
@@ -32,6 +33,7 @@ from redelivery.driver.consumer.handler_run import HandlerRun
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.handler_watch import HandlerWatch, log_long
 from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
+from redelivery.driver.consumer.listener_hooks import HookCalls, add_hooks, check_hooks, start_hooks
 from redelivery.driver.consumer.plan import planned
 from redelivery.driver.consumer.worker_end import stop_consumer
 from redelivery.driver.gate_arguments import checked_rate, session_breaker
@@ -75,6 +77,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._pauses = Pauses(self._dispatchers)
         self._end = ConnectionEnd(parts.on_stopped, self.stop, self._elsewhere)
         self._watch = HandlerWatch(self._clock, self._end.fail)
+        self._hook_calls: HookCalls = HookThread()
         # Dispatchers of listeners, once the broker has confirmed them.
         self._started: set[Dispatcher] = set()
         hooks = self._driver.hooks
@@ -207,6 +210,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
 
     def _look_at_runs(self, now: float) -> None:
         """Log handlers without a time-out that run for long. On the driver's thread."""
+        self._observers.look()
         for listener in tuple(self._listeners):
             for runner in tuple(listener.runners):
                 log_long(runner.run, now)
@@ -274,6 +278,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
                 f"{getattr(handler, '__qualname__', handler)} is async def; use redelivery.connect_async",
                 option="handler",
             )
+        check_hooks(options, awaits=self._awaits, mode=None if session_state is None else session_state.mode)
+        add_hooks(consumer, options, self._hook_calls)
         deadline = overdue_for(options.get("timeout"), self._clock)
         listener = HandlerRegistration[RunnerT](
             destination, handler, options.get("workers", 1), consumer, deadline, session_state
@@ -305,6 +311,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         try:
             self._driver.close(max(0.0, deadline - time.monotonic()))
         finally:
+            self._hook_calls.close(max(0.0, deadline - time.monotonic()))
+            self._observers.look(last=True)
             self._watch.close(max(0.0, deadline - time.monotonic()))
             self._end.wait_called(max(0.0, deadline - time.monotonic()))
 
@@ -332,11 +340,13 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             transacted=transacted, counted=connection_ledger is not None,
             breaker=session_breaker(options, session_state, self.settings.breaker),
         )  # fmt: skip
-        observers = self._observers.also(checked_observers(options.get("observers")))
+        own = checked_observers(options.get("observers"))
+        observers = self._observers.also(own)
         common = subscribe, engine, self._driver, self._clock, self.settings.policies, observers
         dispatcher = (
             Dispatcher(*common) if connection_ledger is None else LedgerDispatcher(*common, connection_ledger)
         )
+        start_hooks(own, dispatcher)
         dispatcher.session_state = session_state
         dispatcher.errors = errors
         self._pauses.begin(dispatcher)

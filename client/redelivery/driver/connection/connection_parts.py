@@ -19,6 +19,7 @@ from redelivery.driver.arguments import (
 )
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
+from redelivery.driver.event_log import EventLog
 from redelivery.driver.gate_arguments import connection_breaker
 from redelivery.driver.observers import Observers, checked_observers
 from redelivery.errors import ConfigurationError
@@ -70,7 +71,8 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
-    observers = Observers(checked_observers(options.get("observers")))
+    log = EventLog(None if settings.log_each else clock)
+    observers = Observers(checked_observers(options.get("observers")), log)
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
     driver = ConnectionDriver(settings, adapter, clock, connection_ledger, observers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, assert_never, cast
 
 from redelivery import events as public
 from redelivery.core.commands import (
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event as Fed
+    from redelivery.core.events import Result
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.consumer.observation import Observation
     from redelivery.driver.observers import Observers
@@ -96,7 +97,7 @@ class ConsumerEvents:
         succeeded = isinstance(event, Succeeded | Committed | Released)
         if succeeded and (watch is not None or not self.observers.watches_runs):
             return
-        delivery: Delivery = event.delivery  # type: ignore[union-attr]
+        delivery = cast("Result", event).delivery
         if watch is None and self.observers.watches_runs:
             # The handler settles it itself, and has not ended.
             watch = next((each for each in self.watches if each.delivery is delivery), None)
@@ -111,7 +112,7 @@ class ConsumerEvents:
     def _details(self, event: Fed, commands: Sequence[Command]) -> ResultDetails:
         if isinstance(event, Failed | Poisoned | Deferred | Discarded):
             return self._failure(event, commands)
-        delivery: Delivery = event.delivery  # type: ignore[union-attr]
+        delivery = cast("Result", event).delivery
         return ResultDetails(delivery.outcome, "release" if isinstance(event, Released) else "succeeded")
 
     def _failure(

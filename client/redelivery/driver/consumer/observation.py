@@ -42,8 +42,8 @@ class Observation:
     """What the observers of one worker know of the run that goes on, until its end has been shown to them."""
 
     __slots__ = (
-        "_observers", "_run", "_tokens", "delivery", "details", "ended", "error", "later", "message", "subscribe",
-        "wall",
+        "_ended", "_observers", "_run", "_tokens", "_wall", "delivery", "details", "error", "later", "message",
+        "subscribe",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +54,10 @@ class Observation:
         wall: Callable[[], float],
         ended: Callable[[BaseException], None],
     ) -> None:
-        """Observe the runs of one worker of the consumer `subscribe`."""
+        """Observe the runs of one worker of the consumer `subscribe`.
+
+        `wall` reads the wall clock; `ended` is called with what an observer raises that is no `Exception`.
+        """
         self.message: Message | None = None
         """The message that is handled, or was and is not shown to have ended; None: none is."""
         self.delivery: Delivery | None = None
@@ -65,10 +68,8 @@ class Observation:
         self.later: list[Event] = []
         """What the broker has answered of this delivery, to be shown after its end. With the lock of the consumer."""
         self.subscribe = subscribe
-        self.wall = wall
-        """Reads the wall clock."""
-        self.ended = ended
-        """Called with what an observer raises that is no `Exception`."""
+        self._wall = wall
+        self._ended = ended
         self._tokens: object = None
         self._run = run
         self._observers = observers
@@ -105,7 +106,7 @@ class Observation:
         """Show that the run has ended: its result has been fed. Without a lock."""
         message, delivery, one = self.message, self.delivery, self._observers.one
         assert delivery is not None, "it has run"
-        result = Finished(self.wall(), self.subscribe, delivery, message, now - self._run.since)
+        result = Finished(self._wall(), self.subscribe, delivery, message, now - self._run.since)
         if delivery.outcome != "accepted" or self.error is not None or self.details is not None:
             result.details = self._details(delivery)
         self.message = self.error = self.details = None
@@ -116,6 +117,14 @@ class Observation:
             one.finished(self._tokens, result)  # type: ignore[misc]
         except BaseException as error:  # noqa: BLE001 - logged
             self.failed(one, error)
+
+    def wall(self) -> float:
+        """Read the wall clock."""
+        return self._wall()
+
+    def ended(self, error: BaseException) -> None:
+        """End over what an observer raised that is no `Exception`."""
+        self._ended(error)
 
     def failed(self, observer: Watcher, error: BaseException) -> None:
         """Log what an observer raised; end over what is no `Exception`."""

@@ -12,7 +12,7 @@ from redelivery.core.delivery import Cause
 from redelivery.core.events import Drained
 from redelivery.errors import RedeliveryError
 from redelivery.events import WorkerEnded
-from redelivery.message import log_failure
+from redelivery.failure_log import log_failure
 
 if TYPE_CHECKING:
     from redelivery.core.events import Event

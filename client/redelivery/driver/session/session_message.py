@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Released, Succeeded
 from redelivery.errors import ConfigurationError
+from redelivery.failure_log import log_failure
 from redelivery.log import logger
-from redelivery.message import Message, log_failure
+from redelivery.message import Message
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery

@@ -1,0 +1,67 @@
+"""Thread of a connection that calls an application's hooks: they may take long, and wait for the connection itself."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from redelivery.clock import join_within
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["HookThread", "called"]
+
+
+def called(call: Callable[[], object]) -> object:
+    """Make a call; what it raises is logged, and changes nothing."""
+    try:
+        return call()
+    except Exception:
+        logger.exception("a listener's hook failed; what was decided is carried out")
+        return None
+
+
+class HookThread:
+    """One thread, which starts with the first call. Calls are made one after the other, in order."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Condition()
+        self._calls: deque[Callable[[], object]] = deque()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def here(self, call: Callable[[], object]) -> None:
+        """Make a call on this thread."""
+        called(call)
+
+    def elsewhere(self, call: Callable[[], object]) -> None:
+        """Have a call made; not any more once the connection is closed."""
+        with self._turn:
+            if self._closed:
+                return
+            self._calls.append(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._keep, name="redelivery-hooks", daemon=True)
+                self._thread.start()
+            self._turn.notify()
+
+    def close(self, timeout: float) -> None:
+        """Make the calls that wait, and end: within `timeout` seconds of real time."""
+        with self._turn:
+            self._closed = True
+            self._turn.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            join_within(self._thread, timeout)
+
+    def _keep(self) -> None:
+        while True:
+            with self._turn:
+                while not self._calls:
+                    if self._closed:
+                        return
+                    self._turn.wait()
+                call = self._calls.popleft()
+            called(call)

@@ -1,0 +1,65 @@
+"""Log of what a handler raised: its traceback, at DEBUG. What becomes of the message is another line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redelivery.core.delivery import Cause
+from redelivery.handler_exceptions import Defer, Discard, Poison
+from redelivery.log import loggers
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Outcome
+
+__all__ = ["log_failure"]
+
+_log = loggers["redelivery.messages"]
+
+
+class Handled(Protocol):
+    """Interface of a message that a handler had; `Message` implements it."""
+
+    @property
+    def destination(self) -> str:
+        """Where it was sent."""
+        ...
+
+    @property
+    def message_id(self) -> str | None:
+        """Its id."""
+        ...
+
+    @property
+    def delivery_count(self) -> int:
+        """Number of the delivery."""
+        ...
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of it, if it was settled."""
+        ...
+
+
+def log_failure(message: Handled, error: BaseException) -> None:
+    """Log a handler's traceback, at DEBUG; what becomes of the message is said, in one line, when that is decided."""
+    if message.outcome is not None:
+        _log.warning(
+            "%s: %s: raised after it was settled (%s); it stays %s",
+            message.destination, message.message_id, Cause.of(error).text, message.outcome,
+            extra=_fields("raised after it was settled", message),
+        )  # fmt: skip
+    if not isinstance(error, Poison | Discard | Defer):
+        _log.debug(
+            "%s: %s: traceback of delivery %d",
+            message.destination, message.message_id, message.delivery_count, exc_info=error,
+            extra=_fields("traceback", message),
+        )  # fmt: skip
+
+
+def _fields(event: str, message: Handled) -> dict[str, Any]:
+    """Return the fields of a line on a message."""
+    found = {
+        "event": event, "destination": message.destination, "message_id": message.message_id,
+        "delivery_count": message.delivery_count,
+    }  # fmt: skip
+    return {"redelivery": found}

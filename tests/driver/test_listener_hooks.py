@@ -1,0 +1,194 @@
+"""`on_retry` and `on_dead_letter`: when they are called, where, and with what."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.twins import eventually
+from tests.eventually import eventually as wait_for
+
+import redelivery
+from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
+from redelivery.driver.connection.hook_thread import HookThread
+from redelivery.events import Death, Retry
+
+if TYPE_CHECKING:
+    from tests.driver.twins import Twin
+
+    from redelivery import Message
+    from redelivery.testing import ManualClock, MemoryBroker
+
+NEVER: Any = {"policies": RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))}
+ONCE: Any = {"policies": RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=1))}
+
+
+def fail(_: Message) -> None:
+    """Fail as a handler does."""
+    raise ValueError("no stock")
+
+
+class Hooks:
+    """Keeps what its hooks are called with."""
+
+    def __init__(self) -> None:
+        self.retries: list[tuple[str, Retry]] = []
+        self.deaths: list[tuple[str, Death]] = []
+        self.threads: list[str] = []
+
+    def on_retry(self, message: Message, retry: Retry) -> None:
+        self.retries.append((message.text, retry))
+
+    def on_dead_letter(self, message: Message, death: Death) -> None:
+        self.threads.append(threading.current_thread().name)
+        self.deaths.append((message.text, death))
+
+    @property
+    def both(self) -> dict[str, Any]:
+        """The hooks, as arguments."""
+        return {"on_retry": self.on_retry, "on_dead_letter": self.on_dead_letter}
+
+
+def test_a_retry_and_a_death_are_reported(twin: Twin) -> None:
+    """The retry with its delay, the death once the broker has confirmed it; both with what the handler raised."""
+    hooks = Hooks()
+    connection = twin.connect(**ONCE)
+    twin.listen(connection, "orders", fail, **hooks.both)
+    twin.broker.send("orders", "a")
+    twin.advance(5)
+    eventually(twin, lambda: hooks.deaths)
+    [(text, retry)] = hooks.retries
+    assert (text, retry.delay, retry.delivery_count, retry.maximum, retry.cause) == (
+        "a", 1.0, 1, 2, "ValueError: no stock",
+    )  # fmt: skip
+    assert isinstance(retry.error, ValueError)
+    [(text, death)] = hooks.deaths
+    assert (text, death.cause, death.delivery_count) == ("a", "ValueError: no stock", 2)
+    assert isinstance(death.error, ValueError)
+    assert hooks.threads == ["MainThread" if twin.asynchronous else "redelivery-hooks"]
+
+
+def test_a_copy_that_is_dead_lettered_is_reported_with_its_body(twin: Twin) -> None:
+    """The library lets go of the body when the copy is safe; the hook has it all the same."""
+    hooks = Hooks()
+    connection = twin.connect("?redelivery.deadLetterDestination=broken", **ONCE)
+    twin.listen(connection, "orders", fail, **hooks.both)
+    twin.broker.send("orders", "whole")
+    twin.advance(5)
+    eventually(twin, lambda: hooks.deaths)
+    assert [text for text, _ in hooks.deaths] == ["whole"]
+
+
+def test_what_expires_is_reported_dead(twin: Twin) -> None:
+    """No handler had it, so there is no exception."""
+    hooks = Hooks()
+    connection = twin.connect("?redelivery.ordering=blocking")
+    # It waits behind another one.
+    twin.broker.send("orders", "first")
+    twin.broker.send("orders", "late", expires_at=twin.clock.time() + 4)
+    twin.listen(connection, "orders", fail, **hooks.both)
+    twin.advance(8)
+    eventually(twin, lambda: len(hooks.deaths) == 2)
+    assert dict(hooks.deaths)["late"] == Death("expired", 0, None)
+
+
+def test_a_death_is_reported_once(twin: Twin) -> None:
+    """Also if the broker has refused it at first, and it is dead-lettered over the next connection."""
+    hooks = Hooks()
+    connection = twin.connect(**NEVER)
+    twin.broker.refuse_settlements(1)
+    twin.listen(connection, "orders", fail, **hooks.both)
+    twin.broker.send("orders", "a")
+    twin.advance(0.5)
+    assert hooks.deaths == []
+    twin.broker.cut()
+    twin.advance(5)
+    eventually(twin, lambda: hooks.deaths)
+    twin.advance(60)
+    [(text, death)] = hooks.deaths
+    assert (text, type(death.error)) == ("a", ValueError)
+
+
+@pytest.mark.parametrize("hook", ["on_retry", "on_dead_letter"])
+def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged with its traceback."""
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    connection = twin.connect(**ONCE)
+    twin.listen(connection, "orders", fail, **{hook: broken})
+    twin.broker.send("orders", "a")
+    twin.advance(5)
+    eventually(twin, lambda: "a listener's hook failed" in caplog.text)
+    assert (connection.report().redelivered, connection.report().poisoned) == (1, 1)
+
+
+def test_a_hook_may_use_the_connection(redelivery_broker: MemoryBroker) -> None:
+    """It sends what it is told of, though the thread that reads from the broker must not wait."""
+    sent: list[str] = []
+
+    def on_dead_letter(message: Message, _: Death) -> None:
+        sent.append(connection.send("alarms", message.body))
+
+    with redelivery.connect(redelivery_broker.uri, **NEVER) as connection:
+        connection.listen("orders", fail, on_dead_letter=on_dead_letter)
+        redelivery_broker.send("orders", "a")
+        connection.start()
+        wait_for(lambda: redelivery_broker.depth("alarms") == 1)
+    assert len(sent) == 1
+
+
+def test_coroutine_hooks_are_awaited(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> None:
+    """On the loop, with `connect_async`."""
+    called: list[str] = []
+
+    async def on_retry(message: Message, _: Retry) -> None:
+        await asyncio.to_thread(called.append, f"retry {message.text}")
+
+    async def on_dead_letter(message: Message, _: Death) -> None:
+        await asyncio.to_thread(called.append, f"death {message.text}")
+
+    async def handle(_: Message) -> None:
+        raise ValueError("no")
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri, **ONCE) as connection:
+            connection.listen("orders", handle, on_retry=on_retry, on_dead_letter=on_dead_letter)
+            redelivery_broker.send("orders", "a")
+            await connection.start()
+            while connection.report().poisoned == 0 or len(called) < 2:
+                redelivery_clock.advance(0.1)
+                await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(threading.get_ident))])
+
+    asyncio.run(main())
+    assert called == ["retry a", "death a"]
+
+
+@pytest.mark.parametrize("hook", ["on_retry", "on_dead_letter"])
+def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
+    """What is no function; a coroutine function where nothing awaits it; and sessions that settle together."""
+
+    async def coroutine(*_: object) -> None: ...
+
+    connection: Any = twin.connect()
+    with pytest.raises(ConfigurationError, match=f"{hook}= must be callable, not int"):
+        connection.listen("orders", fail, **{hook: 3})
+    if not twin.asynchronous:
+        with pytest.raises(ConfigurationError, match=f"{hook}= is async def; use redelivery.connect_async"):
+            connection.listen("orders", fail, **{hook: coroutine})
+    session = connection.session("transacted")
+    with pytest.raises(ConfigurationError, match=f"{hook}=: a transacted session settles messages together"):
+        session.listen("orders", fail, **{hook: lambda *_: None})
+
+
+def test_calls_that_wait_are_made_before_the_end() -> None:
+    """In order, on one thread; after the end none is taken."""
+    thread, made = HookThread(), list[int]()
+    for number in range(50):
+        thread.elsewhere(lambda number=number: made.append(number))  # type: ignore[misc]
+    thread.close(10.0)
+    thread.elsewhere(lambda: made.append(-1))
+    assert made == list(range(50))
