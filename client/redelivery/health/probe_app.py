@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.health.probe_answers import ProbeAnswers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, MutableMapping
 
     from redelivery.health.probe_answers import HealthSource
     from redelivery.health.snapshot import ReadyWhen
@@ -46,9 +46,9 @@ class ProbeApp:
 
     async def __call__(
         self,
-        scope: dict[str, Any],
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
+        scope: MutableMapping[str, Any],
+        receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
+        send: Callable[[MutableMapping[str, Any]], Awaitable[None]],
     ) -> None:
         """Answer one request, or the events of the lifespan."""
         match scope["type"]:
@@ -62,7 +62,9 @@ class ProbeApp:
                 # Refuses a WebSocket before it is open.
                 await send({"type": "websocket.close"})
 
-    async def _request(self, scope: dict[str, Any], send: Callable[[Any], Awaitable[None]]) -> None:
+    async def _request(
+        self, scope: MutableMapping[str, Any], send: Callable[[MutableMapping[str, Any]], Awaitable[None]]
+    ) -> None:
         # Servers and routers differ in whether the path of an application that is mounted begins with its place.
         path: str = scope["path"].removeprefix(scope.get("root_path", ""))
         found = self._answers.answer(scope["method"], path)
