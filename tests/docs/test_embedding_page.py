@@ -16,6 +16,7 @@ import click
 import pytest
 
 from redelivery.cli.app import cli
+from redelivery.cli.health_endpoint import address
 from redelivery.health.probe_answers import ProbeAnswers
 
 ROOT = Path(__file__).parents[2]
@@ -45,11 +46,13 @@ def manifest() -> Any:
 
 
 def options(words: list[str]) -> dict[str, Any]:
-    """Return what `redelivery consume` reads out of its arguments."""
+    """Return the options of `redelivery consume` among its arguments, as text; one that there is not is an error."""
     group = click.Context(cli, **cli.context_settings)
     command = cli.get_command(group, "consume")
     assert command is not None
-    return command.make_context("consume", words, parent=group).params
+    # Not its context: that would set up logging.
+    context = click.Context(command, parent=group)
+    return dict(command.make_parser(context).parse_args(words)[0])
 
 
 def test_programs_stand_on_the_page() -> None:
@@ -87,7 +90,7 @@ def test_unit() -> None:
     assert words[1] == "consume"
     given = options(words[2:])
     assert (given["systemd"], given["handler"]) == (True, "shop:handle")
-    assert int(service["TimeoutStopSec"]) >= given["drain_timeout"] + 2 * CLOSING
+    assert int(service["TimeoutStopSec"]) >= int(given["drain_timeout"]) + 2 * CLOSING
     expected = {
         "Type": "notify",
         "Restart": "on-failure",
@@ -126,10 +129,10 @@ def test_manifest() -> None:
     (container,) = spec["containers"]
     assert container["command"][:2] == ["redelivery", "consume"]
     given = options(container["command"][2:])
-    host, port = given["health"]
+    host, port = address(given["health"])
     assert host == "0.0.0.0"
     assert [each["containerPort"] for each in container["ports"]] == [port]
-    assert spec["terminationGracePeriodSeconds"] >= given["drain_timeout"] + 2 * CLOSING
+    assert spec["terminationGracePeriodSeconds"] >= int(given["drain_timeout"]) + 2 * CLOSING
     liveness, readiness = container["livenessProbe"], container["readinessProbe"]
     assert (liveness["httpGet"], readiness["httpGet"]) == (
         {"path": "/livez", "port": port},

@@ -6,7 +6,7 @@ import re
 import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from redelivery.cli.systemd_notify import SystemdNotify
-    from redelivery.health import Health, ReadyWhen
+    from redelivery.health.probe_answers import HealthSource
 
 __all__ = ["Observation", "health_options"]
 
@@ -31,14 +31,6 @@ LAST_PORT = 65535
 _ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]\s/]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
-
-
-class Observed(Protocol):
-    """Interface of the connection that is looked at; both kinds of connection implement it."""
-
-    def health(self, ready_when: ReadyWhen = "consuming", *, texts: bool = True) -> Health:
-        """Return its health, from any thread."""
-        ...
 
 
 def address(value: object) -> tuple[str, int]:
@@ -83,7 +75,7 @@ class Observation(NamedTuple):
         return cls(given["health"], None if file is None else Path(file), given["systemd"])
 
     @contextmanager
-    def of_connection(self, connection: Observed) -> Generator[None]:
+    def of_connection(self, connection: HealthSource) -> Generator[None]:
         """Show its health, from before it connects until after it is closed.
 
         Raises:
@@ -108,7 +100,7 @@ class Observation(NamedTuple):
 class HealthFile:
     """A file whose time of change says that a process is live."""
 
-    def __init__(self, connection: Observed, path: Path) -> None:
+    def __init__(self, connection: HealthSource, path: Path) -> None:
         """Touch it for the first time. Raises ConfigurationError if that fails."""
         self._connection = connection
         self._path = path
@@ -137,7 +129,7 @@ class HealthFile:
 class SystemdBeat:
     """Sends systemd what it waits for: that messages are consumed, once; that the process is live, again and again."""
 
-    def __init__(self, connection: Observed, systemd: SystemdNotify) -> None:
+    def __init__(self, connection: HealthSource, systemd: SystemdNotify) -> None:
         self._connection = connection
         self._systemd = systemd
         self._ready = False

@@ -1,4 +1,4 @@
-"""Answers to probes: `/livez`, `/readyz` and `/metrics`, whoever serves them.
+"""Answers to probes: `/livez`, `/readyz` and `/metrics`, for the server and for the ASGI application.
 
 No I/O, and no lock for longer than a copy takes, but for the application's own metrics function.
 """
