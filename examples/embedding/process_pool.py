@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
-import os
 import signal
 import sys
 import threading
@@ -11,14 +11,17 @@ from multiprocessing.connection import wait
 
 import redelivery
 
+logger = logging.getLogger("orders")
+
 
 def handle(message: redelivery.Message) -> None:
     """Handle one order."""
-    print(f"{os.getpid()} handled {message.text}", flush=True)
+    logger.info("handled %s", message.text)
 
 
 def work(url: str) -> None:
     """Consume until SIGTERM, then drain: the main function of each process."""
+    logging.basicConfig(level=logging.INFO, format="%(process)d %(message)s")
     with redelivery.connect(url) as connection:
         connection.listen("orders", handle, workers=2)
         threading.Thread(target=follow_parent, args=(connection,), daemon=True).start()
