@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import redelivery
-from redelivery.core.commands import Command, Hold
+from redelivery.events import Finished
 
 if TYPE_CHECKING:
     from redelivery import Consumer
-    from redelivery.core.commands import Subscribe
+    from redelivery.events import Event
 
 
 class Spread:
@@ -92,13 +92,15 @@ def main() -> None:
     logging.getLogger("redelivery").setLevel(logging.ERROR)
     due = array.array("d", bytes(8 * count))
 
-    def observe(_: Subscribe, command: Command) -> None:
-        if isinstance(command, Hold):
-            due[int(command.delivery.body)] = command.due
+    def observe(event: Event) -> None:
+        if isinstance(event, Finished) and event.outcome == "redelivered":
+            record = event.delivery.record
+            assert record is not None and record.due is not None, "it is parked"  # noqa: PT018
+            due[int(event.delivery.body)] = record.due
 
     policies = redelivery.RedeliveryPolicyMap(default=Spread(count, arguments.seconds))
     uri = f"memory://parked?redelivery.credit={count}&redelivery.maxParked={count}"
-    with redelivery.connect(uri, policies=policies, observer=observe) as connection:
+    with redelivery.connect(uri, policies=policies, observers=[observe]) as connection:
         for i in range(count):
             connection.send("orders", str(i))
         with connection.consumer("orders") as consumer:

@@ -19,16 +19,17 @@ from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, event_wi
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.embedding import consuming_async, lifespan_of
+from redelivery.driver.connection.observed_send import observed_send
 from redelivery.driver.connection.pulse import Pulse
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
 from redelivery.driver.connection.signals import LoopSignals
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 from redelivery.driver.consumer.async_worker import AsyncWorker
 from redelivery.driver.consumer.handler_threads import HandlerThreads
-from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.session.session_base import SessionPort
 from redelivery.driver.shown_arguments import shows
 from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.log import brief
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
+    from redelivery.core.outgoing import Outgoing
     from redelivery.core.report import Report
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
@@ -143,7 +145,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
 
         Args:
             destination: as for `Connection.consumer`, and so are the errors.
-            selector, subscription, credit, ordering, errors, breaker, rate, maximum_set_aside: as there.
+            selector, subscription, credit, ordering, errors, breaker, rate, observers, maximum_set_aside: as there.
         """
         self._check_open()
         dispatcher, waiter = await self._awaited(destination, options)
@@ -319,6 +321,11 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options, self.settings), self._clock.monotonic()
+        with observed_send(self._observers, message, identity, self._clock) as message:
+            await self._send(message, began, timeout)
+        return identity
+
+    async def _send(self, message: Outgoing, began: float, timeout: float) -> None:
         if not self._driver.up:
             limit = self._patience(timeout)
             try:
@@ -329,4 +336,3 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
             await answer_on_loop(began + timeout, self._driver.send(message), self._clock)
         except TimeoutError:
             raise unconfirmed(message.destination, timeout) from None
-        return identity

@@ -15,14 +15,15 @@ from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.embedding import consuming
+from redelivery.driver.connection.observed_send import observed_send
 from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
 from redelivery.driver.connection.signals import Signals, Stopping
-from redelivery.driver.consumer.message_log import brief
 from redelivery.driver.consumer.worker import Worker
 from redelivery.driver.session.session_base import SessionPort
 from redelivery.driver.shown_arguments import shows
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.log import brief
 from redelivery.session import Session
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def connect(uri: str, **options: Unpack[ConnectOptions]) -> Connection:
         errors: a `redelivery.Classifier`: what becomes of a message by the type of its exception.
         breaker: a `redelivery.Breaker`: when consumers pause because everything fails; None: never. On by default.
         ledger: where attempts are counted durably (`SqliteLedger`), instead of `redelivery.ledger` in the URI.
-        observer: called with each command of each consumer, in order; it must not block.
+        observers: what is shown the events of the connection, in order: `redelivery.events.Observer`s, or functions of
+            one event. No lock is held meanwhile; they must not block. What they raise is logged and changes nothing.
         send_timeout: seconds, or a timedelta, that a `send` may take, instead of `redelivery.sendTimeout` in the URI.
             Default 30.
         on_stopped: called once, with `connection.error`, when an error ends consuming by itself; on a thread of its
@@ -133,6 +135,7 @@ class Connection(ConnectionBase[Worker]):
             errors: a `redelivery.Classifier` instead of the connection's.
             breaker: a `redelivery.Breaker` instead of the connection's; None: no breaker.
             rate: messages to handle at most: a `redelivery.Rate`, or a number a second; the URI's by default.
+            observers: what is shown the events of this consumer, after the connection's; see `redelivery.events`.
             maximum_set_aside: messages that may be set aside, for they cannot be dead-lettered; the URI's (100).
 
         Raises:
@@ -297,7 +300,8 @@ class Connection(ConnectionBase[Worker]):
         self._check_open()
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options, self.settings), self._clock.monotonic()
-        await_connected(self._driver, message.destination, self._patience(timeout), self._clock)
-        sent = self._driver.send(message)
-        await_confirmed(sent, message.destination, began + timeout, timeout, self._clock)
+        with observed_send(self._observers, message, identity, self._clock) as message:
+            await_connected(self._driver, message.destination, self._patience(timeout), self._clock)
+            sent = self._driver.send(message)
+            await_confirmed(sent, message.destination, began + timeout, timeout, self._clock)
         return identity

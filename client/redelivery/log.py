@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["logger"]
+if TYPE_CHECKING:
+    from redelivery.errors import RedeliveryError
+
+__all__ = ["brief", "logger"]
 
 
 class _Log(logging.LoggerAdapter[logging.Logger]):
@@ -24,3 +27,12 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 
 
 logger = _Log(logging.getLogger("redelivery"), {})
+
+
+def brief(error: RedeliveryError) -> RedeliveryError:
+    """Return an error to be raised `from None` at a public call, with a traceback that begins there.
+
+    The whole traceback is logged at DEBUG.
+    """
+    logger.debug("%s", error, exc_info=error)
+    return error.with_traceback(None)

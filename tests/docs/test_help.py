@@ -20,7 +20,7 @@ ARGUMENTS = {
     "errors": "Classifier | None",
     "breaker": "Breaker | None",
     "ledger": "Ledger | str | None",
-    "observer": "Callable[[Subscribe, Command], None] | None",
+    "observers": "Sequence[Observer | Callable[[Event], object]] | None",
     "send_timeout": "float | timedelta | None",
     "on_stopped": "Callable[[BaseException], object] | None",
     "clock": "Clock | None",

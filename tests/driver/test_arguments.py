@@ -188,15 +188,15 @@ def test_nothing_is_connected_before_with(twin: Twin) -> None:
     assert twin.broker.connections == 0
 
 
-def test_the_observer_sees_every_command(twin: Twin) -> None:
-    """It is called with the consumer and each command, in order."""
+def test_an_observer_sees_what_happens(twin: Twin) -> None:
+    """A function is called with each event, in order."""
     seen: list[str] = []
-    connection = twin.connect(observer=lambda _, command: seen.append(type(command).__name__))
+    connection = twin.connect(observers=[lambda event: seen.append(event.name)])
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "x")
     twin.receive(consumer).fail()
     twin.receive(consumer, 1).accept()
-    assert [name for name in seen if name != "Credit"] == ["Dispatch", "Hold", "Dispatch", "Accept"]
+    assert seen == ["connected", "consumer started", "received", "finished", "finished"]
 
 
 def test_an_observer_that_fails_changes_nothing(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
@@ -205,7 +205,7 @@ def test_an_observer_that_fails_changes_nothing(twin: Twin, caplog: pytest.LogCa
     def observer(*_: object) -> None:
         raise ValueError("no")
 
-    connection = twin.connect(observer=observer)
+    connection = twin.connect(observers=[observer])
     consumer = twin.call(connection.consumer("orders"))
     twin.broker.send("orders", "x")
     assert twin.receive(consumer).accept() is True

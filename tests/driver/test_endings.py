@@ -42,8 +42,8 @@ def test_a_consumer_that_ends_right_after_the_look_tells_why(redelivery_broker: 
             look = dispatcher.poll
             looked: list[bool] = []
 
-            def poll(after: Any = None) -> Any:
-                found = look(after)
+            def poll(after: Any = None, watch: Any = None) -> Any:
+                found = look(after, watch)
                 if not looked:
                     looked.append(True)
                     error = redelivery.AdapterError("the broker ended it")

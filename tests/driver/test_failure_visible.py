@@ -14,6 +14,7 @@ from tests.driver.twins import SyncTwin, eventually
 import redelivery
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap, SqliteLedger
 from redelivery.adapter import Subscribed
+from redelivery.events import Finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.driver.twins import Twin
 
     from redelivery import Message
+    from redelivery.events import Event
     from redelivery.testing import ManualClock, MemoryBroker
 
 
@@ -231,11 +233,11 @@ def test_an_observer_that_raises_no_exception_ends_consuming(
 ) -> None:
     """As it does from a handler: `wait` raises it, the consumer stops, and what was decided before is carried out."""
 
-    def observe(_: object, command: object) -> None:
-        if type(command).__name__ == "Accept":
+    def observe(event: Event) -> None:
+        if isinstance(event, Finished):
             raise KeyboardInterrupt
 
-    connection = twin.connect(observer=observe)
+    connection = twin.connect(observers=[observe])
     twin.listen(connection, "q", lambda _: None)
     twin.broker.send("q", "a")
     eventually(twin, lambda: connection.error)

@@ -181,13 +181,13 @@ def test_a_deferral_for_ever(twin: Twin, delay: Any, caplog: pytest.LogCaptureFi
 def test_an_observer_that_raises(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, and what was decided is carried out."""
 
-    def observe(consumer: object, command: object) -> None:
+    def observe(_: object) -> None:
         raise RuntimeError("x")
 
     twin.broker.send("q", "a")
-    connection = twin.connect(observer=observe)
+    connection = twin.connect(observers=[observe])
     handled: list[str] = []
     twin.listen(connection, "q", lambda message: handled.append(message.text))
     eventually(twin, lambda: connection.report().accepted)
     assert handled == ["a"]
-    assert set(errors(caplog)) == {"queue://q: the observer failed; what was decided is carried out"}
+    assert set(errors(caplog)) == {"the observer failed; what was decided is carried out"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.driver.twins import Twin
 
+    from redelivery.events import Event
     from redelivery.testing import MemoryBroker
 
 ONCE = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
@@ -131,8 +132,9 @@ def expired(twin: Twin, consumer: Any) -> None:
     assert twin.receive(consumer) is None
 
 
-def observe(*_: object) -> None:
-    raise RuntimeError("a bug")
+def observe(event: Event) -> None:
+    if event.name == "finished":
+        raise RuntimeError("a bug")
 
 
 STRICT = "?redelivery.maximumSetAside=0"
@@ -149,7 +151,7 @@ SCENES: dict[str, tuple[Callable[[Any, Any], None], str, dict[str, Any]]] = {
     "set aside, and everything else goes on": (partial, "", {"policies": ONCE}),
     "the consumer stops": (partial, STRICT, {"policies": ONCE}),
     "given up (expired": (expired, "", {}),
-    "the observer failed": (failed, "", {"observer": observe}),
+    "the observer failed": (failed, "", {"observers": [observe]}),
 }  # fmt: skip
 
 

@@ -11,7 +11,8 @@ import pytest
 from tests.driver.twins import body_of, eventually
 
 import redelivery
-from redelivery.driver.consumer.message_log import named
+from redelivery.driver.event_log import named
+from redelivery.events import MessageEvent
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -166,7 +167,8 @@ def test_both_ids_are_named_where_they_differ(own: str | None, sent: str | None,
     """Brokers over STOMP give a message an id of their own; the one of `send` stands beside it."""
     headers = {} if sent is None else {"redeliveryId": sent}
     delivery: Any = SimpleNamespace(destination="queue://a", message_id=own, headers=headers)
-    assert named(delivery) == f"queue://a: {shown}"
+    subscribe: Any = SimpleNamespace(destination="queue://a", consumer=1)
+    assert named(MessageEvent(0.0, subscribe, delivery)) == f"queue://a: {shown}"
 
 
 def test_a_deferral_is_no_failure(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,7 @@ def test_a_handler_whose_worker_was_cancelled_is_at_work_until_it_ends(twin: Twi
         with ThreadPoolExecutor(1) as pool:
             delivery, _ = dispatcher.poll()
             run = HandlerRun(dispatcher, SystemClock())
-            worker = asyncio.ensure_future(_attempt(handle, delivery, run, pool))
+            worker = asyncio.ensure_future(_attempt(handle, delivery, run, pool, None))
             assert await asyncio.to_thread(began.wait, PATIENCE)
             worker.cancel()
             with pytest.raises(asyncio.CancelledError):

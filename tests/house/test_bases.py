@@ -28,7 +28,6 @@ PRIVATE = {
         "_clock",
         "_driver",
         "_lock",
-        "_observer",
         "_route",
         "_throttle",
         "_until",

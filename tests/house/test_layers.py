@@ -37,7 +37,7 @@ LAYERS = [
     {"core", "tenacity_policy"},
     {"adapter", "adapter_support", "ledger", "handler_exceptions", "classifier"},
     {"settings", "uri", "registry"},
-    {"message", "health"},
+    {"message", "health", "events"},
     {"driver"},
     FRONT_ENDS,
     {"dlq", "importers"},

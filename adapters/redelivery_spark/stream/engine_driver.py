@@ -46,7 +46,6 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
-from redelivery.driver.port import said, say
 from redelivery_spark.stream.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
 
 if TYPE_CHECKING:
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Cause, Delivery
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
-    from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.errors import RedeliveryError
     from redelivery_spark.wal.wal_ledger import WalLedger
     from redelivery_spark.wal.wal_state import Place
@@ -92,7 +90,7 @@ class EngineDriver:
         engine: Engine,
         capabilities: Capabilities,
         ledger: WalLedger,
-        policies: RedeliveryPolicyMap,
+        log: Callable[[Event, Sequence[Command]], None],
         originals: UnackedPort,
         clock: Clock,
     ) -> None:
@@ -101,8 +99,8 @@ class EngineDriver:
         self.error: RedeliveryError | None = None
         self.changed = False
         """Whether there is something that the log has not been told."""
-        # For the log; the engine has them too.
-        self._policies = policies
+        # Logs a result, with what follows from it.
+        self._log = log
         self._originals = originals
         self._clock = clock
         self._answers: deque[tuple[Delivery, RedeliveryError | None]] = deque()
@@ -233,8 +231,8 @@ class EngineDriver:
 
     def _finish(self, event: Event) -> None:
         commands = self._feed(event)
-        line = None if isinstance(event, Succeeded) else said(event, commands, self._policies)
-        say(line)
+        if not isinstance(event, Succeeded):
+            self._log(event, commands)
 
     def _wanted(self) -> bool:
         """Ask the engine for a row; False: there is none at the moment."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from redelivery.driver.port import result_log
 from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.coordinator import Coordinator
 from redelivery_spark.stream.engine_driver import EngineDriver
@@ -58,7 +59,7 @@ def _built(options: SourceOptions, store: WalStore, unlock: Callable[[], None]) 
                 intake.engine_for_log(),
                 intake.log_capabilities(),
                 WalLedger(),
-                intake.settings.policies,
+                result_log(options.destination, intake.settings.policies, intake.clock),
                 originals,
                 intake.clock,
             )

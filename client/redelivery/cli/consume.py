@@ -216,7 +216,7 @@ def _run(
 
     if is_asynchronous(work):
         return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, given))
-    connection = Consuming(uri, observer=tally)
+    connection = Consuming(uri, observers=[tally])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
 
@@ -247,7 +247,7 @@ async def _run_async(
 ) -> tuple[Report, Exception | None]:
     from redelivery.cli.drain_notice import AsyncConsuming  # noqa: PLC0415
 
-    connection = AsyncConsuming(uri, observer=tally)
+    connection = AsyncConsuming(uri, observers=[tally])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
 

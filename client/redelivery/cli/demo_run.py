@@ -5,30 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any
 
 import redelivery
-from redelivery.core.commands import (
-    Accept,
-    AcceptUnseen,
-    BreakerChanged,
-    Bury,
-    Clear,
-    Credit,
-    Dispatch,
-    Dropped,
-    Forward,
-    Hold,
-    LookUp,
-    Mark,
-    PoisonAck,
-    PolicyFault,
-    Release,
-    SetAside,
-    StillAside,
-    Stop,
-    Unanswered,
-)
+from redelivery.events import Finished
 from redelivery.testing import MemoryBroker
 from redelivery.uri.joining import with_options
 
@@ -36,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redelivery import Message, Report
-    from redelivery.core.commands import Command, Subscribe
+    from redelivery.events import Event
     from redelivery_memory import HeldMessage
 
 __all__ = ["Check", "Demo", "DemoAttempt", "Outcome"]
@@ -161,7 +141,7 @@ class Demo:
         """
         with (
             MemoryBroker("demo") as broker,
-            redelivery.connect(self.uri, observer=self._observe) as connection,
+            redelivery.connect(self.uri, observers=[self._observe]) as connection,
         ):
             for name in _Flaky.failures:
                 self._names[connection.send(QUEUE, name)] = name
@@ -198,38 +178,24 @@ class Demo:
         self._begun[message.message_id] = time.monotonic(), message.delivery_count
         self._work(message)
 
-    def _observe(self, _: Subscribe, command: Command) -> None:
-        """Take note of what became of an attempt; in the handler's thread, so after the attempt."""
-        match command:
-            case Hold():
-                delay = round(command.delay * 1000)
-                cause = command.cause.text if command.cause else None
-                self._note(command.delivery.message_id, "failed", cause, delay)
+    def _observe(self, event: Event) -> None:
+        """Take note of what became of an attempt."""
+        if not isinstance(event, Finished):
+            return
+        match event.outcome:
+            case "redelivered":
+                delay = round((event.delay or 0.0) * 1000)
+                self._note(event.message_id, "failed", event.cause, delay)
                 # The engine's own time of the failure: from it on, it may not be early.
-                self._failed[command.delivery.message_id] = command.due - command.delay, delay
-            case Accept():
-                for delivery in command.deliveries:
-                    self._note(delivery.message_id, "accepted")
-            case PoisonAck() | Forward():
-                self._note(command.delivery.message_id, "poisoned", command.cause.text)
-            case (
-                AcceptUnseen()
-                | Dispatch()
-                | Release()
-                | Dropped()
-                | SetAside()
-                | StillAside()
-                | Unanswered()
-                | PolicyFault()
-                | BreakerChanged()
-                | Credit()
-                | Stop()
-            ):
-                pass
-            case LookUp() | Mark() | Clear() | Bury():
-                pass
+                record = event.delivery.record
+                assert record is not None and record.last_failure is not None, "it has failed"  # noqa: PT018
+                self._failed[event.message_id] = record.last_failure, delay
+            case "accepted":
+                self._note(event.message_id, "accepted")
+            case "poisoned":
+                self._note(event.message_id, "poisoned", event.cause)
             case _:
-                assert_never(command)
+                pass
 
     def _note(
         self, identity: str | None, result: str, cause: str | None = None, next_ms: int | None = None

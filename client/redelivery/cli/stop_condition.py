@@ -5,42 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
-from redelivery.core.commands import (
-    Accept,
-    AcceptUnseen,
-    BreakerChanged,
-    Bury,
-    Clear,
-    Credit,
-    Dispatch,
-    Dropped,
-    Forward,
-    Hold,
-    LookUp,
-    Mark,
-    PoisonAck,
-    PolicyFault,
-    Release,
-    SetAside,
-    StillAside,
-    Stop,
-    Unanswered,
-)
 from redelivery.errors import ConfigurationError
+from redelivery.events import Finished, Started
 from redelivery.handler_exceptions import Defer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery.core.commands import Command, Subscribe
     from redelivery.core.delivery import Delivery
     from redelivery.core.report import Report
+    from redelivery.events import Event
     from redelivery.message import Message
 
 __all__ = ["StopCondition"]
 
+# Outcomes after which a message is not handled again: its dead letter may have no confirmation yet, or be set aside.
+ENDS = ("accepted", "discarded", "poisoned")
 # Seconds between looks at whether the connection stands.
 LOOK = 0.1
 # Seconds: until after the end, when what is parked is given back.
@@ -76,25 +58,18 @@ class StopCondition:
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
-    def __call__(self, _: Subscribe, command: Command) -> None:
-        """Take note of a command: the connection's observer."""
+    def __call__(self, event: Event) -> None:
+        """Take note of an event: it is an observer of the connection."""
         with self._lock:
-            match command:
-                case Dispatch():
-                    self._begun.add(command.delivery)
-                case Accept():
-                    for delivery in command.deliveries:
-                        self._finish(delivery)
-                case PoisonAck() | Forward() | SetAside():
-                    self._finish(command.delivery)
-                case Release():
-                    self._begun.difference_update(command.deliveries)
-                case AcceptUnseen() | Hold() | Dropped() | Unanswered() | PolicyFault() | Credit() | Stop():
-                    pass
-                case LookUp() | Mark() | Clear() | Bury() | StillAside() | BreakerChanged():
-                    pass
+            match event:
+                case Started():
+                    self._begun.add(event.delivery)
+                case Finished() if event.outcome in ENDS:
+                    self._finish(event.delivery)
+                case Finished() if event.outcome == "released":
+                    self._begun.discard(event.delivery)
                 case _:
-                    assert_never(command)
+                    pass
             self._last = time.monotonic()
             done = self._count is not None and self._finished >= self._count
         if done:

@@ -12,18 +12,19 @@ from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.core.policy.policy_guard import elapsed_of
 from redelivery.core.policy.policy_map import RedeliveryPolicyMap
 from redelivery.driver.gate_arguments import checked_breaker, checked_rate
+from redelivery.driver.observers import checked_observers
 from redelivery.errors import ConfigurationError, near_miss
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
     from redelivery.classifier import Classifier
     from redelivery.clock import Clock
     from redelivery.core.breaker import Breaker
-    from redelivery.core.commands import Command, Subscribe
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.rate import Rate
+    from redelivery.events import Event, Observer
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
@@ -58,8 +59,8 @@ class ConnectOptions(TypedDict, total=False):
     """When consumers pause because everything fails, instead of `redelivery.breaker…` in the URI; None: never."""
     ledger: Ledger | str | None
     """Where attempts are counted, instead of `redelivery.ledger` in the URI."""
-    observer: Callable[[Subscribe, Command], None] | None
-    """Called with each command of each consumer."""
+    observers: Sequence[Observer | Callable[[Event], object]] | None
+    """What is shown the events of the connection; see `redelivery.events`."""
     send_timeout: float | timedelta | None
     """Seconds that a `send` may take, instead of `redelivery.sendTimeout` in the URI; 30 by default."""
     on_stopped: Callable[[BaseException], object] | None
@@ -85,6 +86,8 @@ class ConsumerOptions(TypedDict, total=False):
     """Instead of the connection's; None: never pause because everything fails."""
     rate: Rate | float | None
     """Messages to handle at most: `Rate`, or a number a second; the URI's by default (no limit)."""
+    observers: Sequence[Observer | Callable[[Event], object]] | None
+    """What is shown the events of this consumer, after the connection's."""
     maximum_set_aside: int | None
     """Poison messages that may be set aside, where no copy can be made of them; the URI's by default (100)."""
 
@@ -268,6 +271,7 @@ def checked_listener(
         "ordering": options.get("ordering"),
         "errors": checked_errors(options.get("errors")),
         "rate": options.get("rate"),
+        "observers": checked_observers(options.get("observers")),
         "maximum_set_aside": options.get("maximum_set_aside"),
     }
     if "breaker" in options:

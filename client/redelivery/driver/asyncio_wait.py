@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
     from redelivery.driver.consumer.dispatcher import Dispatcher
+    from redelivery.driver.consumer.observation import Observation
 
 __all__ = ["AsyncioWait", "answer_on_loop", "call_later", "event_within", "in_own_thread"]
 
@@ -115,14 +116,19 @@ class AsyncioWait:
         self._woken.set()
 
     async def take(
-        self, dispatcher: Dispatcher, after: Event | None = None, *, timeout: float | None = None
+        self,
+        dispatcher: Dispatcher,
+        after: Event | None = None,
+        *,
+        timeout: float | None = None,
+        watch: Observation | None = None,
     ) -> Delivery | None:
         """As `Dispatcher.take`, without blocking the loop."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         while True:
             # Before looking: what becomes ready after the look must wake.
             self._woken.clear()
-            delivery, due = dispatcher.poll(after)
+            delivery, due = dispatcher.poll(after, watch)
             after = None
             if delivery is None and dispatcher.closed:
                 # It may have ended after the look: then this raises why.

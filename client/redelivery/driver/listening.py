@@ -41,7 +41,7 @@ class Listening(ABC):
             destination: as for `consumer`.
             handler: called with each `Message`, and awaited if it is `async def`.
             workers: how many messages are handled at a time; 1 by default.
-            selector, subscription, credit, ordering, errors, breaker, rate, maximum_set_aside: as for
+            selector, subscription, credit, ordering, errors, breaker, rate, observers, maximum_set_aside: as for
                 `consumer`.
             timeout: seconds that a handler may take; no limit by default. One that takes longer has failed, whatever it
                 comes to, and is logged with its stack. An `async def` handler is cancelled; a thread cannot be stopped:

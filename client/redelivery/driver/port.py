@@ -29,10 +29,11 @@ from redelivery.driver.connection.plain_passwords import is_loopback
 from redelivery.driver.connection.send_request import SendOptions, connection_limit, outgoing, send_limit
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
-from redelivery.driver.consumer.message_log import brief, said, say
 from redelivery.driver.consumer.plan import dead_letters_of, planned
+from redelivery.driver.consumer.result_log import result_log
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.log import brief
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -65,8 +66,7 @@ __all__ = [
     "known",
     "outgoing",
     "planned",
-    "said",
-    "say",
+    "result_log",
     "single",
 ]
 
@@ -275,7 +275,7 @@ class ConnectionPort:
             self._driver,
             parts.clock,
             plan.settings.policies,
-            parts.observer,
+            parts.observers,
             hooks,
         )
         self._driver.open_consumers.add(dispatcher)

@@ -36,6 +36,7 @@ from redelivery.driver.consumer.plan import planned
 from redelivery.driver.consumer.worker_end import stop_consumer
 from redelivery.driver.gate_arguments import checked_rate, session_breaker
 from redelivery.driver.listening import Listening
+from redelivery.driver.observers import checked_observers
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery.log import logger
 
@@ -64,7 +65,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self.settings: Settings = parts.settings
         self._errors = parts.errors
         self._clock = parts.clock
-        self._observer = parts.observer
+        self._observers = parts.observers
         self._connection_ledger = parts.connection_ledger
         self._driver = parts.driver
         self._dispatchers = self._driver.open_consumers.dispatchers  # of the consumers that are open
@@ -236,7 +237,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._drained = True
         self.stop()
         runners = [runner for listener in self._listeners for runner in listener.runners]
-        watch = DrainWatch(self._clock, timeout, runners, mine)
+        watch = DrainWatch(self._clock, timeout, runners, mine, self._observers)
         self._driver.refuse_waiting(
             TransportError("not connected, and the connection is draining: nothing was sent")
         )
@@ -333,7 +334,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             transacted=transacted, counted=connection_ledger is not None,
             breaker=session_breaker(options, session_state, self.settings.breaker),
         )  # fmt: skip
-        common = subscribe, engine, self._driver, self._clock, self.settings.policies, self._observer
+        observers = self._observers.also(checked_observers(options.get("observers")))
+        common = subscribe, engine, self._driver, self._clock, self.settings.policies, observers
         dispatcher = (
             Dispatcher(*common) if connection_ledger is None else LedgerDispatcher(*common, connection_ledger)
         )

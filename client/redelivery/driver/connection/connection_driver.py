@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from redelivery import events
 from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.clock import capped, join_within
@@ -31,7 +32,8 @@ from redelivery.driver.connection.plain_passwords import PlainPasswords
 from redelivery.driver.connection.shared_history import SharedHistory
 from redelivery.driver.connection.standing import Standing
 from redelivery.driver.connection.vital_signs import DriverHooks, VitalSigns, longest_sleep, nudge
-from redelivery.driver.consumer.message_log import Drops
+from redelivery.driver.consumer.drops import Drops
+from redelivery.driver.observers import Observers
 from redelivery.errors import (
     AdapterError,
     ConfigurationError,
@@ -76,6 +78,7 @@ class ConnectionDriver:
         adapter: Adapter,
         clock: Clock,
         connection_ledger: ConnectionLedger | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self.capabilities: Capabilities | None = None
         self.dispatchers: dict[int, Dispatcher] = {}
@@ -86,9 +89,8 @@ class ConnectionDriver:
         self.signs = VitalSigns()
         self.hooks = DriverHooks()
         self.drops = Drops(0 if settings.discarding is None else settings.report_interval)
-        self._settings = settings
-        self._adapter = adapter
-        self._clock = clock
+        self.observers = observers or Observers()
+        self._settings, self._adapter, self._clock = settings, adapter, clock
         self._introducing = threading.RLock()
         # From taking what is collected until it is written: nothing overtakes it.
         self._writing = threading.RLock()
@@ -153,8 +155,8 @@ class ConnectionDriver:
             # Whoever closes has not waited for this connection.
             self._adapter.close(0)
             raise closed()
-        broker = f"{self.capabilities.broker} {self.capabilities.version}".rstrip()
-        logger.info("connected to %s (%s)", endpoint, broker)
+        broker, version, again = self.capabilities.broker, self.capabilities.version, self._epoch > 1
+        self.observers.emit((events.Connected(self._clock.time(), str(endpoint), broker, version, again),))
         # It may be lost again.
         if self._up:
             self._standing.end(None)
@@ -330,11 +332,13 @@ class ConnectionDriver:
             dispatcher = self.dispatchers.get(event.consumer)
         if event.error is None:
             self.signs.confirm(event.consumer)
+            if dispatcher is not None:
+                dispatcher.began()
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)
             if future is None:
                 # After a reconnect: no call is there to raise it.
-                logger.error("%s: the consumer stops: %s", dispatcher.subscribe.destination, event.error)
+                dispatcher.refused(event.error)
             # The driver's thread unsubscribes: part of it may stand at the broker.
             dispatcher.stop(event.error)
         end(future, event.error)
@@ -350,7 +354,7 @@ class ConnectionDriver:
             stop = self.protocol_poison.accuse(event.suspect, event.error, self._clock.monotonic())
         stopping = ConnectionLost(event.epoch, event.error, event.suspect, event.consumer, stop=stop)
         if not self._closing:
-            logger.warning("connection lost: %s", event.error)
+            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error),))
         self.browsers.lost(event.error)
         now = self._clock.monotonic()
         self.shared_history.connection_lost(now, event.epoch, now - self._connected_at)
@@ -620,6 +624,7 @@ class ConnectionDriver:
             self._up = False
             self._clock.notify(self._turn, MANY)
         self.hooks.given_up(failure)
+        self.observers.emit((events.GivenUp(self._clock.time(), failure),))
         for dispatcher in list(self.dispatchers.values()):
             dispatcher.stop(failure)
         self.browsers.lost(failure)

@@ -20,6 +20,7 @@ from redelivery.driver.arguments import (
 from redelivery.driver.connection.connection_driver import ConnectionDriver
 from redelivery.driver.connection.connection_ledger import ConnectionLedger
 from redelivery.driver.gate_arguments import connection_breaker
+from redelivery.driver.observers import Observers, checked_observers
 from redelivery.errors import ConfigurationError
 from redelivery.registry import adapter_for
 from redelivery.uri.parser import parse_uri
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redelivery.adapter import Adapter
-    from redelivery.driver.consumer.message_log import Observer
     from redelivery.ledger import Ledger
     from redelivery.settings import Endpoint, Settings
 
@@ -42,7 +42,7 @@ class ConnectionParts:
     settings: Settings
     errors: Classifier
     clock: Clock
-    observer: Observer | None
+    observers: Observers
     ledger: Ledger | None
     connection_ledger: ConnectionLedger | None
     """The ledger, where it counts the attempts of this connection."""
@@ -70,13 +70,13 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
-    observer = options.get("observer")
+    observers = Observers(checked_observers(options.get("observers")))
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None
-    driver = ConnectionDriver(settings, adapter, clock, connection_ledger)
+    driver = ConnectionDriver(settings, adapter, clock, connection_ledger, observers)
     on_stopped = checked_on_stopped(options.get("on_stopped"))
     return ConnectionParts(
-        settings, errors, clock, observer, ledger, connection_ledger, driver, on_stopped, itertools.count(1)
+        settings, errors, clock, observers, ledger, connection_ledger, driver, on_stopped, itertools.count(1)
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from redelivery.core.report import Counters
+from redelivery.events import DrainBegun, Drained
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.report import Report
     from redelivery.driver.consumer.handler_run import HandlerRun
+    from redelivery.driver.observers import Observers
 
 __all__ = ["DrainWatch", "Runner"]
 
@@ -43,8 +44,14 @@ class DrainWatch:
     """One drain. `mine`: whether a worker is the caller's own, which does not wait for itself."""
 
     def __init__(
-        self, clock: Clock, timeout: float, runners: Iterable[Any], mine: Callable[[Any], bool]
+        self,
+        clock: Clock,
+        timeout: float,
+        runners: Iterable[Any],
+        mine: Callable[[Any], bool],
+        observers: Observers,
     ) -> None:
+        self._observers = observers
         self._runners: Sequence[Runner] = [runner for runner in runners if not mine(runner)]
         self._clock = clock
         self._began = clock.monotonic()
@@ -52,7 +59,7 @@ class DrainWatch:
         """Of the connection's clock. One that stands still does not keep the drain for longer than real time does."""
         self._real_deadline = time.monotonic() + timeout
         self._next_line = self._began + LINES
-        logger.info("draining: %d handlers run, up to %g s", len(self._ids()), timeout)
+        observers.emit((DrainBegun(clock.time(), len(self._ids()), timeout),))
 
     def waited_for(self) -> list[Any]:
         """Return the workers that are still waited for; those whose handler was given up are not."""
@@ -87,14 +94,8 @@ class DrainWatch:
 
     def end(self, report: Report) -> Report:
         """Log what has become of everything; return that."""
-        counts = ", ".join(
-            f"{count} {name.replace('_', ' ')}"
-            for name in (*Counters.__slots__, "running", "unconfirmed")
-            if (count := getattr(report, name))
-        )
-        logger.info(
-            "drained in %.1f s: %s", self._clock.monotonic() - self._began, counts or "nothing was dispatched"
-        )
+        took = self._clock.monotonic() - self._began
+        self._observers.emit((Drained(self._clock.time(), report, took),))
         return report
 
     def _left(self) -> float:

@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.settings import Settings
 
-__all__ = ["SendOptions", "connection_limit", "outgoing", "send_limit", "time_limit", "unconfirmed", "unsent"]
+__all__ = [
+    "SendOptions",
+    "checked_headers",
+    "connection_limit",
+    "outgoing",
+    "send_limit",
+    "time_limit",
+    "unconfirmed",
+    "unsent",
+]
 
 # Seconds for the connection to stand and the broker to confirm a message.
 SEND_TIMEOUT = 30.0
@@ -72,7 +81,7 @@ def outgoing(destination: str, body: bytes | str, options: SendOptions, clock: C
         destination=str(single(destination)),
         body=_encoded(body) if isinstance(body, str) else bytes(body),
         body_kind="text" if isinstance(body, str) else "bytes",
-        headers={**_headers(options.get("headers")), "redeliveryId": identity},
+        headers={**checked_headers(options.get("headers")), "redeliveryId": identity},
         content_type=content_type,
         correlation_id=text["correlation_id"],
         reply_to=None if text["reply_to"] is None else str(Destination.parse(text["reply_to"])),
@@ -99,7 +108,7 @@ def time_limit(options: SendOptions, settings: Settings) -> float:
     return seconds(timeout, "timeout")
 
 
-def _headers(headers: object) -> dict[str, str | int | float]:
+def checked_headers(headers: object) -> dict[str, str | int | float]:
     """Return application properties as every protocol can carry them. Raises ConfigurationError."""
     if headers is None:
         return {}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.consumer.handler_run import HandlerRun
     from redelivery.driver.consumer.handler_timeout import HandlerDeadline
+    from redelivery.driver.consumer.observation import Observation
     from redelivery.message import Message
 
 __all__ = ["AsyncWorker"]
@@ -65,8 +66,9 @@ class AsyncWorker:
 
     async def _keep_on(self) -> None:
         dispatcher = self.run.dispatcher
+        watch = dispatcher.observed(self.run)
         try:
-            await self._work()
+            await self._work(watch)
         except HandlerEscape as escape:
             self._ended(dispatcher, escape.error)
         except GeneratorExit:
@@ -80,10 +82,12 @@ class AsyncWorker:
         except BaseException as error:  # noqa: BLE001 - handed to `run`, which raises it
             self._ended(dispatcher, error)
         finally:
+            if watch is not None:
+                dispatcher.run_ended(watch)
             self.run.delivery = None
 
-    async def _work(self) -> None:
-        """Run the handler on one delivery after the other.
+    async def _work(self, watch: Observation | None) -> None:
+        """Run the handler on one delivery after the other; `watch` observes that.
 
         Raises:
             HandlerEscape: a handler ended the worker.
@@ -93,14 +97,14 @@ class AsyncWorker:
         dispatcher, deadline = run.dispatcher, run.deadline
         after: Event | None = None
         taken = 0
-        while (delivery := await waiter.take(dispatcher, after)) is not None:
+        while (delivery := await waiter.take(dispatcher, after, watch=watch)) is not None:
             run.since = now()
             run.delivery = delivery
             if deadline is None:
-                after = await _attempt(self._handler, delivery, run, self._pool)
+                after = await _attempt(self._handler, delivery, run, self._pool, watch)
             else:
                 run.watched()
-                after = await _attempt(self._handler, delivery, run, self._pool)
+                after = await _attempt(self._handler, delivery, run, self._pool, watch)
                 after = deadline.end(run.took, delivery, after)
             run.delivery = None
             taken += 1
@@ -115,11 +119,18 @@ class AsyncWorker:
 
 
 async def _attempt(
-    handler: Callable[[Message], Any], delivery: Delivery, run: HandlerRun, pool: Executor | None
+    handler: Callable[[Message], Any],
+    delivery: Delivery,
+    run: HandlerRun,
+    pool: Executor | None,
+    watch: Observation | None,
 ) -> Event | None:
     """Run the handler on a delivery; return the result to feed, or None if the handler settled it itself."""
     dispatcher, deadline = run.dispatcher, run.deadline
     message = message_for(delivery, dispatcher)
+    if watch is not None:
+        # Before the context of this task is copied for a thread.
+        watch.begin(message)
     # What a handler before has swallowed stays counted.
     cancelled = _cancellations()
     result: Any = None
@@ -152,6 +163,8 @@ async def _attempt(
         raise HandlerEscape(refused.error) from refused.error
     except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
         failure = error
+    if watch is not None:
+        watch.error = failure
     return _outcome(message, result, failure)
 
 

@@ -38,12 +38,13 @@ from redelivery.core.commands import (
 )  # fmt: skip
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Succeeded, Tick, Wanted
 from redelivery.core.policy.policy_guard import would_exhaust
-from redelivery.driver.consumer import message_log
-from redelivery.driver.consumer.breaker_log import breaker_line
+from redelivery.driver.consumer.consumer_events import ConsumerEvents
 from redelivery.driver.consumer.hooks import APPLICATION
+from redelivery.driver.consumer.observation import Observation
 from redelivery.driver.consumer.read_throttle import ReadThrottle
 from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
-from redelivery.errors import AlreadySettled, another
+from redelivery.errors import AlreadySettled, RedeliveryError, another
+from redelivery.events import ConsumerStarted, ConsumerStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
     from redelivery.driver.connection.shared_history import SharedHistory
     from redelivery.driver.consumer.dispatcher_ports import ConsumerSession, DriverPort
     from redelivery.driver.consumer.hooks import ConsumerHooks
-    from redelivery.errors import RedeliveryError
+    from redelivery.driver.consumer.observation import ObservedRun
+    from redelivery.driver.observers import Observers
+    from redelivery.events import Event as Shown
 
 __all__ = ["Dispatcher"]
 
@@ -77,7 +80,7 @@ class Dispatcher:
         driver: DriverPort,
         clock: Clock,
         policies: RedeliveryPolicyMap,
-        observer: Callable[[Subscribe, Command], None] | None = None,
+        observers: Observers,
         hooks: ConsumerHooks = APPLICATION,
     ) -> None:
         self.subscribe = subscribe
@@ -89,9 +92,7 @@ class Dispatcher:
         self.on_ready: Callable[[], None] | None = None
         self._driver = driver
         self._clock = clock
-        # For the log; the engine has them too.
         self._policies = policies
-        self._observer = observer
         self._hooks = hooks
         self._history: MessageHistory | None = None
         # What becomes of a message by its exception's type.
@@ -106,9 +107,8 @@ class Dispatcher:
         # Whether the application takes messages itself; else handlers are run.
         self.pulled = False
         self._settlements = SettlementBatch()
-        # Of the log, written behind the lock: a log handler may be slow, and may close the connection.
-        self._lines: list[message_log.Line] = []
-        self._once = message_log.Once(subscribe, self._lines)
+        # Shown behind the lock: a log handler or an observer may be slow, and may close the connection.
+        self.events = ConsumerEvents(subscribe, clock, policies, observers)
         self._tell_holds = False
         self._throttle = ReadThrottle()
 
@@ -118,10 +118,15 @@ class Dispatcher:
         """Feed an event; what must be written is left to the driver's thread, for this one may own the socket."""
         if isinstance(event, Confirmed):
             self._hooks.answered(event)
+        watched = self.events.observers.watches_events
         with self._lock:
             now = self._now()
+            dead = self.engine.counts.poisoned
             commands = self.engine.feed(event, now)
             self._route(commands, now)
+            if watched:
+                self.events.fed(event, dead_lettered=self.engine.counts.poisoned > dead)
+            self.events.waits(commands)
             if self._driver.protocol_poison.convicted and isinstance(event, Arrived):
                 self._judge(event, now)
             # Settlements are left to those that collect them, unless the adapter takes them at once.
@@ -135,9 +140,8 @@ class Dispatcher:
                     # It is tried again sooner than a missing answer.
                     self._driver.expect_alarm(self)
                 self._notice_end()
-            lines = self._unsaid()
-        self._write(writes, lines)
-        message_log.say_all(message_log.waits(commands))
+            shown = self.events.take()
+        self._write(writes, shown)
         if pause:
             self._throttle.wait(self._lock)
 
@@ -160,12 +164,12 @@ class Dispatcher:
             self._tell_holds = event.capabilities.window_in_bytes
             now = self._now()
             self._route(self.engine.feed(event, now), now)
-            writes, lines = self._settlements.all(), self._unsaid()
-        message_log.say_all(lines)
+            writes, shown = self._settlements.all(), self.events.take()
+        self.show(shown)
         return writes
 
-    def _write(self, writes: Sequence[AdapterCommand], lines: Sequence[message_log.Line] = ()) -> None:
-        """Write what was taken in hand, and then lines of the log."""
+    def _write(self, writes: Sequence[AdapterCommand], shown: Sequence[Shown] = ()) -> None:
+        """Write what was taken in hand, and then show what has happened."""
         if writes:
             try:
                 self._driver.write(writes)
@@ -174,8 +178,23 @@ class Dispatcher:
                     self._unwritten -= 1
                     if not self._unwritten:
                         self._quiet.notify_all()
-        if lines:
-            message_log.say_all(lines)
+        if shown:
+            self.show(shown)
+
+    def show(self, events: Sequence[Shown]) -> None:
+        """Show events to the log and the observers. Without the lock."""
+        ends = self.events.observers.emit(events)
+        if ends is not None:
+            self.observer_ended(ends)
+
+    def observer_ended(self, error: BaseException) -> None:
+        """Stop, because an observer raised what is no `Exception`, as a handler that does so ends its worker."""
+        if self.error is None:
+            stopped = RedeliveryError(
+                f"{self.subscribe.destination}: the observer raised {type(error).__name__}"
+            )
+            stopped.__cause__ = error
+            self.stop(stopped)
 
     def tick(self) -> None:
         """Let the engine look at the time, if it asked for it."""
@@ -190,8 +209,8 @@ class Dispatcher:
             self._end_with(self.error or error)
             self._wake(everyone=True)
             self._notice_end()
-            lines = self._unsaid()
-        message_log.say_all(lines)
+            shown = self.events.take()
+        self.show(shown)
 
     def disconnect(self, error: RedeliveryError) -> None:
         """Let go of all deliveries: the broker takes them back, and what is still reported of them is stale."""
@@ -212,6 +231,10 @@ class Dispatcher:
         with self._lock:
             return self.engine.next_alarm()
 
+    def now(self) -> float:
+        """Return the time of the wall, as events have it."""
+        return self._clock.time()
+
     def wall_time(self, at: float) -> datetime:
         """Return a time of the connection's clock as a date, in UTC."""
         return calendar_time(at + self._clock.time() - self._clock.monotonic()) or LAST
@@ -220,6 +243,15 @@ class Dispatcher:
         """Whether a failure charged now would be poison by the policy of the message's destination."""
         policy = self._policies.policy_for(delivery.destination)
         return would_exhaust(policy, delivery.record, self._clock.monotonic())
+
+    def began(self) -> None:
+        """Show that the broker has confirmed the consumer."""
+        if self.events.observers.watches_events:
+            self.show((ConsumerStarted(self._clock.time(), self.subscribe),))
+
+    def refused(self, error: RedeliveryError) -> None:
+        """Show that the broker has refused the consumer after a reconnect."""
+        self.show((ConsumerStopped(self._clock.time(), self.subscribe, error),))
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that a handler will not end. Without a ledger nobody can be told."""
@@ -266,13 +298,17 @@ class Dispatcher:
                 # An asyncio loop has better to do than to write.
                 writes = self._take(writes) if self.on_ready is None else self._leave(writes)
                 self._wake()
-                lines = self._unsaid()
-            self._write(writes, lines)
+                shown = self.events.take()
+            self._write(writes, shown)
         assert outcome is not None, "the engine sets an outcome for each result"
         return outcome
 
-    def poll(self, after: Event | None = None) -> tuple[Delivery | None, float | None]:
+    def poll(
+        self, after: Event | None = None, watch: Observation | None = None
+    ) -> tuple[Delivery | None, float | None]:
         """Feed the result of the last dispatch and take the next delivery, if there is one; never wait.
+
+        `watch`: observes that dispatch.
 
         Return the delivery, or None and the time until one that is parked is due (None: none is parked).
         """
@@ -280,9 +316,9 @@ class Dispatcher:
             now = self._now()
             if after is not None:
                 changes = self.engine.load.changes
-                self._result(after, now)
+                self._result(after, now, watch)
                 if self.engine.counts.stale:
-                    self._once.stale()
+                    self.events.stale()
                 if changes or self.engine.load.changes:
                     # More may be dispatched now than this task takes, or at another time.
                     self._wake()
@@ -291,22 +327,27 @@ class Dispatcher:
                 self._settlements.due(now) if delivery is not None else self._settlements.all()
             )
             due = None if delivery is not None else self._until(None, now)
-            lines = self._unsaid() if self._lines else ()
-        self._write(writes, lines)
+            shown = self.events.take() if self.events.pending else ()
+        self._write(writes, shown)
+        if watch is not None and watch.message is not None:
+            self._show_end(watch, now)
         if delivery is None and self.error is not None:
             raise another(self.error)
         return delivery, due
 
-    def _told(self, event: Event | None) -> Event | None:
-        """Feed a result that the log tells of, in a turn of the lock of its own; return one that it does not."""
+    def _shown(self, event: Event | None, watch: Observation | None) -> Event | None:
+        """Feed a result that the log shows, in a turn of the lock of its own; return one that it does not."""
         if event is None or event.__class__ is Succeeded:
             return event
         with self._lock:
-            self._result(event, self._now())
+            now = self._now()
+            self._result(event, now, watch)
             if self._waiting:
                 self._wake()
-            lines = self._unsaid()
-        message_log.say_all(lines)
+            shown = self.events.take()
+        self.show(shown)
+        if watch is not None and watch.message is not None:
+            self._show_end(watch, now)
         return None
 
     def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
@@ -328,8 +369,8 @@ class Dispatcher:
                 size += len(delivery.body)
             # What has expired on the way is dead-lettered now, not with the results of this batch.
             writes = self._take(self._settlements.due(now))
-            lines = self._unsaid()
-        self._write(writes, lines)
+            shown = self.events.take()
+        self._write(writes, shown)
         return taken
 
     def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
@@ -347,8 +388,8 @@ class Dispatcher:
             writes = self._settlements.all()
             writes = self._take(joined(writes) if together else writes)
             self._wake()
-            lines = self._unsaid()
-        self._write(writes, lines)
+            shown = self.events.take()
+        self._write(writes, shown)
 
     def wait_unconfirmed(self, below: int) -> None:
         """Wait until fewer than `below` poison acknowledgements are unconfirmed, or the consumer has ended.
@@ -362,14 +403,16 @@ class Dispatcher:
         if self.error is not None:
             raise self.error
 
-    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
+    def take(
+        self, after: Event | None = None, timeout: float | None = None, watch: Observation | None = None
+    ) -> Delivery | None:
         """As `poll`, but wait for a delivery; None after `timeout` seconds, or when the consumer has ended.
 
         Raises:
             RedeliveryError: what stopped the consumer.
         """
         deadline = None if timeout is None else self._clock.monotonic() + timeout
-        after = self._told(after)
+        after = self._shown(after, watch)
         lingered = False
         while True:
             with self._lock:
@@ -384,31 +427,41 @@ class Dispatcher:
                     writes = self._take(self._settlements.due(now))
                     if self._waiting:
                         self._pass_on()
-                elif (
-                    self._settlements.collecting
-                    and self._settlements.batch
-                    and not lingered
-                    and not self.closed
-                ):
+                elif watch is not None and watch.message is not None:
+                    # First its end is shown.
+                    writes = ()
+                elif self._lingers(lingered):
                     lingered = True
                     self._wait(LINGER, linger=True)
                     continue
                 else:
                     writes = self._take(self._settlements.all())
                     if not writes:
-                        if not self._lines and (self.closed or (deadline is not None and deadline <= now)):
-                            self._pass_on()
-                            if self.error is not None:
-                                raise another(self.error)
+                        if self._has_ended(deadline, now):
                             return None
                         self._wait(self._until(deadline, now))
                         continue
-                lines = self._unsaid() if self._lines else ()
-            self._write(writes, lines)
+                shown = self.events.take() if self.events.pending else ()
+            self._write(writes, shown)
+            if watch is not None and watch.message is not None:
+                self._show_end(watch, now)
             if delivery is not None:
                 return delivery
 
     # With the lock held.
+
+    def _lingers(self, lingered: bool) -> bool:
+        """Whether settlements are kept back for company, once."""
+        return self._settlements.collecting and self._settlements.batch and not lingered and not self.closed
+
+    def _has_ended(self, deadline: float | None, now: float) -> bool:
+        """Whether there is nothing to wait for: the consumer has ended, or the time is over. Raises its error."""
+        if self.events.pending or not (self.closed or (deadline is not None and deadline <= now)):
+            return False
+        self._pass_on()
+        if self.error is not None:
+            raise another(self.error)
+        return True
 
     def _now(self) -> float:
         """Read both clocks, for what is fed next: the wall clock may have been set at any time."""
@@ -423,9 +476,9 @@ class Dispatcher:
             return None
         while commands := self.engine.feed(WANTED, now):
             first = commands[0]
-            if len(commands) > 1 or self._observer is not None or first.__class__ is not Dispatch:
+            if len(commands) > 1 or first.__class__ is not Dispatch:
                 self._route(commands, now)
-                self._note_waits(commands)
+                self.events.waits(commands)
             if isinstance(first, Dispatch):
                 if self._throttle.paused:
                     self._throttle.opens(self.engine.load.ready())
@@ -465,9 +518,9 @@ class Dispatcher:
 
     def _until(self, deadline: float | None, now: float) -> float | None:
         if self.engine.load.exhausted:
-            self._once.spent(self.engine.load.running)
+            self.events.spent(self.engine.load.running)
         elif self.engine.load.full:
-            self._once.full(self.engine.load.parked)
+            self.events.full(self.engine.load.parked)
         due = None if self.engine.load.exhausted else self.engine.load.next_due()
         if due is None:
             return None if deadline is None else deadline - now
@@ -487,8 +540,8 @@ class Dispatcher:
         return ()
 
     def _wait(self, timeout: float | None, *, linger: bool = False) -> None:
-        if self._lines:
-            self._say_unlocked()
+        if self.events.pending:
+            self._show_unlocked()
             return
         held_by = None if linger else held_back()
         self._waiting += 1
@@ -510,84 +563,72 @@ class Dispatcher:
 
     def _wake(self, *, everyone: bool = False) -> None:
         if self.engine.counts.stale:
-            self._once.stale()
+            self.events.stale()
         if self._waiting:
             self._clock.notify(self._ready, self._waiting if everyone else max(1, self.engine.load.ready()))
         if self.on_ready is not None:
             self.on_ready()
 
-    def _result(self, event: Event, now: float) -> None:
+    def _result(self, event: Event, now: float, watch: Observation | None = None) -> None:
         """Feed the result of a dispatch."""
         commands = self.engine.feed(event, now)
-        line = None
-        if self._hooks.logs_results and event.__class__ is not Succeeded:
-            line = message_log.said(event, commands, self._policies)
+        if self._hooks.logs_results:
+            self.events.result(event, commands, watch)
         self._route(commands, now)
-        self._note(line)
 
-    def _note(self, line: message_log.Line | None) -> None:
-        """Keep a line until the lock is left."""
-        if line is not None:
-            self._lines.append(line)
+    def observed(self, run: ObservedRun) -> Observation | None:
+        """Return what observes the runs of a worker; None: no observer wants them."""
+        observers = self.events.observers
+        if not observers.watches_runs:
+            return None
+        watch = Observation(run, observers, self.subscribe, self._clock.time, self.observer_ended)
+        self.events.watches.append(watch)
+        return watch
 
-    def _note_waits(self, commands: Sequence[Command]) -> None:
-        """Keep the lines on commands that follow from no result."""
-        self._lines += message_log.waits(commands)
+    def run_ended(self, watch: Observation) -> None:
+        """Show that the last observed run of a worker that ends is over."""
+        if watch.message is not None:
+            self._show_end(watch, self._clock.monotonic())
 
-    def _unsaid(self) -> Sequence[message_log.Line]:
-        """Take the lines that are to be written as soon as the lock is left."""
-        if not self._lines:
-            return ()
-        lines = self._lines[:]
-        self._lines.clear()
-        return lines
+    def _show_end(self, watch: Observation, now: float) -> None:
+        """Show the end of an observed run, and then what the broker has answered since. Without the lock."""
+        plain = watch.details is None
+        watch.show_end(now)
+        # A plain success has no dead letter.
+        if not plain:
+            with self._lock:
+                watch.delivery, later, watch.later = None, watch.later, []
+            self.show(later)
 
-    def _say_unlocked(self) -> None:
-        """Leave the lock for as long as it takes to write what is to be logged."""
-        lines = self._unsaid()
+    def _show_unlocked(self) -> None:
+        """Leave the lock for as long as it takes to show what has happened."""
+        shown = self.events.take()
         self._lock.release()
         try:
-            message_log.say_all(lines)
+            self.show(shown)
         finally:
             self._lock.acquire()
 
-    def _observe(self, observer: Callable[[Subscribe, Command], None], command: Command) -> None:
-        """Show a command to the observer. What it raises is logged, or the commands behind it would be lost.
-
-        What is no `Exception` stops the consumer, as it does from a handler.
-        """
-        try:
-            observer(self.subscribe, command)
-        except BaseException as error:  # noqa: BLE001 - logged
-            self._lines.append(message_log.unobserved(self.subscribe, error))
-            if not isinstance(error, Exception) and self.error is None:
-                self.closed = True
-                self._end_with(message_log.unobserved_end(self.subscribe, error))
-                self._wake(everyone=True)
-                self._notice_end()
-
     def _count(self, command: Clear | Bury) -> None:
-        """Tell the ledger, if there is one."""
+        """Have the ledger note it, if there is one."""
 
     def _route(self, commands: Sequence[Command], now: float) -> None:  # noqa: C901, PLR0912 - the table of commands
         for command in commands:
-            if self._observer is not None:
-                self._observe(self._observer, command)
             match command:
                 case Dropped():
-                    self._note(self._driver.drops.count())
+                    self.events.dropped(self._driver.drops.count())
                 case Accept():
                     # First collect, then expect: the driver's thread looks the other way round.
                     if self._settlements.collect(command.deliveries, now):
                         self._driver.expect(self)
                 case AcceptUnseen():
-                    self._note(message_log.unseen(command))
+                    self.events.unseen(command)
                 case Clear() | Bury():
                     self._count(command)
                 case PolicyFault():
-                    self._once.policy(command)
+                    self.events.policy(command)
                 case BreakerChanged():
-                    self._note(breaker_line(self.subscribe, command))
+                    self.events.breaker(command)
                     if command.new != "closed":
                         # The broker may limit how long what waits for it is held.
                         self._driver.expect_alarm(self)
@@ -598,15 +639,15 @@ class Dispatcher:
                         self._settlements.put(command)
                 case SetAside():
                     self._driver.expect_alarm(self)
-                    self._note(message_log.aside(command))
+                    self.events.aside(command)
                     if self._tell_holds:
                         self._settlements.put(Hold(command.delivery, inf, inf, 0, None))
                 case StillAside():
-                    self._note(message_log.aside(command))
+                    self.events.aside(command)
                 case Stop():
                     self.closed = True
                     self._end_with(command.error)
-                    self._lines.append(message_log.stopped(self.subscribe, command))
+                    self.events.stopped(command.error)
                     self._wake(everyone=True)
                     self._notice_end()
                 case PoisonAck() | Forward():

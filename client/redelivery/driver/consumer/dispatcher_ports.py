@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
     from redelivery.core.protocol_poison import ProtocolPoison
-    from redelivery.driver.consumer.message_log import Drops
+    from redelivery.driver.consumer.drops import Drops
     from redelivery.driver.session.activity import SessionActivity
     from redelivery.message import Message
 

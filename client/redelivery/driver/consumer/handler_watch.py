@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from redelivery.clock import join_within
 from redelivery.driver.consumer.handler_run import stack_of
-from redelivery.driver.consumer.message_log import named
 from redelivery.errors import LedgerError
+from redelivery.events import HandlerOverdue
 from redelivery.log import logger
 
 if TYPE_CHECKING:
@@ -130,28 +130,22 @@ class HandlerWatch:
                 return
             run.warned_of = found
         assert run.deadline is not None, "it is watched"
-        ends = (
-            "nothing can stop a thread" if run.task is None or run.thread is not None else "it is cancelled"
-        )
-        logger.warning(
-            "%s: its handler runs for %g s, its time is over; %s\n%s",
-            named(found.delivery), run.deadline.timeout, ends, stack_of(run),
-        )  # fmt: skip
+        cancelled = run.task is not None and run.thread is None
+        timeout = run.deadline.timeout
+        _show(run, found, timeout, timeout, cancelled=cancelled, stack=stack_of(run))
 
     def _give_up(self, run: HandlerRun, found: Running) -> None:
         assert run.deadline is not None, "it is watched"
         error = run.deadline.stuck(run.dispatcher, found.delivery)
         run.stuck_in = found
         try:
-            logger.error(
-                "%s: its handler has not ended within %g s, twice its timeout; it is given up",
-                named(found.delivery), 2 * run.deadline.timeout,
-            )  # fmt: skip
+            _show(run, found, 2 * run.deadline.timeout, run.deadline.timeout, given_up=True)
             run.dispatcher.hang(found.delivery)
         except LedgerError as failed:
             logger.warning(
-                "%s: the ledger cannot keep that its handler hangs: %s", named(found.delivery), failed
-            )
+                "%s: the ledger cannot keep that the handler of %s hangs: %s",
+                run.dispatcher.subscribe.destination, found.delivery.message_id, failed,
+            )  # fmt: skip
         finally:
             self._given_up(error)
 
@@ -166,8 +160,22 @@ def log_long(run: HandlerRun, now: float) -> None:
         and now - found.since >= LONG
     ):
         run.warned_of = found
-        logger.info(
-            "%s: its handler runs for %d s; its listener has no timeout=",
-            named(found.delivery),
-            now - found.since,
-        )
+        _show(run, found, now - found.since, None)
+
+
+def _show(
+    run: HandlerRun,
+    found: Running,
+    seconds: float,
+    timeout: float | None,
+    *,
+    given_up: bool = False,
+    cancelled: bool = False,
+    stack: str = "",
+) -> None:
+    """Show that a handler takes long."""
+    consumer = run.dispatcher
+    event = HandlerOverdue(
+        consumer.now(), consumer.subscribe, found.delivery, seconds, timeout, given_up, cancelled, stack
+    )
+    consumer.show((event,))

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Bury, Clear, LookUp, Mark, Stop
 from redelivery.core.events import Alone, Known, Released, Wanted
-from redelivery.driver.consumer import message_log
 from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.errors import LedgerError
 from redelivery.ledger import Behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from redelivery.clock import Clock
     from redelivery.core.commands import Command, Subscribe
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.driver.connection.connection_ledger import ConnectionLedger
     from redelivery.driver.consumer.dispatcher_ports import DriverPort
+    from redelivery.driver.consumer.observation import Observation
+    from redelivery.driver.observers import Observers
     from redelivery.errors import RedeliveryError
 
 __all__ = ["LedgerDispatcher"]
@@ -46,10 +47,10 @@ class LedgerDispatcher(Dispatcher):
         driver: DriverPort,
         clock: Clock,
         policies: RedeliveryPolicyMap,
-        observer: Callable[[Subscribe, Command], None] | None,
+        observers: Observers,
         connection_ledger: ConnectionLedger,
     ) -> None:
-        super().__init__(subscribe, engine, driver, clock, policies, observer)
+        super().__init__(subscribe, engine, driver, clock, policies, observers)
         self._connection_ledger = connection_ledger
         self._turns = connection_ledger.turns
         # The ledger must be asked about them first.
@@ -64,16 +65,20 @@ class LedgerDispatcher(Dispatcher):
         # Whether somebody else is alone, or is about to be.
         self._shut_out = False
 
-    def poll(self, after: Event | None = None) -> tuple[Delivery | None, float | None]:
+    def poll(
+        self, after: Event | None = None, watch: Observation | None = None
+    ) -> tuple[Delivery | None, float | None]:
         """As `Dispatcher.poll`; the ledger is asked where it must be."""
-        found = super().poll(after)
+        found = super().poll(after, watch)
         while found[0] is None and self._learn_one():
             found = super().poll()
         return found
 
-    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
+    def take(
+        self, after: Event | None = None, timeout: float | None = None, watch: Observation | None = None
+    ) -> Delivery | None:
         """As `Dispatcher.take`; the ledger is asked where it must be."""
-        found = super().take(after, timeout)
+        found = super().take(after, timeout, watch)
         while found is None and self._learn_one():
             found = super().take(None, 0.0)
         return found
@@ -86,15 +91,15 @@ class LedgerDispatcher(Dispatcher):
         except LedgerError as error:
             with self._lock:
                 self._fail(error)
-                lines = self._unsaid()
-            message_log.say_all(lines)
+                shown = self.events.take()
+            self.show(shown)
         if self._turns != self._connection_ledger.turns:
             with self._lock:
                 self._turns = self._connection_ledger.turns
                 self._fail()
                 self._wake(everyone=True)
-                lines = self._unsaid()
-            message_log.say_all(lines)
+                shown = self.events.take()
+            self.show(shown)
 
     def next_alarm(self) -> float | None:
         """When `tick` has something to do."""
@@ -204,7 +209,7 @@ class LedgerDispatcher(Dispatcher):
         first = commands[0] if commands else None
         if not isinstance(first, Mark):
             self._route(commands, now)
-            self._note_waits(commands)
+            self.events.waits(commands)
             return None
         try:
             self._connection_ledger.mark(first)
@@ -213,7 +218,7 @@ class LedgerDispatcher(Dispatcher):
             return None
         if self._throttle.paused:
             self._throttle.opens(self.engine.load.ready())
-        if len(commands) > 2 or self._observer is not None:
+        if len(commands) > 2:
             self._route(commands, now)
         return first.delivery
 
@@ -280,8 +285,8 @@ class LedgerDispatcher(Dispatcher):
             error = caught
         with self._lock:
             self._learned(delivery, error)
-            lines = self._unsaid()
-        message_log.say_all(lines)
+            shown = self.events.take()
+        self.show(shown)
 
     def _learned(self, delivery: Delivery, error: LedgerError | None) -> None:
         """Decide on a delivery that the ledger was asked about; `error`: it has no answer. With the lock held."""

@@ -90,11 +90,14 @@ class Worker:
         error: BaseException | None = None
         run, handler = self.run, self._handler
         dispatcher, deadline = run.dispatcher, run.deadline
+        watch = dispatcher.observed(run)
+        if watch is not None:
+            handler = watch.handling(handler)
         take, now = dispatcher.take, self._clock.monotonic
         run.thread = threading.get_ident()
         after: Event | None = None
         try:
-            while (delivery := take(after)) is not None:
+            while (delivery := take(after, None, watch)) is not None:
                 run.since = now()
                 run.delivery = delivery
                 if deadline is None:
@@ -108,6 +111,8 @@ class Worker:
             error = escape.error
         except BaseException as stopped:  # noqa: BLE001 - what stopped the consumer, or a fault: handed to `run`
             error = stopped
+        if watch is not None:
+            dispatcher.run_ended(watch)
         run.delivery = None
         try:
             if error is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Drained
 from redelivery.errors import RedeliveryError
-from redelivery.log import logger
+from redelivery.events import WorkerEnded
 from redelivery.message import log_failure
 
 if TYPE_CHECKING:
@@ -59,10 +59,7 @@ def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
         return
     text = Cause.of(error).text
     try:
-        logger.error(
-            "%s: a worker has ended (%s); its consumer stops",
-            dispatcher.subscribe.destination, text, exc_info=(type(error), error, error.__traceback__),
-        )  # fmt: skip
+        dispatcher.show((WorkerEnded(dispatcher.now(), dispatcher.subscribe, error),))
     finally:
         stopped = error
         if not isinstance(stopped, RedeliveryError):

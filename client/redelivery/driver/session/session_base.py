@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.delivery import Cause
 from redelivery.core.events import Failed
 from redelivery.core.option_values import seconds
+from redelivery.driver.connection.observed_send import observed_send
 from redelivery.driver.connection.pending_sends import end
 from redelivery.driver.connection.send_request import outgoing, time_limit
 from redelivery.driver.listening import Listening
@@ -156,7 +157,9 @@ class SessionBase(Listening):
         # The commit's counts; but what is no time is refused.
         time_limit(options, self._port.settings)
         identity, message = outgoing(destination, body, options, self._port.clock)
-        self._state.send(message)
+        # Its end is shown now: whether the commit sends it shows there.
+        with observed_send(self._port.driver.observers, message, identity, self._port.clock) as message:
+            self._state.send(message)
         return identity
 
     def _commits(self, timeout: float | timedelta) -> tuple[float, float]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from redelivery.driver.consumer.message_log import Line
-
 if TYPE_CHECKING:
-    from redelivery.core.commands import BreakerChanged, Subscribe
+    from redelivery.events import BreakerChanged
 
 __all__ = ["breaker_line"]
 
 
-def breaker_line(consumer: Subscribe, change: BreakerChanged) -> Line | None:
-    """Return the line on a change of the breaker; None for one that needs none."""
-    cause = "unknown" if change.cause is None else change.cause.text
+def breaker_line(change: BreakerChanged) -> tuple[int, str]:
+    """Return the level and the text of the line on a change of the breaker."""
+    cause = "unknown" if change.cause is None else change.cause
     match change.old, change.new:
         case "closed", "open":
             level, text = logging.WARNING, _opened(change, cause)
@@ -46,7 +44,7 @@ def breaker_line(consumer: Subscribe, change: BreakerChanged) -> Line | None:
             text = f"the breaker has closed after {change.seconds:.0f} s; {change.spared} failures were not charged"
         case _:
             level, text = logging.DEBUG, "a message is tried"
-    return Line(level, "%s: %s", (consumer.destination, text))
+    return level, f"{change.destination}: {text}"
 
 
 def _opened(change: BreakerChanged, cause: str) -> str:

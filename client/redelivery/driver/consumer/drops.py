@@ -1,0 +1,23 @@
+"""Count of the messages that a connection has dropped instead of dead-lettering them."""
+
+from __future__ import annotations
+
+import threading
+
+__all__ = ["Drops"]
+
+
+class Drops:
+    """Reports the number of dead letters that a connection has dropped, once for each `interval` of them; 0: never."""
+
+    def __init__(self, interval: int) -> None:
+        self._interval = interval
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def count(self) -> int | None:
+        """Count one more; return the number that is to be reported, if one is."""
+        with self._lock:
+            self._dropped += 1
+            dropped = self._dropped
+        return None if not self._interval or dropped % self._interval else dropped

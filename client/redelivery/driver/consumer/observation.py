@@ -1,0 +1,129 @@
+"""Observation of the runs of one worker: made only where an observer wants every delivery.
+
+It is on the way of every message, so what it does for one is little: two calls for each observer, and one object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redelivery.events import Finished
+from redelivery.events.of_handling import ResultDetails
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.core.commands import Subscribe
+    from redelivery.core.delivery import Delivery, Outcome
+    from redelivery.driver.observers import Observers
+    from redelivery.driver.watcher import Watcher
+    from redelivery.events import Event, Verdict
+    from redelivery.message import Message
+
+__all__ = ["Observation", "ObservedRun"]
+
+# Of results that are reported when nothing else is known of them.
+VERDICTS: dict[Outcome | None, Verdict] = {
+    "redelivered": "failed", "spared": "failed", "poisoned": "failed", "deferred": "defer", "discarded": "discard",
+    "released": "release",
+}  # fmt: skip
+
+
+class ObservedRun(Protocol):
+    """Interface of the run of a worker; `HandlerRun` implements it."""
+
+    delivery: Delivery | None
+    """What is handled now."""
+    since: float
+    """When that was started, by the connection's clock."""
+
+
+class Observation:
+    """What the observers of one worker know of the run that goes on, until its end has been shown to them."""
+
+    __slots__ = (
+        "_observers", "_run", "_tokens", "delivery", "details", "ended", "error", "later", "message", "subscribe",
+        "wall",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run: ObservedRun,
+        observers: Observers,
+        subscribe: Subscribe,
+        wall: Callable[[], float],
+        ended: Callable[[BaseException], None],
+    ) -> None:
+        """Observe the runs of one worker of the consumer `subscribe`."""
+        self.message: Message | None = None
+        """The message that is handled, or was and is not shown to have ended; None: none is."""
+        self.delivery: Delivery | None = None
+        self.error: BaseException | None = None
+        """What the handler raised."""
+        self.details: ResultDetails | None = None
+        """What is known of the result, if it is no plain success; the log has had it."""
+        self.later: list[Event] = []
+        """What the broker has answered of this delivery, to be shown after its end. With the lock of the consumer."""
+        self.subscribe = subscribe
+        self.wall = wall
+        """Reads the wall clock."""
+        self.ended = ended
+        """Called with what an observer raises that is no `Exception`."""
+        self._tokens: object = None
+        self._run = run
+        self._observers = observers
+
+    def begin(self, message: Message) -> None:
+        """Show that the handler begins. On its thread, or in its task."""
+        delivery, one = self._run.delivery, self._observers.one
+        assert delivery is not None, "it runs"
+        self.message, self.delivery = message, delivery
+        if one is None:
+            self._tokens = self._observers.begin(message, delivery, self)
+        elif one.started is not None:
+            try:
+                self._tokens = one.started(message)
+            except BaseException as error:  # noqa: BLE001 - logged
+                self._tokens = None
+                self.failed(one, error)
+
+    def handling(self, handler: Callable[[Message], Any]) -> Callable[[Message], Any]:
+        """Return a handler whose runs are observed; for a thread."""
+        begin = self.begin
+
+        def handle(message: Message) -> Any:
+            begin(message)
+            try:
+                return handler(message)
+            except BaseException as error:
+                self.error = error
+                raise
+
+        return handle
+
+    def show_end(self, now: float) -> None:
+        """Show that the run has ended: its result has been fed. Without a lock."""
+        message, delivery, one = self.message, self.delivery, self._observers.one
+        assert delivery is not None, "it has run"
+        result = Finished(self.wall(), self.subscribe, delivery, message, now - self._run.since)
+        if delivery.outcome != "accepted" or self.error is not None or self.details is not None:
+            result.details = self._details(delivery)
+        self.message = self.error = self.details = None
+        if one is None:
+            self._observers.end(self._tokens, result, self)
+            return
+        try:
+            one.finished(self._tokens, result)  # type: ignore[misc]
+        except BaseException as error:  # noqa: BLE001 - logged
+            self.failed(one, error)
+
+    def failed(self, observer: Watcher, error: BaseException) -> None:
+        """Log what an observer raised; end over what is no `Exception`."""
+        if observer.failed(error, self.subscribe.destination) is not None:
+            self.ended(error)
+
+    def _details(self, delivery: Delivery) -> ResultDetails:
+        known = self.details
+        if known is None:
+            known = ResultDetails(delivery.outcome, VERDICTS.get(delivery.outcome, "succeeded"))
+        return known._replace(error=self.error)

@@ -1,0 +1,253 @@
+"""The log of a connection: the first observer of its events. It formats each as one line; never a message's contents.
+
+A line on a message is `destination: id: what happened; what happens next`, with the message's own destination. A line
+on a consumer begins with its destination. Tracebacks of handlers are logged at DEBUG only.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redelivery.core.delivery import Cause
+from redelivery.driver.breaker_log import breaker_line
+from redelivery.events import (
+    BreakerChanged,
+    Connected,
+    ConnectionLost,
+    ConsumerStopped,
+    CreditSpent,
+    DeadLettering,
+    Deduplicated,
+    DrainBegun,
+    Drained,
+    Dropped,
+    Finished,
+    HandlerOverdue,
+    ManyDropped,
+    Parked,
+    ParkingFull,
+    PolicyFault,
+    ResultStale,
+    SetAside,
+    Unanswered,
+    WorkerEnded,
+)
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.events import Event, MessageEvent
+
+__all__ = ["EventLog", "Line", "named"]
+
+# Seconds, 100 years: no process waits for that long.
+NEVER = 100 * 365.25 * 86400
+
+
+class Line(NamedTuple):
+    """A line of the log."""
+
+    level: int
+    text: str
+    error: BaseException | None = None
+
+
+class EventLog:
+    """Writes a line on each event that needs one."""
+
+    def observe(self, event: Event) -> None:
+        """Write the line on an event, if it has one and its level is logged."""
+        form = LINES.get(type(event))
+        line = None if form is None else form(event)
+        if line is not None and logger.isEnabledFor(line.level):
+            error = line.error
+            # As a tuple: an exception may be odd where it is asked whether it is true.
+            traceback = None if error is None else (type(error), error, error.__traceback__)
+            logger.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
+
+
+def named(event: MessageEvent) -> str:
+    """Return a message's own destination and its id, with the id that `send` returned if that is another one."""
+    own, sent = event.message_id, event.sent_as
+    also = f" (sent as {sent})" if sent is not None and own is not None else ""
+    return f"{event.message_destination}: {sent if own is None else own}{also}"
+
+
+def _parked(event: Parked) -> Line:
+    what = "deferred before" if event.deferred else f"failed before ({event.cause})"
+    return Line(logging.INFO, f"{named(event)}: {what}; {_redelivery(event.delay, copied=event.copied)}")
+
+
+def _dead_lettering(event: DeadLettering) -> Line:
+    return Line(logging.WARNING, f"{named(event)}: given up ({event.cause}); {_dead_letter(event.to)}")
+
+
+def _dropped(event: Dropped) -> Line:
+    return Line(logging.INFO, f"{named(event)}: given up ({event.cause}); dropped without a dead letter")
+
+
+def _deduplicated(event: Deduplicated) -> Line:
+    return Line(logging.INFO, f"{named(event)}: accepted without being handled: {event.reason}")
+
+
+def _set_aside(event: SetAside) -> Line:
+    what = "still set aside" if event.still else "set aside, and everything else goes on"
+    return Line(logging.WARNING, f"{named(event)}: {what}; {event.error}")
+
+
+def _unanswered(event: Unanswered) -> Line:
+    what = "delayed copy" if event.delayed else "poison acknowledgement"
+    text = f"no answer to its {what} for {event.seconds:g} s; waited for as long as the connection stands"
+    return Line(logging.WARNING, f"{named(event)}: {text}")
+
+
+def _breaker(event: BreakerChanged) -> Line:
+    return Line(*breaker_line(event))
+
+
+def _stopped(event: ConsumerStopped) -> Line:
+    return Line(logging.ERROR, f"{event.destination}: the consumer stops: {event.error}")
+
+
+def _worker_ended(event: WorkerEnded) -> Line:
+    text = f"{event.destination}: a worker has ended ({Cause.of(event.error).text}); its consumer stops"
+    return Line(logging.ERROR, text, event.error)
+
+
+def _drain_begun(event: DrainBegun) -> Line:
+    return Line(logging.INFO, f"draining: {event.running} handlers run, up to {event.timeout:g} s")
+
+
+def _drained(event: Drained) -> Line:
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in event.counts().items())
+    return Line(logging.INFO, f"drained in {event.seconds:.1f} s: {counts or 'nothing was dispatched'}")
+
+
+def _policy(event: PolicyFault) -> Line:
+    return Line(logging.ERROR, f"{event.destination}: the policy {event.policy}: {event.text}", event.error)
+
+
+def _connected(event: Connected) -> Line:
+    return Line(logging.INFO, f"connected to {event.address} ({f'{event.broker} {event.version}'.rstrip()})")
+
+
+def _lost(event: ConnectionLost) -> Line:
+    return Line(logging.WARNING, f"connection lost: {event.error}")
+
+
+def _many_dropped(event: ManyDropped) -> Line:
+    text = "messages have been dropped instead of dead-lettered (redelivery.reportInterval)"
+    return Line(logging.INFO, f"{event.dropped} {text}")
+
+
+def _spent(event: CreditSpent) -> Line:
+    text = f"the application holds its whole credit ({event.running} messages) unsettled; "
+    return Line(logging.WARNING, f"{event.destination}: {text}nothing more comes until it settles one")
+
+
+def _full(event: ParkingFull) -> Line:
+    text = (
+        f"{event.parked} messages wait here for a redelivery, a dead letter or the end of the consumer; nothing fresh "
+        "is dispatched until one of them is done (redelivery.maxParked)"
+    )
+    return Line(logging.WARNING, f"{event.destination}: {text}")
+
+
+def _stale(event: ResultStale) -> Line:
+    text = "a result came too late, for its connection was lost; the broker sends the message again"
+    return Line(logging.WARNING, f"{event.destination}: {text}")
+
+
+def _finished(event: Finished) -> Line | None:
+    match event.verdict:
+        case "failed" if event.outcome == "spared":
+            # The breaker's own lines are warnings.
+            level, what = logging.INFO, f"failed, and is not charged ({event.cause})"
+        case "failed":
+            of = "" if event.maximum is None else f" of {event.maximum}"
+            level, what = logging.WARNING, f"delivery {event.delivery_count}{of} failed ({event.cause})"
+        case "poison":
+            level, what = logging.WARNING, f"delivery {event.delivery_count} poisoned ({event.cause})"
+        case "defer":
+            # Past redelivery.maximumDeferrals.
+            charged = event.outcome in ("redelivered", "poisoned")
+            level = logging.WARNING if charged else logging.INFO
+            many = f" {event.deferrals} times, and charged" if charged else ""
+            what = f"deferred{many} ({event.cause})"
+        case "discard":
+            level, what = logging.INFO, f"discarded ({event.cause})"
+        case "succeeded" | "release":
+            return None
+    return Line(level, f"{named(event)}: {what}; {_next(event)}")
+
+
+def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
+    match event.next_step:
+        case "redelivery":
+            return _redelivery(event.delay, copied=False)
+        case "delayed copy":
+            return _redelivery(event.delay, copied=True)
+        case "dead-letter copy" | "poison acknowledgement":
+            return _dead_letter(event.to)
+        case "drop":
+            return "accepted and dropped"
+        case "stop":
+            return "its consumer stops"
+        case "set aside":
+            return "poison, and set aside"
+        case "none" if event.outcome == "stale":
+            return "its connection was lost, and the broker sends it again"
+        case "none":
+            return "given back to the broker, for the consumer ends"
+
+
+def _redelivery(delay: float | None, *, copied: bool) -> str:
+    # As Java's longest delay is, 2^63-1 ms.
+    if delay is None or delay > NEVER:
+        return "no redelivery for 100 years"
+    seconds = f"{delay:.3f}".rstrip("0").rstrip(".")
+    return f"redelivery in {seconds} s" + (", for which the broker holds a copy" if copied else "")
+
+
+def _dead_letter(to: str | None) -> str:
+    return "poison, the broker dead-letters it" if to is None else f"poison, a copy goes to {to}"
+
+
+def _overdue(event: HandlerOverdue) -> Line:
+    what = f"{named(event)}: its handler"
+    if event.timeout is None:
+        return Line(logging.INFO, f"{what} runs for {event.seconds:.0f} s; its listener has no timeout=")
+    if event.given_up:
+        text = f"{what} has not ended within {event.seconds:g} s, twice its timeout; it is given up"
+        return Line(logging.ERROR, text)
+    ends = "it is cancelled" if event.cancelled else "nothing can stop a thread"
+    return Line(
+        logging.WARNING, f"{what} runs for {event.timeout:g} s, its time is over; {ends}\n{event.stack}"
+    )
+
+
+# Of other events there is no line.
+LINES: dict[type[Event], Callable[[Any], Line | None]] = {
+    BreakerChanged: _breaker,
+    Connected: _connected,
+    ConnectionLost: _lost,
+    ConsumerStopped: _stopped,
+    CreditSpent: _spent,
+    DrainBegun: _drain_begun,
+    Drained: _drained,
+    DeadLettering: _dead_lettering,
+    Deduplicated: _deduplicated,
+    Dropped: _dropped,
+    Finished: _finished,
+    HandlerOverdue: _overdue,
+    ManyDropped: _many_dropped,
+    Parked: _parked,
+    ParkingFull: _full,
+    PolicyFault: _policy,
+    ResultStale: _stale,
+    SetAside: _set_aside,
+    Unanswered: _unanswered,
+    WorkerEnded: _worker_ended,
+}

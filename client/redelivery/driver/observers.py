@@ -1,0 +1,162 @@
+"""Observers of a connection: which of their methods are called, in which order, and what becomes of their exceptions.
+
+The log is the first one. Each observer is looked at once, when the connection is made: a method that is not overridden
+is never called.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from redelivery.driver.event_log import EventLog
+from redelivery.driver.watcher import Watcher
+from redelivery.errors import ConfigurationError
+from redelivery.events import Finished, Observer, Started
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, MutableMapping
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.driver.watcher import ObservedConsumer, Watching
+    from redelivery.events import Event, Sent
+    from redelivery.message import Message
+
+__all__ = ["Observers", "checked_observers"]
+
+
+class Observers:
+    """The log, and the observers of one connection, or of one consumer of it."""
+
+    def __init__(self, observers: Iterable[Watching] = (), log: EventLog | None = None) -> None:
+        self._all = tuple(observers)
+        self._log = log or EventLog()
+        every = [Watcher.of(each) for each in self._all]
+        self._runs = [each for each in every if each.finished is not None]
+        self.one = self._runs[0] if len(self._runs) == 1 and self._runs[0].call is None else None
+        """The observer of deliveries, if there is one and it is an `Observer`: its methods are called directly."""
+        self._sends = [each for each in every if each.sent is not None]
+        self._events = [each for each in every if each.event is not None]
+        self.watches_runs = bool(self._runs)
+        """Whether an observer wants every delivery."""
+        self.watches_events = bool(self._events)
+        """Whether an observer wants events that the log does not."""
+        self.watches_sends = bool(self._sends)
+        """Whether an observer wants every message that is sent."""
+
+    def also(self, observers: Iterable[Watching]) -> Observers:
+        """Return these with more of them, for one consumer."""
+        more = tuple(observers)
+        return Observers((*self._all, *more), self._log) if more else self
+
+    def emit(self, events: Iterable[Event]) -> BaseException | None:
+        """Show events to the log and to the observers. Call it without a lock.
+
+        Returns:
+            What an observer raised that is no `Exception`, for the caller to end over; None: nothing.
+        """
+        ends: BaseException | None = None
+        for event in events:
+            self._log.observe(event)
+            if isinstance(event, Finished):
+                if event.message is None:
+                    # Else a handler has it, at whose end the observers are shown it.
+                    ends = self._end([None] * len(self._runs), event) or ends
+                continue
+            for each in self._events:
+                try:
+                    each.event(event)  # type: ignore[misc]
+                except BaseException as error:  # noqa: BLE001 - logged
+                    ends = each.failed(error, getattr(event, "destination", "")) or ends
+        return ends
+
+    def begin(self, message: Message, delivery: Delivery, watch: ObservedConsumer) -> object:
+        """Show that a handler begins; return the tokens of the observers, for `end`. Raises nothing."""
+        tokens: list[object] = []
+        for each in self._runs:
+            token: object = None
+            try:
+                if each.started is not None:
+                    token = each.started(message)
+                elif each.call is not None:
+                    each.call(Started(watch.wall(), watch.subscribe, delivery, message))
+            except BaseException as error:  # noqa: BLE001 - logged
+                watch.failed(each, error)
+            tokens.append(token)
+        return tokens
+
+    def end(self, tokens: Any, event: Finished, watch: ObservedConsumer) -> None:
+        """Show that an observed run has ended; the log has had its line. Raises nothing."""
+        ends = self._end(tokens, event)
+        if ends is not None:
+            watch.ended(ends)
+
+    def _end(self, tokens: Sequence[object], event: Finished) -> BaseException | None:
+        ends: BaseException | None = None
+        for token, each in zip(tokens, self._runs, strict=True):
+            try:
+                each.finished(token, event)  # type: ignore[misc]
+            except BaseException as error:  # noqa: BLE001 - logged
+                ends = each.failed(error, event.destination) or ends
+        return ends
+
+    def sending(self, destination: str, headers: MutableMapping[str, Any]) -> Sequence[object]:
+        """Show that a message is about to be sent; return a token of each observer, for its `Sent`."""
+        tokens: list[object] = []
+        for each in self._sends:
+            token: object = None
+            if each.sending is not None:
+                try:
+                    token = each.sending(destination, headers)
+                except Exception as error:  # noqa: BLE001 - logged
+                    each.failed(error, destination)
+            tokens.append(token)
+        return tokens
+
+    def sent(self, tokens: Sequence[object], event: Sent) -> None:
+        """Show that a `send` has ended."""
+        for token, each in zip(tokens, self._sends, strict=True):
+            try:
+                each.sent(token, event)  # type: ignore[misc]
+            except Exception as error:  # noqa: BLE001 - logged
+                each.failed(error, event.destination)
+
+
+def checked_observers(observers: object) -> tuple[Watching, ...]:
+    """Return observers as they were given, checked.
+
+    Raises:
+        ConfigurationError: one of them can be neither called nor is an Observer, or is `async def`.
+    """
+    if observers is None:
+        return ()
+    if isinstance(observers, str | bytes) or not isinstance(observers, Sequence):
+        raise ConfigurationError(
+            f"observers={_shown(observers)}: a list is needed; write observers=[...]", option="observers"
+        )
+    for each in cast("Sequence[object]", observers):
+        if isinstance(each, type) and issubclass(each, Observer):
+            raise ConfigurationError(
+                f"observers: {each.__name__} is a class; make an observer of it: {each.__name__}()",
+                option="observers",
+            )
+        if isinstance(each, Observer):
+            continue
+        if not callable(each):
+            raise ConfigurationError(
+                f"observers: {_shown(each)} is no observer; give a redelivery.events.Observer, or a function of one "
+                "event",
+                option="observers",
+            )
+        if inspect.iscoroutinefunction(each) or inspect.iscoroutinefunction(type(each).__call__):
+            raise ConfigurationError(
+                f"observers: {_shown(each)} is async def, and nothing awaits it; write def, and hand the event over to "
+                "a task there",
+                option="observers",
+            )
+    return tuple(cast("Sequence[Watching]", observers))
+
+
+def _shown(value: object) -> str:
+    return getattr(value, "__qualname__", None) or type(value).__name__

@@ -1,0 +1,89 @@
+"""One observer, looked at once: which of its methods are called, and which of its exceptions have been logged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from redelivery.events import Event, Observer
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from redelivery.core.commands import Subscribe
+    from redelivery.events import Finished, Sent
+    from redelivery.message import Message
+
+__all__ = ["ObservedConsumer", "Watcher", "Watching"]
+
+Watching = Observer | Callable[[Event], object]
+"""What an application gives: an observer, or a function of one event."""
+
+
+class ObservedConsumer(Protocol):
+    """Interface of what observes the runs of a consumer's worker; `Observation` implements it."""
+
+    subscribe: Subscribe
+    wall: Callable[[], float]
+    """Reads the wall clock."""
+    ended: Callable[[BaseException], None]
+    """Called with what an observer raises that is no `Exception`."""
+
+    def failed(self, observer: Watcher, error: BaseException) -> None:
+        """Log what an observer raised; end over what is no `Exception`."""
+
+
+class Watcher:
+    """What is called of one observer; None: it does not override that."""
+
+    def __init__(self) -> None:
+        self.started: Callable[[Message], object] | None = None
+        self.call: Callable[[Event], object] | None = None
+        """The function that is called with every event, if it is one."""
+        self.finished: Callable[[Any, Finished], object] | None = None
+        self.sending: Callable[[str, MutableMapping[str, Any]], object] | None = None
+        self.sent: Callable[[Any, Sent], object] | None = None
+        self.event: Callable[[Event], object] | None = None
+        self._logged: set[type[BaseException]] = set()
+
+    @classmethod
+    def of(cls, observer: Watching) -> Watcher:
+        """Return what is called of an observer."""
+        found = cls()
+        if isinstance(observer, Observer):
+            found.methods_of(observer)
+        else:
+            found.calls(observer)
+        return found
+
+    def methods_of(self, observer: Observer) -> None:
+        """Call the methods that it overrides; one that begins something is never without one that ends it."""
+        kind = type(observer)
+        if kind.started is not Observer.started:
+            self.started = observer.started
+        if self.started or kind.finished is not Observer.finished:
+            self.finished = observer.finished
+        if kind.sending is not Observer.sending:
+            self.sending = observer.sending
+        if self.sending or kind.sent is not Observer.sent:
+            self.sent = observer.sent
+        if kind.event is not Observer.event:
+            self.event = observer.event
+
+    def calls(self, observer: Callable[[Event], object]) -> None:
+        """Call a function with every event."""
+        self.call = observer
+        self.finished = lambda _, event: observer(event)
+        self.sent = lambda _, event: observer(event)
+        self.event = observer
+
+    def failed(self, error: BaseException, destination: str) -> BaseException | None:
+        """Log what it raised, once for each type; return what is no `Exception`."""
+        ends = None if isinstance(error, Exception) else error
+        if type(error) not in self._logged:
+            self._logged.add(type(error))
+            where = f"{destination}: " if destination else ""
+            text = "%sthe observer failed; what was decided is carried out%s"
+            logger.error(text, where, ", and its consumer stops" if ends else "", exc_info=error)
+        return ends

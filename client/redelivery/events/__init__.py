@@ -1,0 +1,93 @@
+"""Events of a connection, for `observers=[…]`: what happened to messages, consumers and the connection.
+
+An observer is a callable that gets every event, or an `Observer`, of which only the overridden methods are called. No
+lock is held during a call. It must not block, because what happens next waits for it. What it raises is logged, once
+for each observer and type of exception, and changes nothing. The events of one message are in order.
+
+No event has a body, a header or a password. The library makes events; an application only reads them. They are not
+frozen, because freezing costs 0.4 µs for each message.
+"""
+
+from __future__ import annotations
+
+from redelivery.events.event import ConsumerEvent, Event, MessageEvent
+from redelivery.events.observer import (
+    Observer,
+)
+from redelivery.events.of_connection import (
+    Connected,
+    ConnectionLost,
+    DrainBegun,
+    Drained,
+    GivenUp,
+    ManyDropped,
+    Sent,
+)
+from redelivery.events.of_consumer import (
+    BreakerChanged,
+    ConsumerStarted,
+    ConsumerStopped,
+    CreditSpent,
+    ParkingFull,
+    Paused,
+    PolicyFault,
+    Received,
+    ResultStale,
+    Resumed,
+    WorkerEnded,
+)
+from redelivery.events.of_handling import (
+    Finished,
+    NextStep,
+    Started,
+    Verdict,
+)
+from redelivery.events.of_message import (
+    DeadLettered,
+    DeadLetterFailed,
+    DeadLettering,
+    Deduplicated,
+    Dropped,
+    HandlerOverdue,
+    Parked,
+    SetAside,
+    Unanswered,
+)
+
+__all__ = [
+    "BreakerChanged",
+    "Connected",
+    "ConnectionLost",
+    "ConsumerEvent",
+    "ConsumerStarted",
+    "ConsumerStopped",
+    "CreditSpent",
+    "DeadLetterFailed",
+    "DeadLettered",
+    "DeadLettering",
+    "Deduplicated",
+    "DrainBegun",
+    "Drained",
+    "Dropped",
+    "Event",
+    "Finished",
+    "GivenUp",
+    "HandlerOverdue",
+    "ManyDropped",
+    "MessageEvent",
+    "NextStep",
+    "Observer",
+    "Parked",
+    "ParkingFull",
+    "Paused",
+    "PolicyFault",
+    "Received",
+    "ResultStale",
+    "Resumed",
+    "Sent",
+    "SetAside",
+    "Started",
+    "Unanswered",
+    "Verdict",
+    "WorkerEnded",
+]

@@ -1,0 +1,108 @@
+"""Events of the connection itself, and of what is sent."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from redelivery.events.event import Event
+
+if TYPE_CHECKING:
+    from redelivery.core.report import Report
+
+__all__ = [
+    "Connected",
+    "ConnectionLost",
+    "DrainBegun",
+    "Drained",
+    "GivenUp",
+    "ManyDropped",
+    "Sent",
+]
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Connected(Event):
+    """The connection stands."""
+
+    name = "connected"
+
+    address: str
+    """Address without user and password."""
+    broker: str
+    version: str
+    """Empty where the broker does not say it."""
+    again: bool
+    """It stood before: this is a reconnect."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class ConnectionLost(Event):
+    """The connection was lost, and is made again."""
+
+    name = "connection lost"
+
+    error: BaseException
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class GivenUp(Event):
+    """The connection was given up: nothing is made again."""
+
+    name = "given up"
+
+    error: BaseException
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Sent(Event):
+    """A `send` has ended: the broker has confirmed the message, or `error` was raised."""
+
+    name = "sent"
+
+    destination: str
+    message_id: str | None
+    """Id that `send` returns."""
+    seconds: float
+    error: BaseException | None
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class DrainBegun(Event):
+    """A drain begins: nothing more is dispatched."""
+
+    name = "drain begun"
+
+    running: int
+    """Handlers that run."""
+    timeout: float
+    """Seconds for which they are waited for."""
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class Drained(Event):
+    """A drain has ended."""
+
+    name = "drained"
+
+    report: Report
+    seconds: float
+    """Seconds that it took."""
+
+    def counts(self) -> dict[str, int]:
+        """Return the counts of the report that are not 0, by name."""
+        return {name: count for name, count in dataclasses.asdict(self.report).items() if count}
+
+    def fields(self) -> dict[str, Any]:
+        """As for any event; with the counts of the report that are not 0."""
+        return {"event": self.name, "at": self.at, "seconds": self.seconds, **self.counts()}
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class ManyDropped(Event):
+    """So many messages have been dropped instead of dead-lettered; each `redelivery.reportInterval` of them."""
+
+    name = "many dropped"
+
+    dropped: int

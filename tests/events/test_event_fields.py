@@ -1,0 +1,73 @@
+"""Events as values: what they say of themselves."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery import events
+from redelivery.core.report import Report
+from redelivery.events.event import Event, cause_type
+
+if TYPE_CHECKING:
+    from redelivery.core.commands import Subscribe
+    from redelivery.core.delivery import Delivery
+
+CONSUMER: Subscribe = SimpleNamespace(destination="queue://orders.>", consumer=3)  # type: ignore[assignment]
+DELIVERY: Delivery = SimpleNamespace(  # type: ignore[assignment]
+    destination="queue://orders.eu", message_id="ID:1", headers={"redeliveryId": "uuid"}, record=None
+)
+
+
+def test_a_message_event_names_the_consumer_and_the_message() -> None:
+    """With wildcards the consumer's destination is another one than the message's."""
+    event = events.Dropped(12.5, CONSUMER, DELIVERY, "expired")
+    assert event.fields() == {
+        "event": "dropped",
+        "destination": "queue://orders.>",
+        "consumer": 3,
+        "message_destination": "queue://orders.eu",
+        "message_id": "ID:1",
+        "at": 12.5,
+        "cause": "expired",
+    }
+    assert event.sent_as == "uuid"
+
+
+def test_errors_are_named_by_their_type() -> None:
+    """Their texts may have what an application keeps secret."""
+    event = events.Sent(1.0, "queue://orders", "uuid", 0.5, ValueError("hunter2"))
+    assert event.fields()["error"] == "ValueError"
+    assert "hunter2" not in repr(event)
+
+
+def test_a_drain_has_the_counts_that_are_not_zero() -> None:
+    """So a line is short."""
+    event = events.Drained(1.0, Report(accepted=2, stale=1), 0.25)
+    assert event.fields() == {"event": "drained", "at": 1.0, "seconds": 0.25, "accepted": 2, "stale": 1}
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [("ValueError: no stock", "ValueError"), ("ValueError", "ValueError"), ("no stock", None), ("", None)],
+)
+def test_the_type_of_a_cause(cause: str, expected: str | None) -> None:
+    """A reason in words has none."""
+    assert cause_type(cause) == expected
+
+
+def test_each_event_has_a_name_of_its_own() -> None:
+    """Logs and labels tell them apart."""
+    kinds: list[Any] = [getattr(events, name) for name in events.__all__]
+    names = [
+        kind.name
+        for kind in kinds
+        if isinstance(kind, type)
+        and issubclass(kind, Event)
+        and kind not in (Event, events.ConsumerEvent, events.MessageEvent)
+    ]
+    assert len(set(names)) == len(names) > 20
+    assert json.dumps(names) == json.dumps(names).lower()
