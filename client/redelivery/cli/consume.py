@@ -15,7 +15,7 @@ import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.exit_codes import FAILED, OK, PARTLY, Failure
 from redelivery.cli.formatting import note, to_json
-from redelivery.cli.health_endpoint import Observation, health_options
+from redelivery.cli.health_endpoint import Supervision, health_options
 from redelivery.cli.param_types import number, one_of, seconds, statuses
 from redelivery.cli.printer import Printer, report_line
 from redelivery.core.delivery import Cause
@@ -226,7 +226,7 @@ def _run(
         return work(message)
 
     connection.listen(destination, admitted, **_listen_options(given))
-    with Observation.of(given).of_connection(connection), connection:
+    with Supervision.of(given).of_connection(connection), connection:
         _say_ready(destination)
         tally.watch()
         try:
@@ -256,7 +256,7 @@ async def _run_async(
         await work(message)
 
     connection.listen(destination, admitted, **_listen_options(given))
-    with Observation.of(given).of_connection(connection):
+    with Supervision.of(given).of_connection(connection):
         async with connection:
             _say_ready(destination)
             tally.watch()

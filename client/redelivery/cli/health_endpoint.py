@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redelivery.cli.systemd_notify import SystemdNotify
     from redelivery.health.probe_answers import HealthSource
 
-__all__ = ["Observation", "health_options"]
+__all__ = ["Supervision", "health_options"]
 
 # Seconds between two touches of the file: a probe that allows for two late ones asks for 15.
 TOUCH = 5.0
@@ -42,7 +42,7 @@ def address(value: object) -> tuple[str, int]:
 
 
 def health_options(command: Command) -> Command:
-    """Add the options, of which `Observation.of` makes one value."""
+    """Add the options, of which `Supervision.of` makes one value."""
     for option in (
         click.option(
             "--systemd", is_flag=True,
@@ -61,7 +61,7 @@ def health_options(command: Command) -> Command:
     return command
 
 
-class Observation(NamedTuple):
+class Supervision(NamedTuple):
     """How the health of a connection is shown to a supervisor."""
 
     address: tuple[str, int] | None
@@ -69,7 +69,7 @@ class Observation(NamedTuple):
     systemd: bool
 
     @classmethod
-    def of(cls, given: dict[str, Any]) -> Observation:
+    def of(cls, given: dict[str, Any]) -> Supervision:
         """Return it for what a command was given."""
         file = given["health_file"]
         return cls(given["health"], None if file is None else Path(file), given["systemd"])
