@@ -15,6 +15,7 @@ import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.exit_codes import FAILED, OK, PARTLY, Failure
 from redelivery.cli.formatting import note, to_json
+from redelivery.cli.health_endpoint import Supervision, health_options
 from redelivery.cli.param_types import number, one_of, seconds, statuses
 from redelivery.cli.printer import Printer, report_line
 from redelivery.core.delivery import Cause
@@ -99,6 +100,7 @@ message was set aside, 69 broker unreachable, 78 bad configuration, 130 and
     "--drain-timeout", type=seconds(), default=30, show_default=True, metavar="SECONDS",
     help="How long running handlers may finish when stopping.",
 )  # fmt: skip
+@health_options
 @output_option
 @verbose_option
 def consume(
@@ -136,7 +138,7 @@ def consume(
     work, commands = _work(handler, command, printer, output, steered, given["timeout"])
     try:
         with _terminated_cleanly():
-            report, error = _run(uri, rest[0], work, tally, drain_timeout, _listen_options(given))
+            report, error = _run(uri, rest[0], work, tally, drain_timeout, given)
     finally:
         if commands is not None:
             commands.kill()
@@ -207,13 +209,13 @@ def _run(
     work: Callable[[Message], Any],
     tally: StopCondition,
     drain_timeout: float,
-    options: ListenOptions,
+    given: dict[str, Any],
 ) -> tuple[Report, Exception | None]:
     from redelivery.cli.drain_notice import Consuming  # noqa: PLC0415
     from redelivery.cli.handler_lookup import is_asynchronous  # noqa: PLC0415
 
     if is_asynchronous(work):
-        return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, options))
+        return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, given))
     connection = Consuming(uri, observers=[tally])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
@@ -223,8 +225,8 @@ def _run(
         # What it returns tells whether it has run.
         return work(message)
 
-    connection.listen(destination, admitted, **options)
-    with connection:
+    connection.listen(destination, admitted, **_listen_options(given))
+    with Supervision.of(given).of_connection(connection), connection:
         _say_ready(destination)
         tally.watch()
         try:
@@ -241,7 +243,7 @@ async def _run_async(
     work: Callable[[Message], Any],
     tally: StopCondition,
     drain_timeout: float,
-    options: ListenOptions,
+    given: dict[str, Any],
 ) -> tuple[Report, Exception | None]:
     from redelivery.cli.drain_notice import AsyncConsuming  # noqa: PLC0415
 
@@ -253,20 +255,21 @@ async def _run_async(
         tally.admit(message)
         await work(message)
 
-    connection.listen(destination, admitted, **options)
-    async with connection:
-        _say_ready(destination)
-        tally.watch()
-        try:
-            return await connection.run(drain_timeout=drain_timeout), None
-        except redelivery.RedeliveryError as error:
-            return connection.report(), error
-        except _ENDS as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                # Ctrl-C, not the handler.
-                raise
-            return connection.report(), _ended_by_handler(error)
+    connection.listen(destination, admitted, **_listen_options(given))
+    with Supervision.of(given).of_connection(connection):
+        async with connection:
+            _say_ready(destination)
+            tally.watch()
+            try:
+                return await connection.run(drain_timeout=drain_timeout), None
+            except redelivery.RedeliveryError as error:
+                return connection.report(), error
+            except _ENDS as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    # Ctrl-C, not the handler.
+                    raise
+                return connection.report(), _ended_by_handler(error)
 
 
 def _ended_by_handler(error: BaseException) -> Failure:

@@ -109,12 +109,13 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         """
         return self._end.error
 
-    def health(self, ready_when: ReadyWhen = "consuming") -> Health:
+    def health(self, ready_when: ReadyWhen = "consuming", *, texts: bool = True) -> Health:
         """Return the health of the connection and its consumers, from any thread. It waits for nothing.
 
         Args:
             ready_when: `consuming`; or `connected`: pauses and circuit breakers leave it ready, for a web application
                 that also consumes.
+            texts: whether errors have their texts; False: only their types, for what anyone may read.
 
         Raises:
             ConfigurationError: there is no such `ready_when`, or the connection was opened before a fork.
@@ -127,6 +128,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             entered=self._entered,
             drained=self._drained,
             closed=self._closed,
+            texts=texts,
         )
         return check.health(ready_when, self.error, self._loop_silence())
 

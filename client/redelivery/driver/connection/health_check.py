@@ -40,6 +40,7 @@ class HealthCheck:
         entered: bool,
         drained: bool,
         closed: bool,
+        texts: bool = True,
     ) -> None:
         self._driver = driver
         self._listeners = listeners
@@ -47,6 +48,7 @@ class HealthCheck:
         self._entered = entered
         self._drained = drained
         self._closed = closed
+        self._texts = texts
 
     def health(self, ready_when: str, error: BaseException | None, loop_silence: float | None) -> Health:
         """Return it.
@@ -115,9 +117,17 @@ class HealthCheck:
             paused=load is not None and load.paused,
             breaker="off" if load is None or not load.has_breaker else load.breaker_state,
             breaker_open_s=0.0 if load is None else load.open_for(self._now) or 0.0,
-            breaker_cause=None if load is None or load.open_because is None else load.open_because.text,
-            error=None if error is None else Cause.of(error).text,
+            breaker_cause=None
+            if load is None or load.open_because is None
+            else self._shown(load.open_because),
+            error=None if error is None else self._shown(Cause.of(error)),
         )
+
+    def _shown(self, cause: Cause) -> str:
+        """Return type and text of an error, or its type alone."""
+        kind = cause.text.partition(":")[0]
+        # A reason that the application gave as text is no type.
+        return cause.text if self._texts else kind if kind.isidentifier() else "a failure"
 
     def _state(self, dispatcher: Dispatcher | None) -> ConsumerState:
         """Return the state of a consumer. All that decides on it is asked here."""
@@ -137,7 +147,7 @@ class HealthCheck:
         """Return why a new process would help."""
         reasons: list[str] = []
         if error is not None:
-            reasons.append(f"consuming has ended: {Cause.of(error).text}")
+            reasons.append(f"consuming has ended: {self._shown(Cause.of(error))}")
         for listener in self._listeners:
             for runner in cast("Sequence[Runner]", tuple(listener.runners)):
                 reasons += self._overdue(runner)

@@ -1,4 +1,4 @@
-"""Health of a connection: what `connection.health()` returns, for probes, metrics and people.
+"""Health of a connection at one moment: what `connection.health()` returns, for probes, metrics and people.
 
 Values only: nothing here looks at a connection, waits, or takes a lock.
 """

@@ -1,0 +1,164 @@
+"""Options of `consume` by which a supervisor sees its health: `--health`, `--health-file`, `--systemd`."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from redelivery.cli.formatting import note
+from redelivery.cli.usage_errors import WrongValue
+from redelivery.errors import ConfigurationError
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from redelivery.cli.systemd_notify import SystemdNotify
+    from redelivery.health.probe_answers import HealthSource
+
+__all__ = ["Supervision", "health_options"]
+
+# Seconds between two touches of the file: a probe that allows for two late ones asks for 15.
+TOUCH = 5.0
+# Seconds between two looks whether it is ready, before systemd has been notified.
+READY = 0.2
+LAST_PORT = 65535
+_ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]\s/]+|\[[0-9A-Fa-f:.]+\]):)?(?P<port>[0-9]{1,5})")
+
+Command = TypeVar("Command", bound="Callable[..., Any]")
+
+
+def address(value: object) -> tuple[str, int]:
+    """Read `[HOST:]PORT`; without a host only this machine can ask."""
+    found = _ADDRESS.fullmatch(str(value))
+    if found is None or int(found["port"]) > LAST_PORT:
+        raise WrongValue(f"must be PORT or HOST:PORT, as in 8080 or 0.0.0.0:8080, not {str(value)!r}")
+    return (found["host"] or "127.0.0.1").strip("[]"), int(found["port"])
+
+
+def health_options(command: Command) -> Command:
+    """Add the options, of which `Supervision.of` makes one value."""
+    for option in (
+        click.option(
+            "--systemd", is_flag=True,
+            help="Notify systemd when messages are consumed, and its watchdog while this process is live.",
+        ),
+        click.option(
+            "--health-file", type=click.Path(dir_okay=False), metavar="PATH",
+            help="Touch this file each 5 s while this process is live.",
+        ),
+        click.option(
+            "--health", type=address, metavar="[HOST:]PORT",
+            help="Answer /livez, /readyz and /metrics over HTTP there; without HOST for this machine alone.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+class Supervision(NamedTuple):
+    """How the health of a connection is shown to a supervisor."""
+
+    address: tuple[str, int] | None
+    file: Path | None
+    systemd: bool
+
+    @classmethod
+    def of(cls, given: dict[str, Any]) -> Supervision:
+        """Return it for what a command was given."""
+        file = given["health_file"]
+        return cls(given["health"], None if file is None else Path(file), given["systemd"])
+
+    @contextmanager
+    def of_connection(self, connection: HealthSource) -> Generator[None]:
+        """Show its health, from before it connects until after it is closed.
+
+        Raises:
+            ConfigurationError: the port is in use, or the file cannot be written.
+        """
+        with ExitStack() as stack:
+            if self.address is not None:
+                from redelivery.health import serve  # noqa: PLC0415 - http.server at first use
+
+                host, port = self.address
+                server = stack.enter_context(serve(connection, port, host))
+                note(f"health: {server.url}/livez and {server.url}/readyz")
+            if self.file is not None:
+                stack.enter_context(_repeated(HealthFile(connection, self.file).touch))
+            if self.systemd:
+                from redelivery.cli.systemd_notify import SystemdNotify  # noqa: PLC0415 - for those who use it
+
+                stack.enter_context(_repeated(SystemdBeat(connection, SystemdNotify.from_environment()).beat))
+            yield
+
+
+class HealthFile:
+    """A file whose time of change says that a process is live."""
+
+    def __init__(self, connection: HealthSource, path: Path) -> None:
+        """Touch it for the first time. Raises ConfigurationError if that fails."""
+        self._connection = connection
+        self._path = path
+        self._failing = False
+        try:
+            path.touch()
+        except OSError as error:
+            raise ConfigurationError(
+                f"--health-file {path}: {error.strerror}", option="--health-file"
+            ) from None
+
+    def touch(self) -> float | None:
+        """Touch it if the process is live; return after how many seconds it is to be touched again."""
+        if self._connection.health().live:
+            try:
+                self._path.touch()
+            except OSError as error:
+                if not self._failing:
+                    logger.warning("--health-file %s: %s; it is tried again", self._path, error.strerror)
+                self._failing = True
+            else:
+                self._failing = False
+        return TOUCH
+
+
+class SystemdBeat:
+    """Sends systemd what it waits for: that messages are consumed, once; that the process is live, again and again."""
+
+    def __init__(self, connection: HealthSource, systemd: SystemdNotify) -> None:
+        self._connection = connection
+        self._systemd = systemd
+        self._ready = False
+
+    def beat(self) -> float | None:
+        """Send what is due; return after how many seconds to send again, or None: never."""
+        health = self._connection.health("connected")
+        if health.ready and not self._ready:
+            self._ready = True
+            self._systemd.send("READY=1")
+        watchdog = self._systemd.interval
+        if watchdog is not None and health.live:
+            self._systemd.send("WATCHDOG=1")
+        return watchdog if self._ready else READY
+
+
+@contextmanager
+def _repeated(beat: Callable[[], float | None]) -> Generator[None]:
+    """Call a function on a thread of its own, again after the seconds that it returns; None: no more."""
+    ended = threading.Event()
+
+    def run() -> None:
+        while not ended.is_set() and (wait := beat()) is not None:
+            ended.wait(wait)
+
+    thread = threading.Thread(target=run, name="redelivery-supervised", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

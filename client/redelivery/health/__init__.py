@@ -1,0 +1,37 @@
+"""Health of a connection: what `connection.health()` returns, and the answers to probes over HTTP.
+
+`serve` and `asgi` are loaded at first use: a program that serves no probes loads no HTTP server.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from redelivery.health.snapshot import ConnectionHealth, ConsumerHealth, ConsumerState, Health, ReadyWhen
+
+if TYPE_CHECKING:
+    from redelivery.health.probe_app import asgi
+    from redelivery.health.probe_server import HealthServer, serve
+
+__all__ = [
+    "ConnectionHealth",
+    "ConsumerHealth",
+    "ConsumerState",
+    "Health",
+    "HealthServer",
+    "ReadyWhen",
+    "asgi",
+    "serve",
+]
+
+_HOMES = {"HealthServer": "probe_server", "asgi": "probe_app", "serve": "probe_server"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'redelivery.health' has no attribute {name!r}")
+    value = getattr(import_module(f"redelivery.health.{home}"), name)
+    globals()[name] = value
+    return value

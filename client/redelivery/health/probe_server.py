@@ -1,0 +1,274 @@
+"""HTTP server of probes: the standard library's, in a daemon thread, with a thread for each of a few connections.
+
+One request a connection. A client that sends or reads slowly loses its connection: after `LONGEST` seconds, or when
+`MOST` are open and another one comes. So nothing that a client does keeps the next probe from its answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakSet
+
+from redelivery.errors import ConfigurationError
+from redelivery.health.probe_answers import ProbeAnswers
+from redelivery.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from redelivery.health.probe_answers import HealthSource
+    from redelivery.health.snapshot import ReadyWhen
+
+__all__ = ["HealthServer", "serve"]
+
+# Connections that are open at once: some probes, a scrape or two, and people.
+MOST = 16
+# Seconds that a connection may take in all.
+LONGEST = 10.0
+# Seconds for one read or write.
+STALLED = 5.0
+# Seconds between two looks at the connections, and at most from `close` to its end.
+LOOK = 0.2
+LAST_PORT = 65535
+
+
+def serve(
+    connection: HealthSource,
+    port: int,
+    host: str = "127.0.0.1",
+    *,
+    metrics: Callable[[], bytes] | None = None,
+    ready_when: ReadyWhen = "consuming",
+) -> HealthServer:
+    """Answer probes over HTTP from now on, in threads of its own: `/livez`, `/readyz` and `/metrics`.
+
+    `/livez` and `/readyz` are 200 or 503, with `connection.health()` as JSON: without credentials and bodies, and of
+    an exception only its type. They are answered while the broker is down, and while a handler hangs.
+
+    Args:
+        connection: of either form; it need not be connected yet.
+        port: 0 takes a free one, which is `.port` of the result.
+        host: address or name to listen on. By default this machine alone can ask; `0.0.0.0` is each IPv4 address.
+        metrics: returns the body of `/metrics` in Prometheus' text format. None: `/metrics` is 404.
+        ready_when: as for `connection.health()`.
+
+    Returns:
+        The server, a context manager. It runs until `close()`, or until the program ends.
+
+    Raises:
+        ConfigurationError: the port is in use, or cannot be listened on; or there is no such `ready_when`.
+    """
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= LAST_PORT:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(
+            f"port={port!r}: must be a whole number from 0 to {LAST_PORT}", option="port"
+        )
+    return HealthServer(ProbeAnswers(connection, metrics, ready_when), host, port)
+
+
+class HealthServer:
+    """A server of probes that is running. Made by `serve`; a context manager that closes it."""
+
+    def __init__(self, answers: ProbeAnswers, host: str, port: int) -> None:
+        self._server = _bound(answers, host, port)
+        self.host: str = host
+        """Address or name that it listens on, as given."""
+        self.port: int = self._server.server_address[1]
+        """Port that it listens on."""
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(LOOK,), name="redelivery-health", daemon=True
+        )
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._server.server_close()
+            raise
+        _listening.add(self._server)
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without a path: `http://127.0.0.1:8080`."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def close(self) -> None:
+        """Stop listening, and cut the connections that are open. A second call does nothing."""
+        # In a child after a fork the thread is not there, and its socket is closed.
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+        self._server.cut_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _bound(answers: ProbeAnswers, host: str, port: int) -> _ProbeServer:
+    """Return a server that listens. Raises ConfigurationError."""
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return _ProbeServer(answers, family, address)
+    except socket.gaierror as error:
+        raise ConfigurationError(
+            f"health endpoint {where}: no such host: {error.strerror}", option="host"
+        ) from None
+    except UnicodeError:
+        raise ConfigurationError(
+            f"health endpoint {host!r}: this is no name of a host", option="host"
+        ) from None
+    except OSError as error:
+        why = {
+            errno.EADDRINUSE: "the port is in use; choose another one, or end the program that has it",
+            errno.EACCES: "listening there is not permitted; choose a port from 1024",
+            errno.EADDRNOTAVAIL: "this machine does not have the address; 0.0.0.0 is each one that it has",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise ConfigurationError(f"health endpoint {where}: {why}", option="port") from None
+
+
+class _ProbeServer(ThreadingHTTPServer):
+    """Bounds the connections in number and in time."""
+
+    # A restarted program gets its port back at once; on Windows it would share it with one that runs.
+    allow_reuse_address = os.name != "nt"
+    request_queue_size = 64
+    block_on_close = False
+
+    def __init__(self, answers: ProbeAnswers, family: socket.AddressFamily, address: Any) -> None:
+        self.address_family = family
+        self._turn = threading.Lock()
+        # Connections with the time of their beginning, oldest first; those that were cut are not among them.
+        self._open: dict[Any, float] = {}
+        self._serving = 0
+        super().__init__(address, partial(_ProbeRequest, answers))
+
+    def server_bind(self) -> None:
+        """Bind. The base class would look up the machine's name, and may wait for a name server."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection. Without a free file descriptor it waits, and is tried again."""
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(LOOK)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection; cut the oldest one if there are too many."""
+        with self._turn:
+            refused = self._serving >= 2 * MOST
+            if not refused:
+                while len(self._open) >= MOST:
+                    self._cut(next(iter(self._open)))
+                self._open[request] = time.monotonic()
+                self._serving += 1
+        if refused:
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started
+            self._ended(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._ended(request)
+
+    def service_actions(self) -> None:
+        """Cut the connections that have taken too long. Called between connections, and each `LOOK` seconds."""
+        with self._turn:
+            began = time.monotonic() - LONGEST
+            for request in [each for each, since in self._open.items() if since < began]:
+                self._cut(request)
+
+    def cut_all(self) -> None:
+        """Cut all connections."""
+        with self._turn:
+            for request in list(self._open):
+                self._cut(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's signature
+        """Log what ended a connection: mostly that its client has gone."""
+        logger.debug("health endpoint: a connection has failed", exc_info=True)  # noqa: LOG014 - called in an except
+
+    def _cut(self, request: Any) -> None:
+        """End a connection: its thread wakes with an error. With the lock held."""
+        del self._open[request]
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+    def _ended(self, request: Any) -> None:
+        with self._turn:
+            self._open.pop(request, None)
+            self._serving -= 1
+
+
+class _ProbeRequest(BaseHTTPRequestHandler):
+    """One connection, with one request."""
+
+    timeout = STALLED
+    error_message_format = "%(code)d %(message)s\n"
+    error_content_type = "text/plain; charset=utf-8"
+
+    def __init__(self, answers: ProbeAnswers, *given: Any) -> None:
+        self._answers = answers
+        # It serves the connection, too.
+        super().__init__(*given)
+
+    def do_GET(self) -> None:
+        """Answer."""
+        found = self._answers.answer(self.command, self.path)
+        self.send_response(found.status)
+        self.send_header("Content-Type", found.content_type)
+        self.send_header("Content-Length", str(len(found.body)))
+        self.send_header("Cache-Control", "no-store")
+        if found.status == 405:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(found.body)
+
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = do_GET  # noqa: N815 - names of the base class
+
+    def version_string(self) -> str:
+        """Return the header `Server`: no versions."""
+        return "redelivery"
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's signature
+        """Log nothing: probes come each few seconds."""
+
+
+_listening: WeakSet[_ProbeServer] = WeakSet()
+
+
+def _forked() -> None:
+    """Close in a child process what the parent listens on: else the port stays in use after the parent's end."""
+    for server in tuple(_listening):
+        with suppress(OSError):
+            server.socket.close()
+    _listening.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)

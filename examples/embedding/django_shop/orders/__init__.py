@@ -1,0 +1,1 @@
+"""An application of Django that has one command."""

@@ -1,0 +1,241 @@
+"""The server of probes: what clients of all kinds get, and what they cannot do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.eventually import eventually
+from tests.health.conftest import PATIENCE, Source, ask
+
+from redelivery import ConfigurationError, health
+from redelivery.health import probe_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.health import HealthServer
+
+HALF = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a server end within 10 ms."""
+    monkeypatch.setattr(probe_server, "LOOK", 0.01)
+
+
+@pytest.fixture
+def server(source: Source) -> Iterator[HealthServer]:
+    """Return a server that runs, on a free port, with metrics larger than the buffers of sockets."""
+    with health.serve(source, 0, metrics=lambda: b"m" * 50_000_000) as made:
+        yield made
+
+
+def connected(server: HealthServer, sent: bytes) -> socket.socket:
+    """Return the socket of a client that has sent something."""
+    client = socket.create_connection((server.host, server.port), PATIENCE)
+    client.sendall(sent)
+    return client
+
+
+def serving() -> int:
+    """Return how many threads serve connections."""
+    return len([each for each in threading.enumerate() if "process_request_thread" in each.name])
+
+
+def test_probe(server: HealthServer, source: Source) -> None:
+    """A probe gets its status, JSON, and no name of a server's version."""
+    found = ask(server, "/livez")
+    assert (found.status, json.loads(found.body)["live"]) == (200, True)
+    assert (found.headers["server"], found.headers["cache-control"]) == ("redelivery", "no-store")
+    source.live = False
+    assert ask(server, "/livez").status == 503
+    assert [ask(server, path).status for path in ("/", "/metrics")] == [404, 200]
+
+
+def test_methods(server: HealthServer) -> None:
+    """HEAD has no body; another method is refused, with those that are answered."""
+    head, get = ask(server, "/readyz", "HEAD"), ask(server, "/readyz")
+    assert (head.body, head.headers["content-length"]) == (b"", str(len(get.body)))
+    for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+        found = ask(server, "/livez", method, body=b"x")
+        assert (found.status, found.headers["allow"]) == (405, "GET, HEAD")
+    assert ask(server, "/livez", "BREW").status == 501
+
+
+def test_only_this_machine_by_default(server: HealthServer) -> None:
+    """It listens on 127.0.0.1, on a free port for 0; its URL says where."""
+    assert server.host == "127.0.0.1"
+    assert server.port > 0
+    assert server.url == f"http://127.0.0.1:{server.port}"
+
+
+def test_ipv6(source: Source) -> None:
+    """An address of IPv6 is listened on, and stands in brackets in the URL."""
+    try:
+        made = health.serve(source, 0, "::1")
+    except ConfigurationError as error:
+        pytest.skip(str(error))
+    with made:
+        assert made.url == f"http://[::1]:{made.port}"
+        assert ask(made, "/livez").status == 200
+
+
+def test_a_port_in_use(server: HealthServer, source: Source) -> None:
+    """It is one sentence with the port, and nothing stays behind."""
+    threads = threading.active_count()
+    with pytest.raises(ConfigurationError) as error:
+        health.serve(source, server.port)
+    assert str(error.value) == (
+        f"health endpoint 127.0.0.1:{server.port}: the port is in use; choose another one, "
+        "or end the program that has it"
+    )
+    assert error.value.option == "port"
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize(
+    ("port", "host", "named"),
+    [
+        (-1, "127.0.0.1", "port=-1: must be a whole number from 0 to 65535"),
+        (65536, "127.0.0.1", "port=65536"),
+        ("80", "127.0.0.1", "port='80'"),
+        (True, "127.0.0.1", "port=True"),
+        (0, "no.such.host.invalid", "no such host"),
+        (0, "a" * 70 + ".b", "no name of a host"),
+        (0, "192.0.2.1", "this machine does not have the address"),
+    ],
+)
+def test_what_cannot_be_listened_on(source: Source, port: Any, host: str, named: str) -> None:
+    """A mistake is a ConfigurationError that names it."""
+    with pytest.raises(ConfigurationError) as error:
+        health.serve(source, port, host)
+    assert named in str(error.value)
+
+
+def test_the_end(source: Source) -> None:
+    """After `close` the port is free at once, connections are cut, and no thread is left; a second call is harmless."""
+    server = health.serve(source, 0)
+    with connected(server, HALF) as waiting:
+        eventually(lambda: serving() == 1)
+        server.close()
+        server.close()
+        assert waiting.recv(100) == b""
+    eventually(lambda: serving() == 0)
+    assert "redelivery-health" not in [each.name for each in threading.enumerate()]
+    with health.serve(source, server.port) as again:
+        assert ask(again, "/livez").status == 200
+
+
+def test_half_requests(server: HealthServer) -> None:
+    """Clients that never end their requests take a bounded number of threads, and the next probe is answered."""
+    with ExitStack() as stack:
+        for _ in range(5 * probe_server.MOST):
+            stack.enter_context(connected(server, HALF))
+        assert ask(server, "/livez").status == 200
+        assert serving() <= 2 * probe_server.MOST
+    eventually(lambda: serving() == 0)
+
+
+def test_a_client_that_takes_too_long(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is cut when its time is over, although it sends."""
+    monkeypatch.setattr(probe_server, "LONGEST", 0.0)
+    with connected(server, HALF) as slow:
+        assert slow.recv(100) == b""
+    eventually(lambda: serving() == 0)
+
+
+def test_a_client_that_stalls(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read without data ends the connection."""
+    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", 0.01)
+    with connected(server, HALF) as stalled:
+        assert stalled.recv(100) == b""
+    eventually(lambda: serving() == 0)
+
+
+def test_a_client_that_never_reads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large answer that its client does not read ends, and others are answered meanwhile."""
+    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", 0.01)
+    with connected(server, b"GET /metrics HTTP/1.0\r\n\r\n"):
+        eventually(lambda: serving() == 0)
+        assert ask(server, "/livez").status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /livez HTTP/1.1\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\n" + b"X: x\r\n" * 200 + b"\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    ],
+    ids=["long", "many", "path"],
+)
+def test_large_headers(server: HealthServer, sent: bytes) -> None:
+    """They are refused without being read to their end."""
+    with connected(server, sent) as client:
+        # The rest may be unread here: then the answer may be lost.
+        try:
+            answer = client.recv(100)
+        except ConnectionError:
+            answer = b""
+    assert answer == b"" or answer.split()[1] in (b"414", b"431")
+    assert ask(server, "/livez").status == 200
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02\x00\x01\x00", b"\r\n", b"GET\r\n\r\n", b"\0" * 100 + b"\r\n\r\n"]
+)
+def test_nonsense(server: HealthServer, sent: bytes) -> None:
+    """TLS, and what is no HTTP, does no harm."""
+    with connected(server, sent) as client:
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(1000):
+            pass
+    assert ask(server, "/livez").status == 200
+
+
+def test_no_more_threads(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started, that connection is closed, and the server goes on."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        with socket.create_connection((server.host, server.port), PATIENCE) as client:
+            assert client.recv(100) == b""
+    assert ask(server, "/livez").status == 200
+
+
+def test_the_name_of_the_machine_is_not_looked_up(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name server is asked: one that does not answer would hold the program up."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("looked up"))
+    with health.serve(source, 0) as server:
+        assert ask(server, "/livez").status == 200
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
+def test_a_child_process_does_not_keep_the_port(source: Source) -> None:
+    """After a fork the child has not its parent's socket: the port is free when the parent has closed it."""
+    server = health.serve(source, 0)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(write)
+        server.close()
+        os.read(read, 1)  # until the parent has looked
+        os._exit(0)
+    try:
+        os.close(read)
+        assert ask(server, "/livez").status == 200
+        server.close()
+        health.serve(source, server.port).close()
+    finally:
+        os.close(write)
+        os.waitpid(child, 0)
