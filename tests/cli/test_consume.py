@@ -13,6 +13,7 @@ import click
 import pytest
 from tests.eventually import eventually
 
+import redelivery
 from redelivery_memory import MemoryBroker
 
 if TYPE_CHECKING:
@@ -275,3 +276,17 @@ def test_a_count_is_refused_where_the_broker_schedules(cli: Any, shop: MemoryBro
     assert ended.code == 78
     assert "--count needs redelivery.scheduler=client" in ended.err
     assert shop.depth("orders") == before
+
+
+@pytest.mark.parametrize("handler", ["work:handle", "work:handle_async"])
+def test_a_refused_log_in_has_its_own_exit_code(
+    cli: Any, shop: MemoryBroker, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str
+) -> None:
+    """A supervisor need not start it again."""
+    (tmp_path / "work.py").write_text(
+        "def handle(m): ...\nasync def handle_async(m): ...\n", encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    shop.refuse_connections(lambda: redelivery.AdapterError("not authorized"))
+    ended = cli("consume", uri, "orders", "--handler", handler)
+    assert (ended.code, ended.err) == (77, "redelivery: not authorized\n")

@@ -193,7 +193,7 @@ def test_a_ledger_that_cannot_keep_it_ends_nothing(
     def fails(_: object) -> None:
         raise LedgerError("full")
 
-    monkeypatch.setattr(connection._connection_ledger, "hang", fails)
+    monkeypatch.setattr(connection._parts.connection_ledger, "hang", fails)
     own.broker.send("q", "a")
     assert gate.entered()
     own.advance(10)

@@ -1,14 +1,16 @@
-"""Connections that say on stderr what they wait for at their end."""
+"""Connections of `consume`: a refused log-in is an exit code, and stderr says what a drain waits for."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from redelivery.async_connection import AsyncConnection
+from redelivery.cli.exit_codes import REFUSED, Failure
 from redelivery.cli.formatting import note
 from redelivery.connection import Connection
+from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -22,7 +24,12 @@ SOON = 0.3
 
 
 class Consuming(Connection):
-    """A connection that tells when draining takes a while."""
+    """A connection that tells when draining takes a while, and whether the log-in was refused."""
+
+    def __enter__(self) -> Self:
+        """Connect."""
+        with _log_in():
+            return super().__enter__()
 
     def drain(self, timeout: float = 30.0) -> Report:
         """Drain."""
@@ -33,10 +40,24 @@ class Consuming(Connection):
 class AsyncConsuming(AsyncConnection):
     """Its asyncio twin."""
 
+    async def __aenter__(self) -> Self:
+        """Connect."""
+        with _log_in():
+            return await super().__aenter__()
+
     async def drain(self, timeout: float = 30.0) -> Report:
         """Drain."""
         with _told(self.report, timeout):
             return await super().drain(timeout)
+
+
+@contextmanager
+def _log_in() -> Generator[None]:
+    """Give a refused log-in an exit code of its own: a supervisor need not try again."""
+    try:
+        yield
+    except AdapterError as error:
+        raise Failure(str(error), REFUSED) from None
 
 
 @contextmanager

@@ -8,15 +8,12 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
-from redelivery.classifier import checked_errors
 from redelivery.core.events import Drained
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import (
     ConnectOptions,
     ConsumerOptions,
-    checked_consumer,
     checked_listener,
-    known,
 )
 from redelivery.driver.connection.connection_end import ConnectionEnd, in_a_thread
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
@@ -25,20 +22,16 @@ from redelivery.driver.connection.forked import in_another_process
 from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.health_check import HealthCheck
 from redelivery.driver.connection.hook_thread import HookThread
+from redelivery.driver.connection.new_dispatcher import new_dispatcher
 from redelivery.driver.connection.pauses import Pauses
 from redelivery.driver.connection.send_request import connection_limit
 from redelivery.driver.connection.stop_when_idle import IdleWatch
-from redelivery.driver.consumer.dispatcher import Dispatcher
 from redelivery.driver.consumer.handler_run import HandlerRun
 from redelivery.driver.consumer.handler_timeout import overdue_for
 from redelivery.driver.consumer.handler_watch import HandlerWatch, log_long
-from redelivery.driver.consumer.ledger_dispatcher import LedgerDispatcher
-from redelivery.driver.consumer.listener_hooks import HookCalls, add_hooks, check_hooks, start_hooks
-from redelivery.driver.consumer.plan import planned
+from redelivery.driver.consumer.listener_hooks import HookCalls, add_hooks, check_hooks
 from redelivery.driver.consumer.worker_end import stop_consumer
-from redelivery.driver.gate_arguments import checked_rate, session_breaker
 from redelivery.driver.listening import Listening
-from redelivery.driver.observers import checked_observers
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery.log import logger
 
@@ -47,6 +40,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.report import Report
     from redelivery.driver.arguments import ListenOptions
+    from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_base import SessionBase
     from redelivery.driver.session.session_state import SessionState
     from redelivery.health import Health, ReadyWhen
@@ -64,14 +58,13 @@ class ConnectionBase(Listening, Generic[RunnerT]):
 
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         parts = connection_parts(uri, options)
+        self._parts = parts
         self.settings: Settings = parts.settings
         self._errors = parts.errors
         self._clock = parts.clock
         self._observers = parts.observers
-        self._connection_ledger = parts.connection_ledger
         self._driver = parts.driver
         self._dispatchers = self._driver.open_consumers.dispatchers  # of the consumers that are open
-        self._numbers = parts.numbers
         self._listeners: list[HandlerRegistration[RunnerT]] = []
         self._sessions: list[SessionBase] = []
         self._pauses = Pauses(self._dispatchers)
@@ -322,35 +315,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
     ) -> Dispatcher:
         """Make the dispatcher of a new consumer, of a session perhaps."""
-        known(options, ConsumerOptions)
-        parsed = checked_consumer(self.settings, destination, options)
-        capabilities = self._driver.capabilities
-        if capabilities is None:
-            raise TransportError(f"not connected yet: {destination} cannot be consumed")
-        number = next(self._numbers)
-        errors = checked_errors(options.get("errors")) or self._errors
-        connection_ledger = self._connection_ledger
-        transacted = session_state is not None and session_state.mode == "transacted"
-        if transacted and options.get("errors") is not None:
-            raise ConfigurationError(
-                "errors=: in a transacted session commit() and rollback() decide, not the type of an exception",
-                option="errors",
-            )
-        rate = checked_rate(options.get("rate"), "rate") or self.settings.rate
-        subscribe, engine = planned(
-            number, parsed, {**options, "errors": errors, "rate": rate}, self.settings, capabilities,
-            transacted=transacted, counted=connection_ledger is not None,
-            breaker=session_breaker(options, session_state, self.settings.breaker),
-        )  # fmt: skip
-        own = checked_observers(options.get("observers"))
-        observers = self._observers.also(own)
-        common = subscribe, engine, self._driver, self._clock, self.settings.policies, observers
-        dispatcher = (
-            Dispatcher(*common) if connection_ledger is None else LedgerDispatcher(*common, connection_ledger)
-        )
-        start_hooks(own, dispatcher)
-        dispatcher.session_state = session_state
-        dispatcher.errors = errors
+        dispatcher = new_dispatcher(self._parts, destination, options, session_state)
         self._pauses.begin(dispatcher)
         self._driver.open_consumers.add(dispatcher)
         return dispatcher
