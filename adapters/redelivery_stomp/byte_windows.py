@@ -68,6 +68,7 @@ class ByteWindow(ABC):
     group = b""
     """Begin of the header line of a message that must not come by a narrow subscription."""
     _counts = False
+    _unit = UNIT
     limit: float = 0.0
     """While `usual` is above it, `further` may have something to begin."""
 
@@ -84,6 +85,17 @@ class ByteWindow(ABC):
 
     def grow(self, messages: int) -> None:
         self.parked += messages
+
+    def grow_for_good(self, messages: int) -> None:
+        # Of a consumer that was not begun to grow.
+        self.grow(messages)
+
+    def begun(self, number: int) -> None:
+        del number
+
+    def checked(self) -> bool:
+        """Note that no message of an ended subscription is among what the reading thread has."""
+        return True
 
     @property
     def watches(self) -> bool:
@@ -144,7 +156,7 @@ class ByteWindow(ABC):
         """Return a subscription to begin, of so many `UNIT`."""
         number = self._number
         self._number += 1
-        self.parts[number] = Part(units * UNIT)
+        self.parts[number] = Part(units * self._unit)
         # Of the kind that has all of its room at once.
         return number, replace(self.command, window=units, room=0, ordering="per_group")
 
@@ -185,8 +197,11 @@ class CountedWindow(ByteWindow):
         self._wide: int | None = None
         self._seen = 0
 
+    def _measure(self, delivery: StompDelivery) -> int:
+        return _size(delivery)
+
     def came(self, delivery: StompDelivery, number: int) -> None:
-        size = _size(delivery)
+        size = self._measure(delivery)
         self._seen += 1
         self._learn(size)
         self._take(delivery, number, size)

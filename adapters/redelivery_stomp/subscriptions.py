@@ -24,10 +24,8 @@ class Subscriptions(dict[str, Subscription]):
         self._line = f"\nsubscription:{token}-".encode()
         # Set while the connection has had no other: then all messages are of this subscription.
         self.only: Subscription | None = None
-        # True after a consumer has ended: the broker may still send messages of it.
+        # True after a subscription has ended: the broker may still send messages of it.
         self._ended = False
-        # Further subscriptions that are being ended, the same holds for them.
-        self._narrowing = 0
         # Subscriptions of ended consumers whose messages may still arrive.
         self._leaving: dict[str, Subscription] = {}
 
@@ -42,19 +40,17 @@ class Subscriptions(dict[str, Subscription]):
 
     def _find_only(self) -> None:
         sources = set(self.values())
-        alone = len(sources) == 1 and not (self._ended or self._narrowing)
+        alone = len(sources) == 1 and not self._ended
         self.only = sources.pop() if alone else None
 
     def end_further(self, name: str) -> None:
-        """End one subscription of a consumer that goes on. What it still sends comes again by another."""
-        del self[name]
-        self._narrowing += 1
-        self.only = None
+        """End one subscription of a consumer that goes on. What it still sends comes again by another.
 
-    def further_ended(self) -> None:
-        """Learn that the broker has ended one: no more messages of it can arrive."""
-        self._narrowing -= 1
-        self._find_only()
+        From now on a message must name its subscription. Artemis sends some behind the RECEIPT of the UNSUBSCRIBE, and
+        an acknowledgement of one of them ends the connection (docs/measured-windows.md, b).
+        """
+        del self[name]
+        self.only, self._ended = None, True
 
     def of_consumer(self, consumer: int) -> Subscription | None:
         """Return what the subscriptions of a consumer share, or None. The first of them may have ended."""

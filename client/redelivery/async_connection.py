@@ -158,10 +158,14 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return session
 
     async def _awaited(
-        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+        self,
+        destination: str,
+        options: ConsumerOptions,
+        session_state: SessionState | None = None,
+        workers: int = 0,
     ) -> tuple[Dispatcher, AsyncioWait]:
         assert self._loop is not None, "checked by _check_open"
-        dispatcher = self._dispatcher(destination, options, session_state)
+        dispatcher = self._dispatcher(destination, options, session_state, workers)
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
             await answer_on_loop(deadline, self._driver.subscribe(dispatcher), self._clock)
@@ -185,7 +189,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         for listener in self._listeners:
             if listener.dispatcher is None and not listener.ended:
                 listener.dispatcher, waiter = await self._awaited(
-                    listener.destination, listener.options, listener.session_state
+                    listener.destination, listener.options, listener.session_state, listener.workers
                 )
                 pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
                 how = listener.handler, waiter, pool, self._worker_ended, self._wants_workers

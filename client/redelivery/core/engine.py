@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from redelivery.core.breaker import Breaker
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.credit_pace import CreditPace
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -76,9 +77,9 @@ class Engine:
     """Decides for one consumer: dispatch, hold, redeliver at t, accept, poison.
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
-    no fresh message is dispatched. `transacted`: the policy's pre-dispatch check applies. `random` drives collision
-    avoidance; None means no jitter. `rescheduling`: the broker holds what waits; None: it is held here. `breaker`: None
-    charges every failure. `rate`: of dispatches.
+    no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it. `transacted`: the
+    policy's pre-dispatch check applies. `random` drives collision avoidance; None means no jitter. `rescheduling`: the
+    broker holds what waits; None: it is held here. `breaker`: None charges every failure. `rate`: of dispatches.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class Engine:
         rescheduling: BrokerRedelivery | None = None,
         breaker: Breaker | None = None,
         rate: Rate | None = None,
+        pace: CreditPace | None = None,
     ) -> None:
         self.counts = Counters()
         # Of the connection, and when it began.
@@ -108,7 +110,7 @@ class Engine:
         self._suspects: deque[Delivery] = deque()
         self._history = MessageHistory(RECALL + credit + max_parked)
         self._recent = RecentAccepts(RECALL + credit + max_parked)
-        self._flow = CreditWindow(consumer, credit, max_parked)
+        self._flow = CreditWindow(consumer, credit, max_parked, pace)
         self._rescheduling = rescheduling
         known = self._history, self.counts, self._flow
         self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
@@ -117,6 +119,7 @@ class Engine:
         blocking = ordering == "blocking"
         circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
         self._gate = DispatchGate(credit, circuit, rate)
+        self._gate.ask_above(self._flow.asks_above)
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
         self._in_order, self._grouped = blocking, ordering == "per_group"
@@ -216,18 +219,26 @@ class Engine:
             case _:
                 assert_never(event)
         flow = self._flow
-        if flow.active or (flow.grows and type(event) not in PARKING_NOTHING):
-            return self._with_credit(commands)
+        if (
+            flow.active
+            or flow.settled >= flow.looks_at
+            or (flow.grows and type(event) not in PARKING_NOTHING)
+        ):
+            return self._with_credit(commands, now)
         return commands
 
-    def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
+    def _with_credit(self, commands: Sequence[Command], now: float) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
-        if self._gate.closed or not (self._flow.active or self._flow.grows):
+        flow = self._flow
+        if self._gate.closed or not (flow.active or flow.grows):
             return commands
-        if self._gate.withholds and self._flow.active:
-            credit = self._flow.limited(self._schedule.ready(), self._gate.wanted)
+        if self._gate.withholds and flow.active:
+            credit = flow.limited(self._schedule.ready(), self._gate.wanted)
         else:
-            credit = self._flow.due(0 if self._parks_nothing() else self.load.parked)
+            due = flow.settled >= flow.looks_at or now >= flow.looks_by
+            if due and not self._gate.withholds and flow.look(now, self._schedule.ready()):
+                self._gate.ask_above(flow.asks_above)
+            credit = flow.due(0 if self._parks_nothing() else self.load.parked)
         return commands if credit is None else [*commands, credit]
 
     def _parks_nothing(self) -> bool:
@@ -325,6 +336,8 @@ class Engine:
         """Whether one may be dispatched although as many run as may: a probe is due, and no crash suspect is first."""
         gate = self._gate
         if len(self._running) >= gate.most:
+            self._flow.held(len(self._running))
+            gate.ask_above(self._flow.asks_above)
             if not gate.admits(now, len(self._running)):
                 return False
             if gate.tries:
@@ -350,6 +363,7 @@ class Engine:
                 return commands
             delivery = self._schedule.next(now, fresh=fresh)
         if delivery is None:
+            self._flow.waits += fresh
             return NOTHING
         expires = delivery.expires_at
         if expires is not None and expires <= now + self.wall_offset:

@@ -16,6 +16,8 @@ from redelivery.cli.checks.log_in import logged_in, refused
 from redelivery.cli.checks.probe import message_and_back
 from redelivery.cli.checks.visit import Visit
 from redelivery.cli.exit_codes import INTERNAL, MISCONFIGURED
+from redelivery.core.credit_pace import MOST_CREDIT
+from redelivery.driver.consumer.credit_plan import first_credit
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -198,8 +200,14 @@ def _breaker(settings: Settings) -> Finding:
 def _credit(settings: Settings) -> Finding:
     parked = settings.max_parked
     more = "" if parked is None else f", and {parked} parked ones"
+    if settings.credit is None:
+        return note(
+            "credit",
+            f"auto, begins with {first_credit(1)} (one worker), at most {MOST_CREDIT:,} messages ahead{more}, while "
+            "handlers are fast",
+        )
     return note(
         "credit",
-        f"each consumer takes up to {settings.credit} messages ahead{more}; a small redelivery.credit shares a queue "
-        "evenly",
+        f"each consumer takes up to {settings.credit} messages ahead{more}; a small redelivery.credit, or auto, shares "
+        "a queue evenly",
     )

@@ -308,9 +308,13 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             self._end.wait_called(max(0.0, deadline - time.monotonic()))
 
     def _dispatcher(
-        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+        self,
+        destination: str,
+        options: ConsumerOptions,
+        session_state: SessionState | None = None,
+        workers: int = 0,
     ) -> Dispatcher:
-        """Make the dispatcher of a new consumer, of a session perhaps."""
+        """Make the dispatcher of a new consumer, of a session perhaps. `workers`: of its listener; 0: pulled."""
         known(options, ConsumerOptions)
         parsed = checked_consumer(self.settings, destination, options)
         capabilities = self._driver.capabilities
@@ -330,6 +334,7 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             number, parsed, {**options, "errors": errors, "rate": rate}, self.settings, capabilities,
             transacted=transacted, counted=connection_ledger is not None,
             breaker=session_breaker(options, session_state, self.settings.breaker),
+            workers=workers if session_state is None else None,
         )  # fmt: skip
         common = subscribe, engine, self._driver, self._clock, self.settings.policies, self._observer
         dispatcher = (
