@@ -50,13 +50,13 @@ class GrowingWindow(CountedWindow):
     @property
     def _counted(self) -> bool:
         """True while the widest subscription may have to end: then its messages are counted."""
-        return self._wide is None or self._room < self.command.most
+        return self.wide is None or self._room < self.command.most
 
     def grow_for_good(self, messages: int) -> None:
         self._asked += messages
 
     def came(self, delivery: StompDelivery, number: int) -> None:
-        if number in self._kept or (number == self._wide and not self._counted):
+        if number in self._kept or (number == self.wide and not self._counted):
             return
         super().came(delivery, number)
 
@@ -69,16 +69,16 @@ class GrowingWindow(CountedWindow):
         return [self._begin_wide()] if self._asked > self._room else super().further()
 
     def widen(self) -> tuple[int, Subscribe] | None:
-        if self._wide is not None:
+        if self.wide is not None:
             return None
         self._asked = max(self._asked, self.command.window + self.command.room)
         return self._begin_wide()
 
     def begun(self, number: int) -> None:
-        self._stands = self._stands or number == self._wide
+        self._stands = self._stands or number == self.wide
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
-        if self._wide is None:
+        if self.wide is None:
             return super().ending(numbers)
         if not self._stands:
             return ()
@@ -89,19 +89,19 @@ class GrowingWindow(CountedWindow):
         self._checks = True
 
     def _leaving(self) -> Collection[int]:
-        return [number for number in self.parts if number != self._wide and number not in self._kept]
+        return [number for number in self.parts if number != self.wide and number not in self._kept]
 
     def _begin_wide(self) -> tuple[int, Subscribe]:
         most = max(self._asked, self.command.most + self.command.room)
         messages = min(max(self._asked, FLOOR), most)
-        if self._wide is not None and not self._counted:
+        if self.wide is not None and not self._counted:
             # What is not counted stays, and the new one is for what it lacks.
-            self._kept.add(self._wide)
+            self._kept.add(self.wide)
             wide = self._begin(self._units(messages - self._room))
         else:
             wide = self._begin(self._units(messages))
         self._room = messages
-        self._wide, self._stands = wide[0], False
+        self.wide, self._stands = wide[0], False
         return wide
 
     def _units(self, messages: int) -> int:

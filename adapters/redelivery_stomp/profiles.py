@@ -12,12 +12,13 @@ from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.artemis_bodies import kind_on_artemis
-from redelivery_stomp.byte_windows import UNIT, CountedWindow, SampledWindow
+from redelivery_stomp.byte_windows import UNIT, CountedWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.frames import is_text
 from redelivery_stomp.growing_window import GrowingWindow, MessageWindow
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
+from redelivery_stomp.sampled_window import SampledWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

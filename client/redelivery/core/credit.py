@@ -33,8 +33,23 @@ class CreditWindow:
     """
 
     __slots__ = (
-        "_aside", "_consumer", "_credit", "_first", "_granted", "_max_parked", "_pace", "_step", "_widens", "active",
-        "arrived", "grows", "late", "looks_at", "looks_by", "settled", "waits",
+        "_aside",
+        "_consumer",
+        "_credit",
+        "_first",
+        "_granted",
+        "_max_parked",
+        "_pace",
+        "_step",
+        "_widens",
+        "active",
+        "arrived",
+        "due_at",
+        "due_by",
+        "grows",
+        "late",
+        "settled",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, consumer: int, credit: int, max_parked: int, pace: CreditPace | None = None) -> None:
@@ -57,7 +72,7 @@ class CreditWindow:
         if self._pace is not None:
             self._pace.restart(shrinks=active)
             self._set(self._pace.credit)
-        self.looks_at = self.looks_by = inf
+        self.due_at = self.due_by = inf
         self._look_again(paced=active or self._widens)
         # How often a worker has found nothing.
         self.waits = 0
@@ -89,10 +104,10 @@ class CreditWindow:
         if self._pace is not None and self._pace.held(running):
             self._set(self._pace.credit)
             # What follows is asked for with this event.
-            self.looks_at = 0
+            self.due_at = 0
 
     def look(self, now: float, ready: int) -> bool:
-        """Follow the pace, at `looks_at` settled messages or `looks_by`; return whether the credit has changed."""
+        """Follow the pace, at `due_at` settled messages or `due_by`; return whether the credit has changed."""
         pace = self._pace
         changed = pace is not None and pace.look(now, self.settled, self.waits, ready)
         if pace is not None and changed:
@@ -102,8 +117,8 @@ class CreditWindow:
 
     def _look_again(self, *, paced: bool) -> None:
         pace = self._pace if paced else None
-        self.looks_at = inf if pace is None else pace.looks_at
-        self.looks_by = inf if pace is None else pace.looks_by
+        self.due_at = inf if pace is None else pace.due_at
+        self.due_by = inf if pace is None else pace.due_by
 
     def due(self, parked: int) -> Credit | None:
         """Return the credit to grant now, if it is worth a frame."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from math import inf
 
-__all__ = ["MOST_CREDIT", "CreditPace"]
+__all__ = ["MOST_CREDIT", "CreditPace", "first_credit"]
 
 # Messages. The default prefetch of ActiveMQ's Java client 6.1 for a queue.
 MOST_CREDIT = 1000
+# Messages that a consumer begins with from which the application pulls: it may need several before it settles one.
+PULLED = 16
 # Seconds of work that a consumer may hold: one whose handlers had to wait for messages, and one whose had not.
 WAITING, BUSY = 0.5, 0.05
 # Settled messages to look back over: so many times the credit, and no more than so many. A rate of one turn of a small
@@ -21,6 +23,14 @@ TURNS, ENOUGH = 8, 256
 PERIOD, SHRINKS_AFTER = 0.05, 1.0
 
 
+def first_credit(workers: int) -> int:
+    """Return what a consumer with this many workers begins with; 0: the application pulls.
+
+    Two for each worker, and two that are on their way.
+    """
+    return 2 * workers + 2 if workers else PULLED
+
+
 class CreditPace:
     """The credit of one consumer, between `first` and `most`. The credit window asks it; see `CreditWindow`.
 
@@ -28,8 +38,8 @@ class CreditPace:
     """
 
     __slots__ = (
-        "_at", "_enough", "_first", "_most", "_period", "_settled", "_shrinks", "_waits", "credit", "looks_at",
-        "looks_by",
+        "_at", "_enough", "_first", "_most", "_period", "_settled", "_shrinks", "_waits", "credit", "due_at",
+        "due_by",
     )  # fmt: skip
 
     def __init__(
@@ -48,9 +58,9 @@ class CreditPace:
         # The first message begins the time: an empty queue says nothing of the handlers.
         self._at: float | None = None
         self._settled = self._waits = 0
-        self.looks_at: float = 1
+        self.due_at: float = 1
         """`look` is due when so many messages are settled on this connection."""
-        self.looks_by = inf
+        self.due_by = inf
         """Time at which it is due, however few are settled."""
 
     @property
@@ -88,7 +98,7 @@ class CreditPace:
                 self._shrink(rate, ready)
             self._mark(now, settled, waits)
         else:
-            self.looks_at = self._settled + self._needed()
+            self.due_at = self._settled + self._needed()
         return self.credit != before
 
     def _grow(self, rate: float, *, starved: bool) -> None:
@@ -108,5 +118,5 @@ class CreditPace:
 
     def _mark(self, now: float, settled: int, waits: int) -> None:
         self._at, self._settled, self._waits = now, settled, waits
-        self.looks_at = settled + self._needed() if self.credit < self._most else inf
-        self.looks_by = now + SHRINKS_AFTER if self._shrinks and self.credit > self._first else inf
+        self.due_at = settled + self._needed() if self.credit < self._most else inf
+        self.due_by = now + SHRINKS_AFTER if self._shrinks and self.credit > self._first else inf

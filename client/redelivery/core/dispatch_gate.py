@@ -37,12 +37,16 @@ class DispatchGate:
         "closed", "held_since", "most", "paused", "watches", "withholds", "yields",
     )  # fmt: skip
 
-    def __init__(self, credit: int, circuit: Circuit | None, rate: Rate | None = None) -> None:
-        self._credit = self._unasked = credit
+    def __init__(
+        self, credit: int, circuit: Circuit | None, rate: Rate | None = None, *, asks_above: int | None = None
+    ) -> None:
+        """`asks_above`: see `ask_above`."""
+        self._credit = credit
+        self._unasked = credit if asks_above is None else min(asks_above, credit)
         self._bucket = None if rate is None else rate.bucket()
         self.circuit = circuit
         self.closed = self.paused = False
-        self.most = credit if rate is None else 0
+        self.most = self._unasked if rate is None else 0
         """How many deliveries may run before `admits` decides: what the credit allows, where that alone decides."""
         self.alert = False
         """Whether a success changes something."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
+from redelivery.core.charge import charge
 from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Stop, Unanswered
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
@@ -118,8 +119,7 @@ class Engine:
         self._capabilities: Capabilities | None = None
         blocking = ordering == "blocking"
         circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
-        self._gate = DispatchGate(credit, circuit, rate)
-        self._gate.ask_above(self._flow.asks_above)
+        self._gate = DispatchGate(credit, circuit, rate, asks_above=self._flow.asks_above)
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
         self._in_order, self._grouped = blocking, ordering == "per_group"
@@ -219,11 +219,7 @@ class Engine:
             case _:
                 assert_never(event)
         flow = self._flow
-        if (
-            flow.active
-            or flow.settled >= flow.looks_at
-            or (flow.grows and type(event) not in PARKING_NOTHING)
-        ):
+        if flow.active or flow.settled >= flow.due_at or (flow.grows and type(event) not in PARKING_NOTHING):
             return self._with_credit(commands, now)
         return commands
 
@@ -235,7 +231,7 @@ class Engine:
         if self._gate.withholds and flow.active:
             credit = flow.limited(self._schedule.ready(), self._gate.wanted)
         else:
-            due = flow.settled >= flow.looks_at or now >= flow.looks_by
+            due = flow.settled >= flow.due_at or now >= flow.due_by
             if due and not self._gate.withholds and flow.look(now, self._schedule.ready()):
                 self._gate.ask_above(flow.asks_above)
             credit = flow.due(0 if self._parks_nothing() else self.load.parked)
@@ -422,21 +418,11 @@ class Engine:
         return self._policies.with_faults(commands)
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
-        record = self._charge(delivery, cause, now)
+        record = charge(delivery, cause, now)
         if (delay := self._policies.next_delay(policy, record, now)) is None:
             record.exhausted = True
             return self._condemn(delivery, record, now)
         return self._hold(delivery, record, delay, now, "redelivered")
-
-    @staticmethod
-    def _charge(delivery: Delivery, cause: Cause, now: float) -> Record:
-        record = delivery.record = delivery.record or Record()
-        record.count += 1
-        record.cause = cause
-        record.last_failure = now
-        if record.first_failure is None:
-            record.first_failure = now
-        return record
 
     def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
         """Hold what has failed, uncharged: until the next probe; while the breaker is not open, as its policy says."""
@@ -448,7 +434,7 @@ class Engine:
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
             return NOTHING
-        return self._condemn(delivery, self._charge(delivery, cause, now), now)
+        return self._condemn(delivery, charge(delivery, cause, now), now)
 
     def _deferred(self, event: Deferred, now: float) -> Sequence[Command]:
         delivery = event.delivery

@@ -16,8 +16,7 @@ from redelivery.cli.checks.log_in import logged_in, refused
 from redelivery.cli.checks.probe import message_and_back
 from redelivery.cli.checks.visit import Visit
 from redelivery.cli.exit_codes import INTERNAL, MISCONFIGURED
-from redelivery.core.credit_pace import MOST_CREDIT
-from redelivery.driver.consumer.credit_plan import first_credit
+from redelivery.core.credit_pace import MOST_CREDIT, first_credit
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:

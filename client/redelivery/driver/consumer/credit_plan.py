@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redelivery.core.credit_pace import MOST_CREDIT, CreditPace
+from redelivery.core.credit_pace import MOST_CREDIT, CreditPace, first_credit
 
 if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from redelivery.driver.arguments import ConsumerOptions
     from redelivery.settings import Settings
 
-__all__ = ["CreditPlan", "credit_of", "first_credit"]
+__all__ = ["CreditPlan", "credit_of"]
 
 # Seconds' worth of messages that a consumer with a limit of rate takes ahead: a broker may limit how long one is held.
 AHEAD = 60.0
-# Messages that a consumer begins with from which the application pulls: it may need several before it settles one.
-PULLED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +27,6 @@ class CreditPlan:
     most: int
     first: int
     pace: CreditPace | None = None
-
-
-def first_credit(workers: int) -> int:
-    """Return what a consumer with this many workers begins with; 0: the application pulls.
-
-    Two for each worker, and two that are on their way.
-    """
-    return 2 * workers + 2 if workers else PULLED
 
 
 def credit_of(

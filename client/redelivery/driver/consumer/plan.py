@@ -70,16 +70,12 @@ def planned(
     elif redrive is None:
         rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
     max_parked, rate = _max_parked(settings, capabilities), checked_rate(options.get("rate"), "rate")
-    workers = workers if redrive is None and not transacted else None
     credit = credit_of(destination, options, settings, capabilities, rate=rate, workers=workers)
     engine = (LedgerEngine if counted else Engine)(
         number, policies=settings.policies, dead_letters=dead_letters, credit=credit.most, max_parked=max_parked,
         ordering=ordering, maximum_deferrals=settings.maximum_deferrals, transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
-        rescheduling=rescheduling,
-        breaker=breaker,
-        rate=rate,
-        pace=credit.pace,
+        rescheduling=rescheduling, breaker=breaker, rate=rate, pace=credit.pace,
     )  # fmt: skip
     subscribe = Subscribe(
         number, str(destination), credit.first, options.get("selector"), options.get("subscription"),
