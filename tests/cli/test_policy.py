@@ -163,10 +163,10 @@ def test_options(cli: Any) -> None:
     rows = json.loads(cli("policy", "options", "--output", "json").out)
     assert {
         "option": "redelivery.credit",
-        "type": "integer",
-        "default": "1000",
+        "type": "integer or auto",
+        "default": "auto",
         "over": "all",
-        "meaning": "Messages a consumer may hold unsettled, besides parked ones.",
+        "meaning": "Messages a consumer may hold unsettled, besides parked ones; auto: few, more while handlers are fast.",
     } in rows
     assert "\x1b" not in cli("policy", "options").out
     assert len(cli("policy", "options", "--output", "jsonl").out.splitlines()) == len(rows)

@@ -91,6 +91,8 @@ class CreditWindow:
             self.settled += max(0, messages)
             return
         self._aside += messages
+        # Asked for with this event, whatever it is: with a window full of them no other may follow.
+        self.due_at = 0
         if self._pace is None:
             self.grows = self._max_parked + self._aside >= self._step or self.active
 

@@ -152,7 +152,9 @@ class Workload:
         due = self._held.next_due(self._schedule.next_due())
         # Nothing fresh goes while it is full; and a suspect that is asked for already waits for its turn.
         ready = self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))
-        ready = ready or bool(self._gate.withholds and self._suspects and not self._gate.yields)
+        # As `_admits` has it: while others are parked, one is asked for when the first of them is due.
+        alone = self._gate.withholds and self._suspects and not (self._gate.yields or self._schedule)
+        ready = ready or bool(alone)
         return self._gate.next_due(due, ready=ready, running=len(self._running))
 
     def ready(self) -> int:

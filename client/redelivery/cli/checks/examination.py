@@ -202,8 +202,8 @@ def _credit(settings: Settings) -> Finding:
     if settings.credit is None:
         return note(
             "credit",
-            f"auto, begins with {first_credit(1)} (one worker), at most {MOST_CREDIT:,} messages ahead{more}, while "
-            "handlers are fast",
+            f"auto: a queue's consumer begins with {first_credit(1)} messages (one worker), and takes at most "
+            f"{MOST_CREDIT:,} ahead{more}, while its handlers are fast",
         )
     return note(
         "credit",
