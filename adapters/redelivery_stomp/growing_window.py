@@ -71,8 +71,8 @@ class GrowingWindow(CountedWindow):
     def widen(self) -> tuple[int, Subscribe] | None:
         if self.wide is not None:
             return None
-        self._asked = max(self._asked, self.command.window + self.command.room)
-        return self._begin_wide()
+        # Groups that are parked keep room there, which nothing else can take.
+        return self._begin_wide(self.command.window + self.command.room)
 
     def begun(self, number: int) -> None:
         self._stands = self._stands or number == self.wide
@@ -91,9 +91,9 @@ class GrowingWindow(CountedWindow):
     def _leaving(self) -> Collection[int]:
         return [number for number in self.parts if number != self.wide and number not in self._kept]
 
-    def _begin_wide(self) -> tuple[int, Subscribe]:
-        most = max(self._asked, self.command.most + self.command.room)
-        messages = min(max(self._asked, FLOOR), most)
+    def _begin_wide(self, least: int = FLOOR) -> tuple[int, Subscribe]:
+        """Return a subscription that has room for all that is asked for, and for so many at least."""
+        messages = max(self._asked, min(least, self.command.most + self.command.room))
         if self.wide is not None and not self._counted:
             # What is not counted stays, and the new one is for what it lacks.
             self._kept.add(self.wide)

@@ -166,7 +166,8 @@ def test_options(cli: Any) -> None:
         "type": "integer or auto",
         "default": "auto",
         "over": "all",
-        "meaning": "Messages a consumer may hold unsettled, besides parked ones; auto: few, more while handlers are fast.",
+        "meaning": "Messages a consumer may hold unsettled, besides parked ones; "
+        "auto: few, more while handlers are fast.",
     } in rows
     assert "\x1b" not in cli("policy", "options").out
     assert len(cli("policy", "options", "--output", "jsonl").out.splitlines()) == len(rows)
