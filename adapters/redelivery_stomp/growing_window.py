@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["GrowingWindow", "MessageWindow"]
 
-# Messages that the second subscription has room for at least: with that many there is seldom a third.
-FLOOR = 100
-
 
 class GrowingWindow(CountedWindow):
     """A window in bytes, of Artemis."""
@@ -91,9 +88,9 @@ class GrowingWindow(CountedWindow):
     def _leaving(self) -> Collection[int]:
         return [number for number in self.parts if number != self.wide and number not in self._kept]
 
-    def _begin_wide(self, least: int = FLOOR) -> tuple[int, Subscribe]:
+    def _begin_wide(self, least: int = 0) -> tuple[int, Subscribe]:
         """Return a subscription that has room for all that is asked for, and for so many at least."""
-        messages = max(self._asked, min(least, self.command.most + self.command.room))
+        messages = max(self._asked, least)
         if self.wide is not None and not self._counted:
             # What is not counted stays, and the new one is for what it lacks.
             self._kept.add(self.wide)

@@ -29,12 +29,14 @@ def looked(pace: CreditPace, *looks: tuple[float, int, int, int]) -> list[int]:
 def test_the_first_message_begins_the_time() -> None:
     """An hour before it, with an empty queue, does not count."""
     pace = CreditPace(6)
-    assert looked(pace, (3600.0, 1, 0, 0), (3600.1, 101, 50, 0)) == [6, 500]
+    assert looked(pace, (3600.0, 1, 0, 0), (3600.1, 101, 50, 0)) == [6, 50]
 
 
 def test_half_a_second_of_work_where_workers_wait() -> None:
-    """They waited once in two turns of the window; where they waited less, it is a twentieth of a second's."""
-    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 4, 0)) == [6, 48]
+    """Once in two turns of the window, in steps of four times; where they waited less, a twentieth of a second's."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 4, 0)) == [6, 24]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (1.2, 48, 4, 0)) == [6, 20]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 4, 0)) == [6, 48]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 3, 0)) == [6, 6]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 3, 0)) == [6, 48]
 
@@ -56,8 +58,8 @@ def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
     for shrinks, ready, expected in ((True, 900, 6), (True, 6, 1000), (False, 900, 1000)):
         pace = CreditPace(6)
         pace.restart(shrinks=shrinks)
-        assert looked(pace, (0.0, 0, 0, 0), (0.1, 256, 256, 0)) == [6, 1000]
-        assert looked(pace, (1.2, 266, 256, ready)) == [expected]
+        assert looked(pace, (0.0, 0, 0, 0), (0.01, 256, 256, 0), (0.06, 2000, 256, 0)) == [6, 6, 1000]
+        assert looked(pace, (1.2, 2010, 256, ready)) == [expected]
 
 
 def test_an_application_that_keeps_messages_gets_more() -> None:
@@ -89,11 +91,11 @@ def test_slow_handlers_keep_a_small_credit(able: Capabilities) -> None:
 def test_fast_handlers_do_what_they_do_with_a_fixed_credit(
     able: Capabilities, handler: float, away: float
 ) -> None:
-    """From half a second on, with 1,000 or with what the workers can use of it."""
+    """From a second on, with 1,000 or with what the workers can use of it."""
     world = CreditWorld(able, messages=40_000, handler=lambda _: handler, away=away)
     world.run(20)
     ideal = min(2 / handler, 1000 / (2 * away))
-    assert world.rate(after=0.5) >= 0.9 * ideal
+    assert world.rate(after=1.0) >= 0.9 * ideal
 
 
 @BOTH
@@ -101,7 +103,7 @@ def test_a_distant_broker_is_no_reason_to_wait(able: Capabilities) -> None:
     """10 ms of work, 100 ms there and back: the credit becomes what the workers need, half a second at most."""
     world = CreditWorld(able, messages=2000, away=0.05)
     world.run()
-    assert world.rate(after=4.0) >= 0.95 * 200
+    assert world.rate(after=4.0) >= 0.9 * 200
     assert world.most_unsettled <= 100
 
 

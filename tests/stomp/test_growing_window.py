@@ -91,14 +91,13 @@ def test_a_message_of_an_ended_one_that_was_read_before_is_dropped(
 def test_a_window_grows_in_steps(
     monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
 ) -> None:
-    """A hundred messages at least; and what is asked for within that begins nothing."""
+    """Each has room for all that has been asked for so far; what has nothing unsettled ends."""
     del narrow
     unit = wide // 1000
     wire, _ = begun(monkeypatch, profile, AUTO)
-    wire.adapter.execute((Credit(1, 16, widens=True),))
-    assert subscribed(wire) == [("1.1", 100 * unit)]
-    wire.adapter.execute((Credit(1, 16, widens=True),))
-    # Nothing has come by the narrow one.
+    wire.adapter.execute((Credit(1, 32, widens=True),))
+    assert subscribed(wire) == [("1.1", 36 * unit)]
+    wire.adapter.execute((Accept(came(wire, "1")),))
     assert ended(wire) == 1
     one = came(wire, "1.1")
     wire.adapter.execute((Credit(1, 100, widens=True),))

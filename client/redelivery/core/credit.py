@@ -17,9 +17,11 @@ __all__ = ["PARKING_NOTHING", "CreditWindow"]
 
 # The two events of each message that is done at once. Neither parks one: what a `Wanted` condemns has an answer soon.
 PARKING_NOTHING = frozenset((Succeeded, Wanted))
-# Messages: a window that only grows is asked for so many at least, or a quarter of what it is. One that grew with each
-# message that fails would be of as many subscriptions.
+# Messages: a window that only grows is asked for so many at least when messages are parked, or a quarter of what it is.
+# One that grew with each message that fails would be of as many subscriptions.
 LEAST, PART = 16, 4
+# The same where each subscription may lose a message when the link is cut: Artemis (docs/measured-stomp.md, n).
+LEAST_OF_FEW = 100
 
 
 class CreditWindow:
@@ -38,7 +40,7 @@ class CreditWindow:
         "_credit",
         "_first",
         "_granted",
-        "_max_parked",
+        "_least", "_max_parked",
         "_pace",
         "_step",
         "_widens",
@@ -65,8 +67,12 @@ class CreditWindow:
         # A flow frame per quarter of the credit.
         self._step = max(1, credit // 4)
 
-    def restart(self, *, active: bool, grows: bool = False) -> None:
-        """Begin a connection, where credit is granted by flow, or a window grows, or neither."""
+    def restart(self, *, active: bool, grows: bool = False, few: bool = False) -> None:
+        """Begin a connection, where credit is granted by flow, or a window grows, or neither.
+
+        `few`: the window is to grow in as few steps as can be.
+        """
+        self._least = LEAST_OF_FEW if few else LEAST
         self._widens = grows and not active
         self._aside = 0
         if self._pace is not None:
@@ -148,7 +154,9 @@ class CreditWindow:
         if wanted < self._step:
             return None
         most = self._pace.most + self._max_parked + self._aside - room
-        wanted = min(max(wanted, LEAST, room // PART), most)
+        if self._credit <= room:
+            wanted = max(wanted, self._least, room // PART)
+        wanted = min(wanted, most)
         if wanted <= 0:
             return None
         self._granted += wanted

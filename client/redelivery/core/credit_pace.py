@@ -16,6 +16,9 @@ MOST_CREDIT = 1000
 PULLED = 16
 # Seconds of work that a consumer may hold: one whose handlers had to wait for messages, and one whose had not.
 WAITING, BUSY = 0.5, 0.05
+# Where handlers had to wait, so many times the credit before is seldom too little. On a busy machine slow ones wait at
+# times, too, and what a STOMP window has grown by stays.
+STEP = 4
 # Settled messages to look back over: so many times the credit, and no more than so many. A rate of one turn of a small
 # window is that of the network.
 TURNS, ENOUGH = 8, 256
@@ -103,7 +106,8 @@ class CreditPace:
 
     def _grow(self, rate: float, *, starved: bool) -> None:
         """Grow to what so many messages a second are worth. Less than twice as much is not worth a subscription."""
-        wanted = int(min(self._most, rate * (WAITING if starved else BUSY)))
+        most = min(self._most, rate * (WAITING if starved else BUSY))
+        wanted = int(min(most, max(STEP * self.credit, rate * BUSY)))
         if wanted >= 2 * self.credit or wanted == self._most:
             self.credit = max(self.credit, wanted)
 

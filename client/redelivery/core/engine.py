@@ -607,7 +607,8 @@ class Engine:
         self._history.connected(event.address, event.epoch)
         self._confirms.connected(event.capabilities)
         self._returns.connected(event.capabilities)
-        self._flow.restart(active=event.capabilities.flow, grows=event.capabilities.grows)
+        able = event.capabilities
+        self._flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
         return NOTHING
 
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
