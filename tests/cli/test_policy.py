@@ -173,6 +173,23 @@ def test_options(cli: Any) -> None:
     assert len(cli("policy", "options", "--output", "jsonl").out.splitlines()) == len(rows)
 
 
+@pytest.mark.parametrize(
+    ("query", "destination", "credit"),
+    [
+        ("", "orders", "auto, begins with 4 (one worker), at most 1,000"),
+        ("?redelivery.credit=16", "orders", "16"),
+        ("?jms.prefetchPolicy.all=1500", "topic://prices", "1,500"),
+        ("", "topic://prices", "1,000"),
+        ("", "native:///queue/a", "1,000"),
+    ],
+)
+def test_the_credit_is_explained(cli: Any, query: str, destination: str, credit: str) -> None:
+    """How many messages a consumer of that URI takes ahead; of a file nothing is known."""
+    words = "policy", "explain", f"memory://x{query}", "--destination", destination
+    assert f"credit       {credit}" in cli(*words).out.splitlines()
+    assert json.loads(cli(*words, "--output", "json").out)["credit"] == credit
+
+
 def test_for_people(cli: Any) -> None:
     """Durations read as people say them; bars are as high as their share."""
     shown = [duration(ms) for ms in (0, 999, 1600, 60_000, 125_500, 3_600_000, 90_061_001)]

@@ -63,17 +63,10 @@ def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
 
 
 def test_an_application_that_keeps_messages_gets_more() -> None:
-    """With half of its credit unsettled the credit doubles, up to the most."""
-    pace = CreditPace(16, 40)
-    assert [pace.held(running) for running in (7, 8, 15, 16, 20, 40)] == [
-        False,
-        True,
-        False,
-        True,
-        False,
-        False,
-    ]
-    assert pace.credit == 40
+    """With half of its credit unsettled it is given four times as much, up to the most."""
+    pace = CreditPace(16, 100)
+    grown = [(pace.held(running), pace.credit) for running in (7, 8, 31, 32, 100)]
+    assert grown == [(False, 16), (True, 64), (False, 64), (True, 100), (False, 100)]
 
 
 @BOTH

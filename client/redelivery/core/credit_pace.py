@@ -78,7 +78,7 @@ class CreditPace:
         """
         if 2 * running < self.credit or self.credit >= self._most:
             return False
-        self.credit = min(self._most, 2 * self.credit)
+        self.credit = min(self._most, STEP * self.credit)
         return True
 
     def look(self, now: float, settled: int, waits: int, ready: int) -> bool:

@@ -15,8 +15,8 @@ from redelivery.cli.checks.finding import Finding, fail, note, ok
 from redelivery.cli.checks.log_in import logged_in, refused
 from redelivery.cli.checks.probe import message_and_back
 from redelivery.cli.checks.visit import Visit
+from redelivery.cli.credit_words import credit_words
 from redelivery.cli.exit_codes import INTERNAL, MISCONFIGURED
-from redelivery.core.credit_pace import MOST_CREDIT, first_credit
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
 if TYPE_CHECKING:
@@ -202,8 +202,7 @@ def _credit(settings: Settings) -> Finding:
     if settings.credit is None:
         return note(
             "credit",
-            f"auto: a queue's consumer begins with {first_credit(1)} messages (one worker), and takes at most "
-            f"{MOST_CREDIT:,} ahead{more}, while its handlers are fast",
+            f"{credit_words(settings, None)} messages ahead{more}: more only while handlers are fast",
         )
     return note(
         "credit",
