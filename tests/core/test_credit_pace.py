@@ -29,14 +29,14 @@ def looked(pace: CreditPace, *looks: tuple[float, int, int, int]) -> list[int]:
 def test_the_first_message_begins_the_time() -> None:
     """An hour before it, with an empty queue, does not count."""
     pace = CreditPace(6)
-    assert looked(pace, (3600.0, 1, 0, 0), (3600.1, 101, 50, 0)) == [6, 50]
+    assert looked(pace, (3600.0, 1, 0, 0), (3600.1, 101, 50, 0)) == [6, 100]
 
 
 def test_half_a_second_of_work_where_workers_wait() -> None:
     """Once in two turns of the window, in steps of four times; where they waited less, a twentieth of a second's."""
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 4, 0)) == [6, 24]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (1.2, 48, 4, 0)) == [6, 20]
-    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 4, 0)) == [6, 48]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 4, 0)) == [6, 96]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 3, 0)) == [6, 6]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 3, 0)) == [6, 48]
 
@@ -49,8 +49,8 @@ def test_less_than_double_is_not_worth_it() -> None:
 
 
 def test_a_rate_of_a_moment_says_nothing() -> None:
-    """Neither fewer messages than eight turns, nor less than a twentieth of a second."""
-    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 47, 47, 0), (0.04, 400, 400, 0)) == [6, 6, 6]
+    """Neither fewer messages than eight turns, nor less than a fiftieth of a second."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 47, 47, 0), (0.019, 400, 400, 0)) == [6, 6, 6]
 
 
 def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:

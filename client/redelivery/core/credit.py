@@ -103,6 +103,11 @@ class CreditWindow:
             self.grows = self._max_parked + self._aside >= self._step or self.active
 
     @property
+    def credit(self) -> int:
+        """How many messages the broker may leave unsettled here, besides those that are parked."""
+        return self._credit
+
+    @property
     def asks_above(self) -> int:
         """How many messages the application may have before `held` must be asked."""
         return self._credit if self._pace is None else (self._credit + 1) // 2

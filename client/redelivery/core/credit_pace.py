@@ -16,14 +16,14 @@ MOST_CREDIT = 1000
 PULLED = 16
 # Seconds of work that a consumer may hold: one whose handlers had to wait for messages, and one whose had not.
 WAITING, BUSY = 0.5, 0.05
-# Where handlers had to wait, so many times the credit before is seldom too little. On a busy machine slow ones wait at
-# times, too, and what a STOMP window has grown by stays.
-STEP = 4
+# Where handlers had to wait, so many times the credit before, or so many seconds of work, are seldom too little. On a
+# busy machine slow ones wait at times, too, and what a STOMP window has grown by stays.
+STEP, STEP_SECONDS = 4, 0.1
 # Settled messages to look back over: so many times the credit, and no more than so many. A rate of one turn of a small
 # window is that of the network.
 TURNS, ENOUGH = 8, 256
 # Seconds to look back over at least, before the credit grows; and after which it may shrink.
-PERIOD, SHRINKS_AFTER = 0.05, 1.0
+PERIOD, SHRINKS_AFTER = 0.02, 1.0
 
 
 def first_credit(workers: int) -> int:
@@ -106,8 +106,10 @@ class CreditPace:
 
     def _grow(self, rate: float, *, starved: bool) -> None:
         """Grow to what so many messages a second are worth. Less than twice as much is not worth a subscription."""
-        most = min(self._most, rate * (WAITING if starved else BUSY))
-        wanted = int(min(most, max(STEP * self.credit, rate * BUSY)))
+        wanted = rate * BUSY
+        if starved:
+            wanted = min(rate * WAITING, max(STEP * self.credit, rate * STEP_SECONDS))
+        wanted = int(min(self._most, wanted))
         if wanted >= 2 * self.credit or wanted == self._most:
             self.credit = max(self.credit, wanted)
 

@@ -128,8 +128,8 @@ class Engine:
             self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
             self._history,
         )  # fmt: skip
-        held = self._suspects, self._held, self._confirms, self._asides
-        self.load = Workload(self._schedule, self._running, *held, self._gate, credit, in_order=blocking)
+        held = self._suspects, self._held, self._confirms, self._asides, self._gate, self._flow
+        self.load = Workload(self._schedule, self._running, *held, credit, in_order=blocking)
 
     @property
     def wall_offset(self) -> float:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
     from redelivery.core.breaker import BreakerState
+    from redelivery.core.credit import CreditWindow
     from redelivery.core.delivery import Cause, Delivery, Record
     from redelivery.core.dispatch_gate import DispatchGate
     from redelivery.core.dispatch_order import Schedule
@@ -26,6 +27,7 @@ class Workload:
         "_asides",
         "_confirms",
         "_credit",
+        "_flow",
         "_gate",
         "_held",
         "_in_order",
@@ -43,6 +45,7 @@ class Workload:
         confirms: PendingConfirms,
         asides: SetAsides,
         gate: DispatchGate,
+        flow: CreditWindow,
         credit: int,
         *,
         in_order: bool,
@@ -54,6 +57,7 @@ class Workload:
         self._confirms = confirms
         self._asides = asides
         self._gate = gate
+        self._flow = flow
         self._credit = credit
         self._in_order = in_order
 
@@ -183,6 +187,10 @@ class Workload:
     def full(self) -> bool:
         """Whether so much is parked that nothing fresh is dispatched."""
         return self.room < 1
+
+    def awaited(self, settlements: int) -> bool:
+        """Whether so many settlements must be written before the broker sends more than one message."""
+        return len(self._running) + settlements + 1 >= self._flow.credit
 
     @property
     def exhausted(self) -> bool:

@@ -389,6 +389,7 @@ class Dispatcher:
                     and self._settlements.batch
                     and not lingered
                     and not self.closed
+                    and not self.engine.load.awaited(self._settlements.collected)
                 ):
                     lingered = True
                     self._wait(LINGER, linger=True)
