@@ -216,13 +216,12 @@ class StompConnection:
     # Reading: on the reading thread.
 
     def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
-        only = self.subscriptions.only
+        only = self.subscriptions.of_all(frames)
         if only is not None and not only.command.browse:
             make = only.make
             self._arrived([make(only, head, body) for head, body in frames])
             return
-        by_subscription: dict[str, list[StompDelivery]] = {}
-        ended: list[int] = []
+        by_subscription, ended = dict[str, list[StompDelivery]](), list[int]()
         for head, body in frames:
             subscription = self.subscriptions.of(head)
             if subscription is not None and subscription.command.browse and ends_browse(head, body):
@@ -230,6 +229,7 @@ class StompConnection:
             elif subscription is not None:
                 delivery = subscription.make(subscription, head, body)
                 by_subscription.setdefault(subscription.identity, []).append(delivery)
+        self.subscriptions.expect(frames[-1][0])
         for deliveries in by_subscription.values():
             self._arrived(deliveries)
         for consumer in ended:

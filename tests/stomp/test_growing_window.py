@@ -179,3 +179,22 @@ def test_many_workers_begin_with_a_window_of_their_own_size(monkeypatch: pytest.
     assert first == [("1", 202 * 1024)]
     wire.adapter.execute((Credit(1, 798, widens=True),))
     assert subscribed(wire) == [("1.1", 1000 * 1024)]
+
+
+def test_one_read_may_bring_messages_of_an_ended_subscription_and_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many have come by the same one before, each names its own."""
+    wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
+    wire.adapter.execute((WIDER,))
+    subscribed(wire)
+    wire.adapter.execute((Accept(came(wire, "1.1")),))
+    assert ended(wire) == 1
+    assert len(came(wire, "1.1", "1.1")) == 2
+    assert came(wire, "1") == []
+    assert len(came(wire, "1.1")) == 1
+    wire.adapter.execute((Credit(1, 250, widens=True),))
+    subscribed(wire)
+    assert len(came(wire, "1.2", "1.1", "1", "1.2")) == 3
+    wire.adapter.execute((Unsubscribe(1),))
+    assert came(wire, "1.1", "1.2") == []
