@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from itertools import starmap
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -218,10 +219,10 @@ class StompConnection:
     def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
         only = self.subscriptions.of_all(frames)
         if only is not None and not only.command.browse:
-            make = only.make
-            self._arrived([make(only, head, body) for head, body in frames])
+            self._arrived([*starmap(partial(only.make, only), frames)])
             return
-        by_subscription, ended = dict[str, list[StompDelivery]](), list[int]()
+        by_subscription: dict[str, list[StompDelivery]] = {}
+        ended: list[int] = []
         for head, body in frames:
             subscription = self.subscriptions.of(head)
             if subscription is not None and subscription.command.browse and ends_browse(head, body):
