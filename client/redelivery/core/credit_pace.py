@@ -110,7 +110,7 @@ class CreditPace:
         if starved:
             wanted = min(rate * WAITING, max(STEP * self.credit, rate * STEP_SECONDS))
         if rate * BUSY >= ENOUGH:
-            # So fast that all of it is a fifth of a second of work: several such processes have the rate of a fixed one.
+            # All of it is a fifth of a second of work. Several such processes then have the rate of a fixed credit.
             wanted = self._most
         wanted = int(min(self._most, wanted))
         if wanted >= 2 * self.credit or wanted == self._most:
