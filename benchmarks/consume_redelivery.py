@@ -31,7 +31,9 @@ def main() -> None:
         if seen == messages:
             connection.stop()
 
-    with redelivery.connect(f"{uri}&jms.redeliveryPolicy.maximumRedeliveries=4") as connection:
+    # The credit of the peers.
+    options = "jms.redeliveryPolicy.maximumRedeliveries=4&redelivery.credit=1000"
+    with redelivery.connect(f"{uri}&{options}") as connection:
         connection.listen(queue, handle, workers=int(sys.argv[5]) if len(sys.argv) > 5 else 1)
         before = resource.getrusage(resource.RUSAGE_SELF)
         report = connection.run()

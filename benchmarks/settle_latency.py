@@ -51,7 +51,7 @@ def run(broker: Broker, queue: str, messages: int, *, slow: bool) -> list[float]
 
     ScanningTransport.write = timed  # type: ignore[assignment, method-assign]
     try:
-        with redelivery.connect(broker.uri()) as connection:
+        with redelivery.connect(broker.uri(redelivery__credit=1000)) as connection:
             connection.listen(queue, handle)
             connection.run()
     finally:

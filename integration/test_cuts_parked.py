@@ -26,9 +26,9 @@ SUBSCRIPTIONS = 3
 QUIET = 0.5  # seconds without a frame
 
 
-@pytest.mark.parametrize("credit", [4, 40])
+@pytest.mark.parametrize("credit", [4, 40, "auto"])
 def test_cut_links_cost_few_parked_messages(
-    artemis: Broker, make_proxy: Callable[[int], LinkProxy], unique_queue: str, credit: int
+    artemis: Broker, make_proxy: Callable[[int], LinkProxy], unique_queue: str, credit: int | str
 ) -> None:
     """100 wait for ten minutes while 8 links are cut: hardly any is lost until the broker's restart."""
     proxy, work = make_proxy(artemis.stomp_port), Work()

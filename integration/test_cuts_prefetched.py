@@ -71,7 +71,7 @@ def test_links_cut_again_and_again_cost_no_prefetched_message_a_delivery(
     work = Held()
     policies = redelivery.RedeliveryPolicyMap(default=POLICY(maximum_redeliveries=cuts - 5))
     with redelivery.connect(quick(broker, proxy), policies=policies) as connection:
-        connection.listen(unique_queue, work)
+        connection.listen(unique_queue, work, credit=PREFETCHED)
         with Running(connection):
             for number in range(1, cuts + 1):
                 # Artemis may have counted that many for all of them.
@@ -106,7 +106,7 @@ def test_artemis_counts_lost_links(
         for _ in range(PREFETCHED):
             raw.send(unique_queue)
         with redelivery.connect(quick(artemis, proxy)) as connection:
-            connection.consumer(unique_queue)
+            connection.consumer(unique_queue, credit=PREFETCHED)
             for _ in range(cuts):
                 cut_when_held(proxy)
         counts = [message.delivery_count for message in raw.receive(unique_queue, PREFETCHED)]
@@ -128,7 +128,7 @@ def test_artemis_dead_letters_what_nobody_saw(
     java, proxy, run = java_client(artemis, None), make_proxy(artemis.stomp_port), uuid.uuid4().hex
     java.send(unique_queue, b"held", properties={"run": run}, copies=PREFETCHED)
     with redelivery.connect(quick(artemis, proxy)) as connection:
-        consumer = connection.consumer(unique_queue)
+        consumer = connection.consumer(unique_queue, credit=PREFETCHED)
         for number in range(1, MAX_DELIVERY_ATTEMPTS + 2):
             cut_when_held(proxy, all_may_be_dead=number >= MAX_DELIVERY_ATTEMPTS)
         seen: list[int] = []

@@ -232,7 +232,8 @@ class StompAdapter:
     def _grow(self, link: StompConnection, command: Credit, frames: list[bytes]) -> None:
         source = link.subscriptions.of_consumer(command.consumer)
         if source is not None and source.window is not None and link.profile.grows(source.command):
-            source.window.grow(command.messages)
+            grow = source.window.grow_for_good if command.widens else source.window.grow
+            grow(command.messages)
             begin_further(link, source)
             frames.append(end_idle(link, source))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from math import ceil, inf
+from math import ceil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery_stomp.delivery import StompDelivery
 
-__all__ = ["ByteWindow", "CountedWindow", "SampledWindow"]
+__all__ = ["MOST_BYTES", "UNIT", "ByteWindow", "CountedWindow", "Part", "size_of"]
 
 # Bytes: a window of so many messages is subscribed as so many of these (`StompArtemis.subscribe_headers`).
 UNIT = 1024
@@ -37,8 +37,6 @@ LIKELY = 16384
 # When parked messages have used up what there was, so many times their number is added, or the credit's. So there are
 # few subscriptions, and in between the consumer may be given more messages than its credit says.
 AHEAD = 4.5
-# A large credit: how far what is needed may be above what there is, or below it, before something is done.
-MARGIN = 1.5
 # Bytes: a large credit of large messages is not given more than that. A thousand of 1 MB would be too much for anybody.
 MOST_BYTES = 16 << 20
 # Kilobytes: the widest window of one subscription. Artemis reads an int of bytes.
@@ -68,6 +66,7 @@ class ByteWindow(ABC):
     group = b""
     """Begin of the header line of a message that must not come by a narrow subscription."""
     _counts = False
+    _unit = UNIT
     limit: float = 0.0
     """While `usual` is above it, `further` may have something to begin."""
 
@@ -85,6 +84,17 @@ class ByteWindow(ABC):
     def grow(self, messages: int) -> None:
         self.parked += messages
 
+    def grow_for_good(self, messages: int) -> None:
+        # Of a consumer that was not begun to grow.
+        self.grow(messages)
+
+    def begun(self, number: int) -> None:
+        del number
+
+    def checked(self) -> bool:
+        """Note that no message of an ended subscription is among what the reading thread has."""
+        return True
+
     @property
     def watches(self) -> bool:
         """True if `came` is to be told of every message, besides what `sampled` is."""
@@ -95,7 +105,7 @@ class ByteWindow(ABC):
         """Learn what one message of a read measures. Called without the lock, by the reading thread."""
         # What several give back need not come back in order: where one is promised, only what is parked makes room.
         if self.command.ordering == "non_blocking":
-            self._learn(_size(delivery))
+            self._learn(size_of(delivery))
 
     @abstractmethod
     def came(self, delivery: StompDelivery, number: int) -> None:
@@ -144,7 +154,7 @@ class ByteWindow(ABC):
         """Return a subscription to begin, of so many `UNIT`."""
         number = self._number
         self._number += 1
-        self.parts[number] = Part(units * UNIT)
+        self.parts[number] = Part(units * self._unit)
         # Of the kind that has all of its room at once.
         return number, replace(self.command, window=units, room=0, ordering="per_group")
 
@@ -182,11 +192,14 @@ class CountedWindow(ByteWindow):
         """See `ByteWindow`."""
         super().__init__(command, size, usual)
         self.group = group
-        self._wide: int | None = None
+        self.wide: int | None = None
         self._seen = 0
 
+    def _measure(self, delivery: StompDelivery) -> int:
+        return size_of(delivery)
+
     def came(self, delivery: StompDelivery, number: int) -> None:
-        size = _size(delivery)
+        size = self._measure(delivery)
         self._seen += 1
         self._learn(size)
         self._take(delivery, number, size)
@@ -200,25 +213,25 @@ class CountedWindow(ByteWindow):
     def came_alone(self, number: int) -> bool:
         """True if a subscription has brought nothing that is unsettled."""
         part = self.parts.get(number)
-        return number != self._wide and part is not None and not part.messages
+        return number != self.wide and part is not None and not part.messages
 
     def widen(self) -> tuple[int, Subscribe] | None:
         """Return the subscription that takes groups, if that is to be begun."""
-        if self._wide is not None:
+        if self.wide is not None:
             return None
         command = self.command
         number, begun = self._begin(command.window + command.room)
-        self._wide = number
+        self.wide = number
         return number, begun
 
     def further(self) -> Sequence[tuple[int, Subscribe]]:
         # It has room for all that may be parked.
-        return super().further() if self._wide is None else ()
+        return super().further() if self.wide is None else ()
 
     def ending(self, numbers: Iterable[int]) -> Collection[int]:
-        if self._wide is None:
+        if self.wide is None:
             return super().ending(numbers)
-        return [number for number, part in self.parts.items() if number != self._wide and not part.messages]
+        return [number for number, part in self.parts.items() if number != self.wide and not part.messages]
 
     def _in_work(self) -> int:
         # The engine asks for room in steps: it may still say that something is parked.
@@ -244,72 +257,6 @@ class CountedWindow(ByteWindow):
         return room + self._in_work() >= self.credit
 
 
-class SampledWindow(ByteWindow):
-    """The window of a large credit, in which one message counts little: what is parked is known, the others are not."""
-
-    def __init__(self, command: Subscribe, size: int, usual: int) -> None:
-        """See `ByteWindow`."""
-        super().__init__(command, size, usual)
-        # Those that are known to be parked.
-        self._told = 0
-        self._limit()
-
-    def grow(self, messages: int) -> None:
-        super().grow(messages)
-        self._limit()
-
-    def came(self, delivery: StompDelivery, number: int) -> None:
-        self._take(delivery, number, 0)
-
-    def parks(self, delivery: StompDelivery, number: int) -> None:
-        self._take(delivery, number, 0)
-        known = self.known.get(delivery)
-        if known is not None and not known[1]:
-            size = _size(delivery)
-            self.known[delivery] = known[0], size
-            known[0].held += size
-            self._told += 1
-            self._limit()
-
-    def accepted(self, deliveries: Iterable[Delivery]) -> bool:
-        if not self._told:
-            return super().accepted(deliveries)
-        self._told -= sum(bool(self.known[one][1]) for one in deliveries if one in self.known)
-        ending = super().accepted(deliveries)
-        self._limit()
-        return ending
-
-    def further(self) -> Sequence[tuple[int, Subscribe]]:
-        begun = super().further()
-        self._limit()
-        return begun
-
-    def ended(self, number: int) -> None:
-        super().ended(number)
-        self._limit()
-
-    def _limit(self) -> None:
-        room = self._room(self.parts.values()) * MARGIN
-        self.limit = room / self.credit if room < MOST_BYTES else inf
-
-    def _needed(self) -> float:
-        return min(self.credit * self.usual, MOST_BYTES)
-
-    def _room(self, parts: Collection[Part]) -> float:
-        # Not all that is parked is told one by one.
-        untold = max(0, self.parked - self._told) * self.usual
-        return sum(part.left for part in parts) - untold
-
-    def _lacking(self) -> float:
-        parts, needed = self.parts.values(), self._needed()
-        room = self._room(parts)
-        if room * MARGIN >= needed:
-            return 0
-        return max(needed - room, self.parts[0].size)
-
-    def _suffices(self, parts: Collection[Part]) -> bool:
-        return self._room(parts) >= self._needed() * MARGIN
-
-
-def _size(delivery: StompDelivery) -> int:
+def size_of(delivery: StompDelivery) -> int:
+    """Return the bytes of a MESSAGE frame."""
     return len(delivery.head) + len(delivery.body) + OVERHEAD

@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from functools import partial
+from itertools import starmap
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -216,10 +217,9 @@ class StompConnection:
     # Reading: on the reading thread.
 
     def _messages(self, frames: list[tuple[bytes, bytes]]) -> None:
-        only = self.subscriptions.only
+        only = self.subscriptions.of_all(frames)
         if only is not None and not only.command.browse:
-            make = only.make
-            self._arrived([make(only, head, body) for head, body in frames])
+            self._arrived([*starmap(partial(only.make, only), frames)])
             return
         by_subscription: dict[str, list[StompDelivery]] = {}
         ended: list[int] = []
@@ -230,6 +230,7 @@ class StompConnection:
             elif subscription is not None:
                 delivery = subscription.make(subscription, head, body)
                 by_subscription.setdefault(subscription.identity, []).append(delivery)
+        self.subscriptions.expect(frames[-1][0])
         for deliveries in by_subscription.values():
             self._arrived(deliveries)
         for consumer in ended:

@@ -69,6 +69,7 @@ def counted(io: FurtherIo, deliveries: list[StompDelivery]) -> list[StompDeliver
             deliveries = [each for each in deliveries if subscriptions.name_of(each.head) in subscriptions]
             for each in deliveries:
                 window.came(each, number_of(io, each))
+            window.checked()
         begin_further(io, source)
     return deliveries
 
@@ -79,7 +80,7 @@ def _let_groups_go(io: FurtherIo, window: ByteWindow, deliveries: Sequence[Stomp
     A narrow one that has brought nothing else is ended: its messages go back, uncounted and unmarked (measured:
     docs/measured-stomp.md), and come by the wide one. Another one ends when nothing of it is unsettled.
     """
-    if not isinstance(window, CountedWindow):
+    if not (isinstance(window, CountedWindow) and window.group):
         return
     grouped = [each for each in deliveries if window.group in each.head]
     if not grouped:
@@ -107,9 +108,9 @@ def _end(io: FurtherIo, source: Subscription, number: int) -> bytes:
         return b""
     subscriptions.end_further(name)
     window.ended(number)
+    return frame(b"UNSUBSCRIBE", [("id", io.wire_id(name)), io.receipt(_no_answer)])
 
-    def answer(_: object) -> None:
-        with io.order:
-            subscriptions.further_ended()
 
-    return frame(b"UNSUBSCRIBE", [("id", io.wire_id(name)), io.receipt(answer)])
+def _no_answer(error: object) -> None:
+    """Take the end of a subscription. Messages of it may still come: see `Subscriptions.end_further`."""
+    del error

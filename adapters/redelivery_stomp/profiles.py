@@ -12,11 +12,13 @@ from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.artemis_bodies import kind_on_artemis
-from redelivery_stomp.byte_windows import UNIT, CountedWindow, SampledWindow
+from redelivery_stomp.byte_windows import UNIT, CountedWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.frames import is_text
+from redelivery_stomp.growing_window import GrowingWindow, MessageWindow
 from redelivery_stomp.profile_base import StompProfile
 from redelivery_stomp.rabbitmq_profile import StompRabbitMQ
+from redelivery_stomp.sampled_window import SampledWindow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,6 +135,10 @@ class StompClassic(StompProfile):
         # Only the first of several exclusive subscriptions receives anything.
         return super().grows(command) and "consumer.exclusive=true" not in command.destination
 
+    def window(self, command: Subscribe) -> Window | None:
+        grows = self.grows(command) and command.most
+        return MessageWindow(command, command.window, 1) if grows else super().window(command)
+
     def sleeps(self, command: Subscribe) -> bool:
         # With a receipt 6.1.7 subscribes with a window of nothing, and widens it behind the receipt: then it wakes the
         # queue of that very name, and for a wildcard there is none (measured: docs/measured-stomp.md).
@@ -230,6 +236,9 @@ class StompArtemis(StompProfile):
         return super().grows(command) and command.ordering != "per_group"
 
     def window(self, command: Subscribe) -> Window | None:
+        if command.most and self.grows(command):
+            usual = SMALLEST if _small(command) else UNIT
+            return GrowingWindow(command, self._size(command), usual, group=GROUP)
         if _small(command):
             return CountedWindow(command, self._size(command), SMALLEST, group=GROUP)
         if command.browse or not command.destination.startswith("queue://"):

@@ -278,6 +278,9 @@ class WindowWidening:
     def answer(self, error: RedeliveryError | None) -> None:
         """Handle the answer. After a refusal the consumer has a smaller window, and goes on."""
         if error is None:
+            with self._io.order:
+                if self._source.window is not None:
+                    self._source.window.begun(int(self._identity.rpartition(".")[2]))
             _wake(self._io, self._source, self._command)
         if self._io.profile.in_turn:
             self._turns.go_on(error)

@@ -24,6 +24,12 @@ class Window(Protocol):
     def grow(self, messages: int, /) -> None:
         """Need room for so many parked messages more; fewer, if it is negative."""
 
+    def grow_for_good(self, messages: int, /) -> None:
+        """Need room for so many messages more, parked or not, which is never given back."""
+
+    def begun(self, number: int, /) -> None:
+        """Note that the broker has confirmed a subscription of `further`."""
+
     def further(self) -> Sequence[tuple[int, Subscribe]]:
         """Return the subscriptions to begin: their numbers, and commands with the window of each."""
         ...
@@ -55,6 +61,12 @@ class SlotWindow:
 
     def grow(self, messages: int) -> None:
         self._wanted += messages
+
+    def grow_for_good(self, messages: int) -> None:
+        self.grow(messages)
+
+    def begun(self, number: int) -> None:
+        del number
 
     def further(self) -> Sequence[tuple[int, Subscribe]]:
         command, first, wanted = self._command, self._number, self._wanted

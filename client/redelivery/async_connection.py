@@ -15,14 +15,20 @@ from redelivery.async_consumer import AsyncConsumer
 from redelivery.async_session import AsyncSession
 from redelivery.core.option_values import seconds
 from redelivery.driver.arguments import ConnectOptions, ConsumerOptions
-from redelivery.driver.asyncio_wait import AsyncioWait, answer_on_loop, event_within, in_own_thread
+from redelivery.driver.asyncio_wait import (
+    AsyncioWait,
+    answer_on_loop,
+    event_within,
+    in_own_thread,
+    sent_on_loop,
+)
 from redelivery.driver.connection.connection_base import ConnectionBase
 from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.embedding import consuming_async, lifespan_of
 from redelivery.driver.connection.hook_tasks import HookTasks
 from redelivery.driver.connection.observed_send import observed_send
 from redelivery.driver.connection.pulse import Pulse
-from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit, unconfirmed, unsent
+from redelivery.driver.connection.send_request import SendOptions, outgoing, time_limit
 from redelivery.driver.connection.signals import LoopSignals
 from redelivery.driver.connection.subscribe_request import SUBSCRIBE_TIMEOUT, not_subscribed
 from redelivery.driver.consumer.async_worker import AsyncWorker
@@ -38,7 +44,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
 
-    from redelivery.core.outgoing import Outgoing
     from redelivery.core.report import Report
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.session.session_state import SessionState
@@ -164,10 +169,14 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         return session
 
     async def _awaited(
-        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+        self,
+        destination: str,
+        options: ConsumerOptions,
+        session_state: SessionState | None = None,
+        workers: int = 0,
     ) -> tuple[Dispatcher, AsyncioWait]:
         assert self._loop is not None, "checked by _check_open"
-        dispatcher = self._dispatcher(destination, options, session_state)
+        dispatcher = self._dispatcher(destination, options, session_state, workers)
         deadline = self._clock.monotonic() + SUBSCRIBE_TIMEOUT
         try:
             await answer_on_loop(deadline, self._driver.subscribe(dispatcher), self._clock)
@@ -191,7 +200,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         for listener in self._listeners:
             if listener.dispatcher is None and not listener.ended:
                 listener.dispatcher, waiter = await self._awaited(
-                    listener.destination, listener.options, listener.session_state
+                    listener.destination, listener.options, listener.session_state, listener.workers
                 )
                 pool = None if inspect.iscoroutinefunction(listener.handler) else self._pool
                 how = listener.handler, waiter, pool, self._worker_ended, self._wants_workers
@@ -326,17 +335,6 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         identity, message = outgoing(destination, body, options, self._clock)
         timeout, began = time_limit(options, self.settings), self._clock.monotonic()
         with observed_send(self._observers, message, identity, self._clock) as message:
-            await self._send(message, began, timeout)
-        return identity
-
-    async def _send(self, message: Outgoing, began: float, timeout: float) -> None:
-        if not self._driver.up:
             limit = self._patience(timeout)
-            try:
-                await answer_on_loop(began + limit, self._driver.standing(), self._clock)
-            except TimeoutError:
-                raise unsent(message.destination, limit) from None
-        try:
-            await answer_on_loop(began + timeout, self._driver.send(message), self._clock)
-        except TimeoutError:
-            raise unconfirmed(message.destination, timeout) from None
+            await sent_on_loop(self._driver, message, began, (timeout, limit), self._clock)
+        return identity

@@ -130,7 +130,8 @@ class Connection(ConnectionBase[Worker]):
             destination: a queue by default; `topic://`; `native://` is the broker's own address, untouched.
             selector: a JMS selector, evaluated by the broker.
             subscription: the name of a durable topic subscription; needs `jms.clientID` in the URI.
-            credit: messages that may be unsettled here at once; the URI's by default (1000).
+            credit: messages that may be unsettled here at once; the URI's by default (`auto`: 16, up to 1000 while more
+                are held or the rate is high).
             ordering: `non_blocking`, `blocking` or `per_group`; the URI's by default.
             errors: a `redelivery.Classifier` instead of the connection's.
             breaker: a `redelivery.Breaker` instead of the connection's; None: no breaker.
@@ -163,10 +164,14 @@ class Connection(ConnectionBase[Worker]):
         return session
 
     def _subscribed(
-        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+        self,
+        destination: str,
+        options: ConsumerOptions,
+        session_state: SessionState | None = None,
+        workers: int = 0,
     ) -> Dispatcher:
         """Start a consumer and wait until the broker has confirmed it; no trace of it is left otherwise."""
-        dispatcher = self._dispatcher(destination, options, session_state)
+        dispatcher = self._dispatcher(destination, options, session_state, workers)
         await_subscription(self._driver, dispatcher, self._clock)
         return dispatcher
 
@@ -177,7 +182,7 @@ class Connection(ConnectionBase[Worker]):
         for listener in self._listeners:
             if listener.dispatcher is None and not listener.ended:
                 listener.dispatcher = self._subscribed(
-                    listener.destination, listener.options, listener.session_state
+                    listener.destination, listener.options, listener.session_state, listener.workers
                 )
                 listener.runners = [
                     Worker(self._run_of(listener), listener.handler, self._clock, self._worker_ended)

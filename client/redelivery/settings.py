@@ -128,8 +128,8 @@ class Settings:
     policies: RedeliveryPolicyMap = field(default_factory=RedeliveryPolicyMap)
     has_policies: bool = False
     """Whether the URI itself sets a redelivery policy option."""
-    credit: int = 1000
-    """Messages that a queue consumer may have unsettled. Classic's `queuePrefetch` default."""
+    credit: int | None = None
+    """Messages that a queue consumer may have unsettled; None: `auto`, by the rate of its handlers."""
     topic_credit: int = 1000
     durable_topic_credit: int = 1000
     max_parked: int | None = None

@@ -21,7 +21,7 @@ def test_a_log_in_and_what_may_be_done(cli: Any, script: Script) -> None:
     ended = cli("doctor", URI, "orders")
     assert (ended.code, ended.err) == (0, "")
     assert "the broker is ActiveMQ Classic 6.1.7; TEST 1, heart-beats each 10 s both ways" in ended.out
-    assert "may be consumed; window: 1000 messages" in ended.out
+    assert "may be consumed; credit: auto, begins with 4 (one worker), at most 1,000" in ended.out
     assert "go to queue://DLQ, which takes messages of this user" in ended.out
     assert "password       it is sent to b1 unencrypted" in ended.out
     begun = [command for command in script.commands if isinstance(command, Subscribe)]

@@ -163,13 +163,31 @@ def test_options(cli: Any) -> None:
     rows = json.loads(cli("policy", "options", "--output", "json").out)
     assert {
         "option": "redelivery.credit",
-        "type": "integer",
-        "default": "1000",
+        "type": "integer or auto",
+        "default": "auto",
         "over": "all",
-        "meaning": "Messages a consumer may hold unsettled, besides parked ones.",
+        "meaning": "Messages a consumer may hold unsettled, besides parked ones; "
+        "auto: few, more while handlers are fast.",
     } in rows
     assert "\x1b" not in cli("policy", "options").out
     assert len(cli("policy", "options", "--output", "jsonl").out.splitlines()) == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("query", "destination", "credit"),
+    [
+        ("", "orders", "auto, begins with 4 (one worker), at most 1,000"),
+        ("?redelivery.credit=16", "orders", "16"),
+        ("?jms.prefetchPolicy.all=1500", "topic://prices", "1,500"),
+        ("", "topic://prices", "1,000"),
+        ("", "native:///queue/a", "1,000"),
+    ],
+)
+def test_the_credit_is_explained(cli: Any, query: str, destination: str, credit: str) -> None:
+    """How many messages a consumer of that URI takes ahead; of a file nothing is known."""
+    words = "policy", "explain", f"memory://x{query}", "--destination", destination
+    assert f"credit       {credit}" in cli(*words).out.splitlines()
+    assert json.loads(cli(*words, "--output", "json").out)["credit"] == credit
 
 
 def test_for_people(cli: Any) -> None:

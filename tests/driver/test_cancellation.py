@@ -177,7 +177,7 @@ def test_what_was_handled_is_not_lost_to_a_cancellation(redelivery_broker: Memor
         async with redelivery.connect_async(redelivery_broker.uri) as connection:
             for number in range(TURN + 10):
                 redelivery_broker.send("orders", str(number))
-            connection.listen("orders", handle)
+            connection.listen("orders", handle, credit=1000)
             await connection.start()
             await closing.wait()
             # It was not asked for by the connection.

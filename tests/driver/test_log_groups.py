@@ -43,11 +43,12 @@ class Kept(logging.Handler):
 def kept() -> Iterator[Kept]:
     """A log handler, on the library's logger."""
     log, handler = logging.getLogger("redelivery"), Kept()
-    before, log.level = log.level, logging.INFO
+    before = log.level
+    log.setLevel(logging.INFO)
     log.addHandler(handler)
     yield handler
     log.removeHandler(handler)
-    log.level = before
+    log.setLevel(before)
 
 
 def down(_: object) -> None:

@@ -117,6 +117,8 @@ class SimBroker:
         self.numbers = {message.name: number for number, message in enumerate(messages)}
         self.unsettled: dict[int, list[SimDelivery]] = {}
         self.credit: dict[int, int] = {}
+        # Where no credit flows: how many may be unsettled, first and now; without a bound, if none is given.
+        self.windows: dict[int, tuple[int, int]] = {}
         # Written, and not read.
         self.wire: list[tuple[str, SimDelivery]] = []
         self.answers: list[tuple[SimDelivery, TransportError | None]] = []
@@ -132,14 +134,27 @@ class SimBroker:
         self.delayed: dict[str, tuple[float, Message]] = {}
         self._copies: set[object] = set()
 
-    def joined(self, consumer: int) -> None:
+    def joined(self, consumer: int, window: int | None = None) -> None:
         """A consumer begins."""
         self.unsettled[consumer] = []
         self.credit[consumer] = 0
+        if window is not None:
+            self.windows[consumer] = window, window
+
+    def widen(self, consumer: int, messages: int) -> None:
+        """Take `Credit`."""
+        self.credit[consumer] += messages
+        if consumer in self.windows:
+            first, now = self.windows[consumer]
+            self.windows[consumer] = first, now + messages
 
     def may_deliver(self, consumer: int) -> bool:
-        """Whether the consumer has credit, where that flows."""
-        return consumer in self.unsettled and (not self.profile.flow or self.credit[consumer] > 0)
+        """Whether the consumer has credit, where that flows, or room in its window."""
+        if consumer not in self.unsettled:
+            return False
+        if self.profile.flow:
+            return self.credit[consumer] > 0
+        return consumer not in self.windows or len(self.unsettled[consumer]) < self.windows[consumer][1]
 
     def delivery(self, consumer: int, epoch: int, message: Message) -> SimDelivery:
         """Take a message from the queue for a consumer."""
@@ -261,6 +276,7 @@ class SimBroker:
         for consumer, mine in self.unsettled.items():
             mine.clear()
             self.credit[consumer] = 0
+        self.windows = {consumer: (first, first) for consumer, (first, _) in self.windows.items()}
 
     def close(self, consumer: int) -> None:
         """A consumer ends: what it has goes back."""

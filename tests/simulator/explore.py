@@ -81,7 +81,7 @@ def cut_down(schedule: list[Action], breaks: Callable[[list[Action]], str | None
 
 def features(case: Case, schedule: Sequence[Action]) -> set[str]:
     """Return what a schedule has in it, to be counted: of its case, and the kinds of its actions."""
-    has = ("ledger", "torn", "unique_ids", "scheduled", "expires", "breaker")
+    has = ("ledger", "torn", "unique_ids", "scheduled", "expires", "breaker", "auto")
     found = {name for name in has if getattr(case, name)}
     found |= {case.profile, case.ordering, f"{case.consumers} consumer(s)"}
     found |= {"elsewhere" if action == ("up", "elsewhere") else str(action[0]) for action in schedule}
@@ -94,6 +94,7 @@ def story(case: Case, schedule: Sequence[Action]) -> str:
     head = f"{case.profile}, {case.messages}, {case.ordering}, {case.consumers} consumer(s), ledger: {case.ledger}"
     head += ", the broker holds what waits" * case.scheduled
     head += ", with a breaker" * case.breaker
+    head += ", credit auto" * case.auto
     return "\n".join([head, *world.log, f"    ==> {broken}"])
 
 
@@ -170,9 +171,9 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
         budget=dict(budget),
     )
     # Last: the draws before it stay what they were.
-    if rnd.random() < 0.75:
-        return case
-    return replace(case, breaker=True, outcomes=rnd.choice([case.outcomes, ("ok", "fail", "trip")]))
+    if rnd.random() >= 0.75:
+        case = replace(case, breaker=True, outcomes=rnd.choice([case.outcomes, ("ok", "fail", "trip")]))
+    return replace(case, auto=rnd.random() < 0.5)
 
 
 def every_schedule(case: Case, depth: int) -> Iterator[tuple[list[Action], str | None]]:

@@ -25,6 +25,7 @@ from redelivery.core.commands import (
     SetAside,
     Stop,
 )
+from redelivery.core.credit_pace import CreditPace
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.engine import Engine
 from redelivery.core.events import Confirmed, Known, Succeeded
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["DELAY", "LONG_DELAY", "RETRIES", "Process", "SimLedger"]
 
 RETRIES = 1
+CREDIT = 8
 DELAY, LONG_DELAY = 1.0, 4.0
 """Seconds: of a policy; and where the broker holds copies, so that it is longer than one may come too early."""
 
@@ -110,6 +112,7 @@ class Process:
         most_aside: int = 100,
         scheduled: bool = False,
         breaker: bool = False,
+        auto: bool = False,
     ) -> None:
         self.broker = broker
         self.ledger = ledger
@@ -125,6 +128,7 @@ class Process:
         # Whether the broker holds what waits.
         self._scheduled = scheduled
         self._breaker = BREAKER if breaker else None
+        self._auto = auto
 
     def open(self, number: int) -> Engine:
         """Begin a consumer."""
@@ -135,13 +139,14 @@ class Process:
             dead_letters=DeadLetterRouting(maximum_set_aside=self._most_aside, scheduled=self._scheduled),
             rescheduling=BrokerRedelivery(QUEUE, f"run{number}") if self._scheduled else None,
             ordering=self._ordering,
-            credit=8,
+            credit=CREDIT,
             max_parked=8,
             breaker=self._breaker,
+            pace=CreditPace(1, CREDIT, enough=1, period=0.0) if self._auto else None,
         )
         engine.share(self.history)
         self.engines[number] = engine
-        self.broker.joined(number)
+        self.broker.joined(number, 1 if self._auto else None)
         return engine
 
     def feed(self, number: int, event: Event, now: float, *, epoch: int | None) -> bool:
@@ -190,7 +195,7 @@ class Process:
                         kind, delivery.copy = "delay", command.copy
                     self.broker.write(kind, delivery, live=delivery.epoch == epoch)
                 case Credit():
-                    self.broker.credit[number] += command.messages
+                    self.broker.widen(number, command.messages)
                 case SetAside():
                     self._set_aside(number, self._own(command), now)
                 case Stop():

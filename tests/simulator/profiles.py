@@ -37,8 +37,8 @@ class Profile:
     delays: Literal["none", "atomic", "confirmed"] = "confirmed"
     once: bool = False
 
-    def capabilities(self) -> Capabilities:
-        """What the engine is told of it."""
+    def capabilities(self, *, grows: bool = False) -> Capabilities:
+        """What the engine is told of it. `grows`: a window that does not flow can be widened."""
         return Capabilities(
             broker=self.name,
             poison_persistent=self.poison == "native",
@@ -46,6 +46,7 @@ class Profile:
             release=self.release,
             counts=self.counts,
             flow=self.flow,
+            grows=grows and not self.flow,
             marks=self.marks == "all",
             reschedule=self.delays,
             drops_second_copy=self.once,

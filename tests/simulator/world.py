@@ -84,6 +84,8 @@ class Case:
     scheduled: bool = False
     # Whether failures in a row open a breaker.
     breaker: bool = False
+    # Whether the credit begins with one message, and grows.
+    auto: bool = False
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -93,7 +95,7 @@ class World:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.profile = PROFILES[case.profile]
-        self.able = self.profile.capabilities()
+        self.able = self.profile.capabilities(grows=case.auto)
         self.all = messages(
             case.messages,
             ordering=case.ordering,
@@ -145,6 +147,7 @@ class World:
             most_aside=self.case.most_aside,
             scheduled=self.case.scheduled,
             breaker=self.case.breaker,
+            auto=self.case.auto,
         )
         for number in numbers:
             process.open(number)
@@ -563,7 +566,11 @@ class World:
                 chosen = next((action for action in can if action[0] in well), can[0])
                 idle = None if self.do(chosen) else chosen
                 continue
-            self._read(len(self.broker.wire))
+            if (many := len(self.broker.wire)) > 0:
+                self._read(many)
+                if any(action[0] == "deliver" for action in self.enabled()):
+                    # There was no room for it before.
+                    continue
             left = [name for name in self.broker.numbers if name not in self.truth.gone]
             mine = [each for unsettled in self.broker.unsettled.values() for each in unsettled]
             # What is copied, or dead, has to be settled too.

@@ -51,7 +51,8 @@ def test_on_artemis_room_for_parked_messages_comes_at_once(monkeypatch: pytest.M
     assert wire.commands() == [b"ACK", b"UNSUBSCRIBE"]
     assert came(wire, "1.1") == []
     answer_all(wire)
-    assert wire.link.subscriptions.only is not None
+    # Artemis sends some behind the RECEIPT.
+    assert came(wire, "1.1") == []
 
 
 def test_on_artemis_as_many_large_messages_as_the_credit_says_are_in_work(

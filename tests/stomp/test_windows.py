@@ -137,7 +137,8 @@ def test_room_for_parked_messages_comes_and_goes(monkeypatch: pytest.MonkeyPatch
     assert wire.commands() == [b"ACK", b"ACK", b"UNSUBSCRIBE", b"UNSUBSCRIBE"]
     assert came(wire, *further) == []
     answer_all(wire)
-    assert wire.link.subscriptions.only is not None
+    # Artemis sends some behind the RECEIPT.
+    assert came(wire, "1.1") == []
     wire.written.clear()
     wire.adapter.execute((Credit(1, 1),))
     assert [name for name, _ in subscribed(wire)] == [f"1.{len(first) + 2}"]

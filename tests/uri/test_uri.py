@@ -18,7 +18,7 @@ def test_defaults() -> None:
     """A bare URI has the documented defaults."""
     settings = parse_uri("stomp://h")
     assert settings == Settings(scheme="stomp", endpoints=(Endpoint("stomp", "h", 61613),))
-    assert (settings.credit, settings.max_parked, settings.ordering) == (1000, None, "non_blocking")
+    assert (settings.credit, settings.max_parked, settings.ordering) == (None, None, "non_blocking")
     assert (settings.heartbeat, settings.connect_timeout, settings.maximum_deferrals) == (10.0, 10.0, 100)
     assert not settings.has_policies
     assert not settings.failover.randomize
@@ -59,7 +59,11 @@ def test_endpoints(uri: str, endpoints: list[tuple[str, str, int]]) -> None:
         ("redelivery.credit=5&jms.prefetchPolicy.queuePrefetch=7", "credit", 5),
         ("jms.prefetchPolicy.queuePrefetch=7", "topic_credit", 7),
         ("jms.prefetchPolicy.all=7", "durable_topic_credit", 7),
-        ("jms.prefetchPolicy.topicPrefetch=7", "credit", 1000),
+        ("jms.prefetchPolicy.topicPrefetch=7", "credit", None),
+        ("jms.prefetchPolicy.all=1000", "credit", 1000),
+        ("redelivery.credit=auto", "credit", None),
+        ("redelivery.credit=auto&jms.prefetchPolicy.queuePrefetch=7", "credit", None),
+        ("redelivery.credit=auto", "topic_credit", 1000),
         ("jms.prefetchPolicy.queuePrefetch=40000", "credit", 32767),
         ("redelivery.maxParked=50", "max_parked", 50),
         ("redelivery.ordering=per_group", "ordering", "per_group"),

@@ -52,6 +52,7 @@ from redelivery.uri.parser import parse_uri, redact_uri
         ("redelivery.ledger=sqlite:///", "a ledger is sqlite:///relative/path or sqlite:////absolute/path"),
         ("redelivery.credit=0", "redelivery.credit must be a whole number from 1"),
         ("redelivery.credit=-1", "whole number from 1"),
+        ("redelivery.credit=Auto", "or auto, not 'Auto'"),
         ("jms.prefetchPolicy.queuePrefetch=0", "whole number from 1"),
         ("jms.prefetchPolicy.all=3&jms.prefetchPolicy.topicPrefetch=4", "all contradicts"),
         ("jms.prefetchPolicy.queueBrowserPrefetch=4", "Java client only"),

@@ -18,6 +18,7 @@ from redelivery.cli.formatting import note, to_json
 from redelivery.cli.health_endpoint import Supervision, health_options
 from redelivery.cli.param_types import number, one_of, seconds, statuses
 from redelivery.cli.printer import Printer, report_line
+from redelivery.core.credit_pace import MOST_CREDIT
 from redelivery.core.delivery import Cause
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def consume(
         raise click.UsageError("give one destination, after the URI if there is one")
     settings = redelivery.parse_uri(uri)
     count = given.pop("count")
-    if given["credit"] is None and count is not None and count < settings.credit:
+    if given["credit"] is None and count is not None and count < (settings.credit or MOST_CREDIT):
         # To take no more from the others than is needed.
         given["credit"] = count
     tally = StopCondition(count, given.pop("idle"), scheduler=settings.scheduler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from redelivery.cli.credit_words import credit_words
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
 from redelivery.core.destination import Destination
 from redelivery.core.policy.policy_guard import elapsed_of
@@ -72,6 +73,8 @@ class Explanation:
     """Redeliveries at most, by the maximum or within the limit of time; None: more than were looked at."""
     limit_ms: int | None
     """The limit of time."""
+    credit: str
+    """How many messages a consumer takes ahead, in words."""
 
     @property
     def deliveries(self) -> int | None:
@@ -95,6 +98,7 @@ class Explanation:
             "redeliveries": [row.fields() for row in self.rows],
             "worst_case_ms": self.policy.worst_case_ms(),
             "then": self.then,
+            **({"credit": self.credit} if source == "uri" else {}),
         }
 
 
@@ -149,6 +153,7 @@ def _explained(
         notes=(*notes, *_idle_options(policy), *_too_long_to_hold(settings, policy)),
         most=most,
         limit_ms=limit,
+        credit=credit_words(settings, None if destination is None else Destination.parse(destination)),
     )
 
 

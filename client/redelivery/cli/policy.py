@@ -132,6 +132,8 @@ def _show(explanation: Explanation, source: str) -> None:
             "without limit" if most is None else f"{most + 1} at most: 1, and {most} redeliveries",
         ),
     ]
+    if source == "uri":
+        head.append(("credit", explanation.credit))
     if limit is not None:
         head.append(("time", f"no redelivery begins later than {duration(limit)} after the first failure"))
     out = console()

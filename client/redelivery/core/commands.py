@@ -295,11 +295,14 @@ class Credit:
     """Allow the broker to send this many messages more to the consumer; fewer, if it is negative.
 
     Where the window only grows (`Capabilities.grows`), they are a part of the subscription's `room`: messages are
-    parked, and must not keep others out. A negative one gives room back, which need not be done at once.
+    parked, and must not keep others out. A negative one gives room back, which need not be done at once. `widens`: they
+    are for a consumer with `Subscribe.most` whose handlers are fast, or whose messages are parked, and are never given
+    back.
     """
 
     consumer: int
     messages: int
+    widens: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,8 @@ class Subscribe:
 
     `room`: so many more may be parked. Where there is flow, and where the window grows, `Credit` asks for it when
     they are; a consumer that cannot be given it later has all of it at once, with the window.
+
+    `most`: the window may grow to so many messages, by `Credit`, besides `room`; 0: it stays what it is.
 
     `ordering`: what the consumer promises. Messages that come by several ways may come back in another order, and a
     message group may be bound to one of them.
@@ -348,6 +353,7 @@ class Subscribe:
     private: bool = False
     room: int = 0
     ordering: Ordering = "non_blocking"
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,17 +33,21 @@ class DispatchGate:
     """The credit, the breaker, a pause, a limit of rate, and the end of one consumer."""
 
     __slots__ = (
-        "_bucket", "_credit", "_known", "_reminded", "_returns", "_told", "alert", "cause", "circuit", "closed",
-        "held_since", "most", "paused", "watches", "withholds", "yields",
+        "_bucket", "_credit", "_known", "_reminded", "_returns", "_told", "_unasked", "alert", "cause", "circuit",
+        "closed", "held_since", "most", "paused", "watches", "withholds", "yields",
     )  # fmt: skip
 
-    def __init__(self, credit: int, circuit: Circuit | None, rate: Rate | None = None) -> None:
+    def __init__(
+        self, credit: int, circuit: Circuit | None, rate: Rate | None = None, *, asks_above: int | None = None
+    ) -> None:
+        """`asks_above`: see `ask_above`."""
         self._credit = credit
+        self._unasked = credit if asks_above is None else min(asks_above, credit)
         self._bucket = None if rate is None else rate.bucket()
         self.circuit = circuit
         self.closed = self.paused = False
-        self.most = credit if rate is None else 0
-        """How many deliveries may run at once, where the credit alone decides; else 0: then `admits` decides."""
+        self.most = self._unasked if rate is None else 0
+        """How many deliveries may run before `admits` decides: what the credit allows, where that alone decides."""
         self.alert = False
         """Whether a success changes something."""
         self.withholds = False
@@ -78,6 +82,12 @@ class DispatchGate:
         """Dispatch nothing until the pause ends; or end it."""
         self.paused = paused
         self._update(now)
+
+    def ask_above(self, running: int) -> None:
+        """Have `admits` asked for each dispatch while so many run, although the credit alone decides."""
+        self._unasked = min(running, self._credit)
+        if not (self.watches or self.closed):
+            self.most = self._unasked
 
     @property
     def wanted(self) -> int:
@@ -220,7 +230,7 @@ class DispatchGate:
             self.held_since, self._returns = now, 0
         self.withholds = withholds
         self.watches = withholds or self._bucket is not None
-        self.most = 0 if self.watches else self._credit
+        self.most = 0 if self.watches else self._unasked
 
     def _changed(
         self, before: BreakerState, now: float, failures: int = 0, messages: int = 0

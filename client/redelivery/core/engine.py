@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.breaker import Circuit
 from redelivery.core.broker_redelivery import EARLY
+from redelivery.core.charge import charge
 from redelivery.core.commands import Accept, AcceptUnseen, Command, Dispatch, Hold, Stop, Unanswered
 from redelivery.core.credit import PARKING_NOTHING, CreditWindow
 from redelivery.core.delivery import EXPIRED, Cause, Delivery, Record
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from redelivery.core.breaker import Breaker
     from redelivery.core.broker_redelivery import BrokerRedelivery
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.credit_pace import CreditPace
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
@@ -76,9 +78,9 @@ class Engine:
     """Decides for one consumer: dispatch, hold, redeliver at t, accept, poison.
 
     `credit` bounds what the application has unsettled at once, `max_parked` what waits for a redelivery; past it
-    no fresh message is dispatched. `transacted`: the policy's pre-dispatch check applies. `random` drives collision
-    avoidance; None means no jitter. `rescheduling`: the broker holds what waits; None: it is held here. `breaker`: None
-    charges every failure. `rate`: of dispatches.
+    no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it. `transacted`: the
+    policy's pre-dispatch check applies. `random` drives collision avoidance; None means no jitter. `rescheduling`: the
+    broker holds what waits; None: it is held here. `breaker`: None charges every failure. `rate`: of dispatches.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Engine:
         rescheduling: BrokerRedelivery | None = None,
         breaker: Breaker | None = None,
         rate: Rate | None = None,
+        pace: CreditPace | None = None,
     ) -> None:
         self.counts = Counters()
         # Of the connection, and when it began.
@@ -108,7 +111,7 @@ class Engine:
         self._suspects: deque[Delivery] = deque()
         self._history = MessageHistory(RECALL + credit + max_parked)
         self._recent = RecentAccepts(RECALL + credit + max_parked)
-        self._flow = CreditWindow(consumer, credit, max_parked)
+        self._flow = CreditWindow(consumer, credit, max_parked, pace)
         self._rescheduling = rescheduling
         known = self._history, self.counts, self._flow
         self._asides = SetAsides(dead_letters.maximum_set_aside, max_parked, *known)
@@ -116,7 +119,7 @@ class Engine:
         self._capabilities: Capabilities | None = None
         blocking = ordering == "blocking"
         circuit = None if breaker is None else Circuit(breaker, blocking=blocking, random=random)
-        self._gate = DispatchGate(credit, circuit, rate)
+        self._gate = DispatchGate(credit, circuit, rate, asks_above=self._flow.asks_above)
         self._policies = PolicyGuard(policies, random)
         self._transacted, self._maximum_deferrals = transacted, maximum_deferrals
         self._in_order, self._grouped = blocking, ordering == "per_group"
@@ -125,8 +128,8 @@ class Engine:
             self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
             self._history,
         )  # fmt: skip
-        held = self._suspects, self._held, self._confirms, self._asides
-        self.load = Workload(self._schedule, self._running, *held, self._gate, credit, in_order=blocking)
+        held = self._suspects, self._held, self._confirms, self._asides, self._gate, self._flow
+        self.load = Workload(self._schedule, self._running, *held, credit, in_order=blocking)
 
     @property
     def wall_offset(self) -> float:
@@ -216,18 +219,22 @@ class Engine:
             case _:
                 assert_never(event)
         flow = self._flow
-        if flow.active or (flow.grows and type(event) not in PARKING_NOTHING):
-            return self._with_credit(commands)
+        if flow.active or flow.settled >= flow.due_at or (flow.grows and type(event) not in PARKING_NOTHING):
+            return self._with_credit(commands, now)
         return commands
 
-    def _with_credit(self, commands: Sequence[Command]) -> Sequence[Command]:
+    def _with_credit(self, commands: Sequence[Command], now: float) -> Sequence[Command]:
         """Return the commands, and the credit that is to be granted now."""
-        if self._gate.closed or not (self._flow.active or self._flow.grows):
+        flow = self._flow
+        if self._gate.closed or not (flow.active or flow.grows):
             return commands
-        if self._gate.withholds and self._flow.active:
-            credit = self._flow.limited(self._schedule.ready(), self._gate.wanted)
+        if self._gate.withholds and flow.active:
+            credit = flow.limited(self._schedule.ready(), self._gate.wanted)
         else:
-            credit = self._flow.due(0 if self._parks_nothing() else self.load.parked)
+            due = flow.settled >= flow.due_at or now >= flow.due_by
+            if due and not self._gate.withholds and flow.look(now, self._schedule.ready()):
+                self._gate.ask_above(flow.asks_above)
+            credit = flow.due(0 if self._parks_nothing() else self.load.parked)
         return commands if credit is None else [*commands, credit]
 
     def _parks_nothing(self) -> bool:
@@ -325,6 +332,8 @@ class Engine:
         """Whether one may be dispatched although as many run as may: a probe is due, and no crash suspect is first."""
         gate = self._gate
         if len(self._running) >= gate.most:
+            self._flow.held(len(self._running))
+            gate.ask_above(self._flow.asks_above)
             if not gate.admits(now, len(self._running)):
                 return False
             if gate.tries:
@@ -350,6 +359,7 @@ class Engine:
                 return commands
             delivery = self._schedule.next(now, fresh=fresh)
         if delivery is None:
+            self._flow.waits += fresh
             return NOTHING
         expires = delivery.expires_at
         if expires is not None and expires <= now + self.wall_offset:
@@ -408,21 +418,11 @@ class Engine:
         return self._policies.with_faults(commands)
 
     def _charged(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
-        record = self._charge(delivery, cause, now)
+        record = charge(delivery, cause, now)
         if (delay := self._policies.next_delay(policy, record, now)) is None:
             record.exhausted = True
             return self._condemn(delivery, record, now)
         return self._hold(delivery, record, delay, now, "redelivered")
-
-    @staticmethod
-    def _charge(delivery: Delivery, cause: Cause, now: float) -> Record:
-        record = delivery.record = delivery.record or Record()
-        record.count += 1
-        record.cause = cause
-        record.last_failure = now
-        if record.first_failure is None:
-            record.first_failure = now
-        return record
 
     def _spared(self, delivery: Delivery, cause: Cause, policy: Policy, now: float) -> Sequence[Command]:
         """Hold what has failed, uncharged: until the next probe; while the breaker is not open, as its policy says."""
@@ -434,7 +434,7 @@ class Engine:
     def _poisoned(self, delivery: Delivery, cause: Cause, now: float) -> Sequence[Command]:
         if delivery.state != "running":
             return NOTHING
-        return self._condemn(delivery, self._charge(delivery, cause, now), now)
+        return self._condemn(delivery, charge(delivery, cause, now), now)
 
     def _deferred(self, event: Deferred, now: float) -> Sequence[Command]:
         delivery = event.delivery
@@ -607,7 +607,8 @@ class Engine:
         self._history.connected(event.address, event.epoch)
         self._confirms.connected(event.capabilities)
         self._returns.connected(event.capabilities)
-        self._flow.restart(active=event.capabilities.flow, grows=event.capabilities.grows)
+        able = event.capabilities
+        self._flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
         return NOTHING
 
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:

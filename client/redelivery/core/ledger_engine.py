@@ -42,10 +42,10 @@ class LedgerEngine(Engine):
             commands = self._policies.with_faults(self._known(event.delivery, event.entry, now))
             if event.delivery.state != "running":
                 self._gate.ended(event.delivery)
-            return self._with_credit(commands)
+            return self._with_credit(commands, now)
         if isinstance(event, Alone | Resumed):
             commands = self._alone(now) if isinstance(event, Alone) else self._resumed(event.delivery)
-            return self._with_credit(commands)
+            return self._with_credit(commands, now)
         if not isinstance(event, Result) or event.delivery.state != "running":
             return Engine.feed(self, event, now)
         record = event.delivery.record

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sized
 
     from redelivery.core.breaker import BreakerState
+    from redelivery.core.credit import CreditWindow
     from redelivery.core.delivery import Cause, Delivery, Record
     from redelivery.core.dispatch_gate import DispatchGate
     from redelivery.core.dispatch_order import Schedule
@@ -26,6 +27,7 @@ class Workload:
         "_asides",
         "_confirms",
         "_credit",
+        "_flow",
         "_gate",
         "_held",
         "_in_order",
@@ -43,6 +45,7 @@ class Workload:
         confirms: PendingConfirms,
         asides: SetAsides,
         gate: DispatchGate,
+        flow: CreditWindow,
         credit: int,
         *,
         in_order: bool,
@@ -54,6 +57,7 @@ class Workload:
         self._confirms = confirms
         self._asides = asides
         self._gate = gate
+        self._flow = flow
         self._credit = credit
         self._in_order = in_order
 
@@ -152,7 +156,9 @@ class Workload:
         due = self._held.next_due(self._schedule.next_due())
         # Nothing fresh goes while it is full; and a suspect that is asked for already waits for its turn.
         ready = self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))
-        ready = ready or bool(self._gate.withholds and self._suspects and not self._gate.yields)
+        # As `_admits` has it: while others are parked, one is asked for when the first of them is due.
+        alone = self._gate.withholds and self._suspects and not (self._gate.yields or self._schedule)
+        ready = ready or bool(alone)
         return self._gate.next_due(due, ready=ready, running=len(self._running))
 
     def ready(self) -> int:
@@ -181,6 +187,10 @@ class Workload:
     def full(self) -> bool:
         """Whether so much is parked that nothing fresh is dispatched."""
         return self.room < 1
+
+    def awaited(self, settlements: int) -> bool:
+        """Whether so many settlements must be written before the broker sends more than one message."""
+        return len(self._running) + settlements + 1 >= self._flow.credit
 
     @property
     def exhausted(self) -> bool:

@@ -78,7 +78,7 @@ class ConsumerOptions(TypedDict, total=False):
     subscription: str | None
     """Name of a durable topic subscription; needs `jms.clientID`."""
     credit: int | None
-    """Messages that the application may have unsettled; the URI's by default (1000)."""
+    """Messages that the application may have unsettled; the URI's by default (`auto`)."""
     ordering: Ordering | None
     """`non_blocking`, `blocking` or `per_group`; the URI's by default."""
     errors: Classifier | None

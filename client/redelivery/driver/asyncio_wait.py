@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from redelivery.clock import SystemClock, capped
+from redelivery.driver.connection.send_request import unconfirmed, unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,10 +17,12 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event
+    from redelivery.core.outgoing import Outgoing
+    from redelivery.driver.connection.connection_driver import ConnectionDriver
     from redelivery.driver.consumer.dispatcher import Dispatcher
     from redelivery.driver.consumer.observation import Observation
 
-__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "event_within", "in_own_thread"]
+__all__ = ["AsyncioWait", "answer_on_loop", "call_later", "event_within", "in_own_thread", "sent_on_loop"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,6 +63,27 @@ async def answer_on_loop(deadline: float, future: Future[None], clock: Clock) ->
     if answer.cancelled():
         raise TimeoutError
     return answer.result()
+
+
+async def sent_on_loop(
+    driver: ConnectionDriver, message: Outgoing, began: float, limits: tuple[float, float], clock: Clock
+) -> None:
+    """Send a message, and wait for the broker's confirmation. `limits`: seconds for all of it, and to be connected.
+
+    Raises:
+        AdapterError: the broker refused it.
+        TransportError: there was no connection, it was lost, or no confirmation came in time.
+    """
+    timeout, patience = limits
+    if not driver.up:
+        try:
+            await answer_on_loop(began + patience, driver.standing(), clock)
+        except TimeoutError:
+            raise unsent(message.destination, patience) from None
+    try:
+        await answer_on_loop(began + timeout, driver.send(message), clock)
+    except TimeoutError:
+        raise unconfirmed(message.destination, timeout) from None
 
 
 async def event_within(event: asyncio.Event, timeout: float | None, clock: Clock) -> bool:

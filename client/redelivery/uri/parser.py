@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from redelivery.core.credit_pace import MOST_CREDIT
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import check_wildcards
 from redelivery.errors import ConfigurationError, near_miss
@@ -237,8 +238,8 @@ def _credentials(parts: UriParts, read: OptionsReader) -> tuple[str | None, Secr
     return user, None if password is None else Secret(str(password))
 
 
-def _credits(read: OptionsReader) -> tuple[int, int, int]:
-    """Return the credits of queue, topic and durable topic consumers. The reference cuts to 32767, too."""
+def _credits(read: OptionsReader) -> tuple[int | None, int, int]:
+    """Return the credits of queue, topic and durable topic consumers; None: auto. The reference cuts to 32767, too."""
     prefix = "jms.prefetchPolicy."
     specific = [name for name in read.given if name.startswith(prefix) and name != f"{prefix}all"]
     if specific and f"{prefix}all" in read.given:
@@ -249,6 +250,20 @@ def _credits(read: OptionsReader) -> tuple[int, int, int]:
     def prefetch(name: str, default: int) -> int:
         return min(read.whole(prefix + name, default), _LARGEST_PREFETCH)
 
-    every = prefetch("all", 1000)
-    queue = read.whole("redelivery.credit", prefetch("queuePrefetch", every))
+    every = prefetch("all", MOST_CREDIT)
+    named = any(f"{prefix}{name}" in read.given for name in ("all", "queuePrefetch"))
+    java = prefetch("queuePrefetch", every)
+    own = read.given.get("redelivery.credit")
+    if own == "auto" or (own is None and not named):
+        # A topic gives each of its consumers every message: there a wide window takes nothing from the others.
+        return None, prefetch("topicPrefetch", java), prefetch("durableTopicPrefetch", java)
+    queue = _own_credit(read, java)
     return queue, prefetch("topicPrefetch", queue), prefetch("durableTopicPrefetch", queue)
+
+
+def _own_credit(read: OptionsReader, default: int) -> int:
+    name = "redelivery.credit"
+    try:
+        return read.whole(name, default)
+    except ConfigurationError as error:
+        raise ConfigurationError(str(error).replace(", not ", ", or auto, not ", 1), option=name) from None

@@ -66,7 +66,7 @@ def _planned(
 ) -> Subscribe | None:
     """Return how a consumer would subscribe; what refuses it beforehand is added to `found`."""
     try:
-        return planned(1, destination, {}, settings, able)[0]
+        return planned(1, destination, {}, settings, able, workers=1)[0]
     except ConfigurationError as error:
         if error.option != _POLICY:
             found.append(fail(str(destination), str(error), MISCONFIGURED))
@@ -76,7 +76,7 @@ def _planned(
     # The other checks go on with a policy that holds nothing.
     brief = RedeliveryPolicyMap(default=RedeliveryPolicy(maximum_redeliveries=0))
     try:
-        return planned(1, destination, {}, replace(settings, policies=brief), able)[0]
+        return planned(1, destination, {}, replace(settings, policies=brief), able, workers=1)[0]
     except ConfigurationError as error:
         found.append(fail(str(destination), str(error), MISCONFIGURED))
         return None
@@ -85,15 +85,17 @@ def _planned(
 def _without_taking(subscribe: Subscribe, able: Capabilities) -> Subscribe | None:
     """Return a subscription that gets no message; None: this broker has none over this protocol."""
     if able.flow:
-        return replace(subscribe, window=0, room=0, dead_letter=None)
+        return replace(subscribe, window=0, room=0, most=0, dead_letter=None)
     if able.selectors:
-        return replace(subscribe, window=1, room=0, dead_letter=None, selector=NOTHING)
+        return replace(subscribe, window=1, room=0, most=0, dead_letter=None, selector=NOTHING)
     return None
 
 
 def _window(subscribe: Subscribe, able: Capabilities) -> str:
     about = "about " if able.window_in_bytes else ""
     room = "" if able.flow or able.grows else f", and {subscribe.room} parked ones"
+    if subscribe.most:
+        return f"credit: auto, begins with {about}{subscribe.window} (one worker), at most {subscribe.most:,}"
     return f"window: {about}{subscribe.window} messages{room}"
 
 

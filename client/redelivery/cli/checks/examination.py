@@ -15,6 +15,7 @@ from redelivery.cli.checks.finding import Finding, fail, note, ok
 from redelivery.cli.checks.log_in import logged_in, refused
 from redelivery.cli.checks.probe import message_and_back
 from redelivery.cli.checks.visit import Visit
+from redelivery.cli.credit_words import credit_words
 from redelivery.cli.exit_codes import INTERNAL, MISCONFIGURED
 from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 
@@ -198,8 +199,13 @@ def _breaker(settings: Settings) -> Finding:
 def _credit(settings: Settings) -> Finding:
     parked = settings.max_parked
     more = "" if parked is None else f", and {parked} parked ones"
+    if settings.credit is None:
+        return note(
+            "credit",
+            f"{credit_words(settings, None)} messages ahead{more}: more only while handlers are fast",
+        )
     return note(
         "credit",
-        f"each consumer takes up to {settings.credit} messages ahead{more}; a small redelivery.credit shares a queue "
-        "evenly",
+        f"each consumer takes up to {settings.credit} messages ahead{more}; a small redelivery.credit, or auto, shares "
+        "a queue evenly",
     )

@@ -312,10 +312,14 @@ class ConnectionBase(Listening, Generic[RunnerT]):
             self._end.wait_called(max(0.0, deadline - time.monotonic()))
 
     def _dispatcher(
-        self, destination: str, options: ConsumerOptions, session_state: SessionState | None = None
+        self,
+        destination: str,
+        options: ConsumerOptions,
+        session_state: SessionState | None = None,
+        workers: int = 0,
     ) -> Dispatcher:
-        """Make the dispatcher of a new consumer, of a session perhaps."""
-        dispatcher = new_dispatcher(self._parts, destination, options, session_state)
+        """Make the dispatcher of a new consumer, of a session perhaps. `workers`: of its listener; 0: pulled."""
+        dispatcher = new_dispatcher(self._parts, destination, options, session_state, workers)
         self._pauses.begin(dispatcher)
         self._driver.open_consumers.add(dispatcher)
         return dispatcher

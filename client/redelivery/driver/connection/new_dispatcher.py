@@ -26,8 +26,11 @@ def new_dispatcher(
     destination: str,
     options: ConsumerOptions,
     session_state: SessionState | None = None,
+    workers: int = 0,
 ) -> Dispatcher:
     """Return the dispatcher of a new consumer of a connection, of a session perhaps.
+
+    `workers`: of its listener; 0: it is pulled from.
 
     Raises:
         ConfigurationError: the arguments cannot be honoured.
@@ -52,6 +55,7 @@ def new_dispatcher(
         number, parsed, {**options, "errors": errors, "rate": rate}, settings, capabilities,
         transacted=transacted, counted=connection_ledger is not None,
         breaker=session_breaker(options, session_state, settings.breaker),
+        workers=workers if session_state is None else None,
     )  # fmt: skip
     own = checked_observers(options.get("observers"))
     common = subscribe, engine, parts.driver, parts.clock, settings.policies, parts.observers.also(own)

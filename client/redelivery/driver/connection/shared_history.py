@@ -60,13 +60,13 @@ class SharedHistory:
                 self._open[source] = history, consumers + 1
             else:
                 history = self._kept(source) if scope == "later" else self._made()
-        history.widen(subscribe.window + subscribe.room)
+        history.widen(max(subscribe.window, subscribe.most) + subscribe.room)
         return history
 
     def closed(self, subscribe: Subscribe, history: MessageHistory) -> None:
         """Take what a consumer leaves that has closed."""
         source, scope = source_of(subscribe), scope_of(subscribe)
-        history.widen(-subscribe.window - subscribe.room)
+        history.widen(-max(subscribe.window, subscribe.most) - subscribe.room)
         with self._lock:
             if scope == "all":
                 _, consumers = self._open[source]

@@ -452,7 +452,10 @@ class Dispatcher:
 
     def _lingers(self, lingered: bool) -> bool:
         """Whether settlements are kept back for company, once."""
-        return self._settlements.collecting and self._settlements.batch and not lingered and not self.closed
+        settlements = self._settlements
+        if lingered or self.closed or not (settlements.collecting and settlements.batch):
+            return False
+        return not self.engine.load.awaited(settlements.collected)
 
     def _has_ended(self, deadline: float | None, now: float) -> bool:
         """Whether there is nothing to wait for: the consumer has ended, or the time is over. Raises its error."""

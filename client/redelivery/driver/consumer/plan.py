@@ -14,6 +14,7 @@ from redelivery.core.engine import Engine
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.driver.connection.broker_redelivery_probe import rescheduling_for
+from redelivery.driver.consumer.credit_plan import credit_of
 from redelivery.driver.gate_arguments import checked_rate
 from redelivery.errors import ConfigurationError
 
@@ -27,15 +28,12 @@ if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
     from redelivery.core.policy.redelivery_policy import Policy
-    from redelivery.core.rate import Rate
     from redelivery.driver.arguments import ConsumerOptions
     from redelivery.settings import Settings
 
 __all__ = ["dead_letters_of", "planned"]
 
 DEFAULT_MAX_PARKED = 1000
-# Seconds' worth of messages that a consumer with a limit of rate takes ahead: a broker may limit how long one is held.
-AHEAD = 60.0
 
 
 def planned(
@@ -49,11 +47,13 @@ def planned(
     redrive: DeadLetterRoute | None = None,
     counted: bool = False,
     breaker: Breaker | None = None,
+    workers: int | None = None,
 ) -> tuple[Subscribe, Engine]:
     """Return the subscription and the engine of a new consumer.
 
     `redrive`: instead of the settings' dead letters; `transacted`: in such a session; `counted`: by a ledger;
-    `breaker`: None charges every failure.
+    `breaker`: None charges every failure; `workers`: of its listener, 0 if the application pulls; None: the credit is
+    not `auto`, whatever the settings say.
 
     Raises:
         ConfigurationError: this broker, over this protocol, cannot do what is asked for.
@@ -70,18 +70,17 @@ def planned(
     elif redrive is None:
         rescheduling = rescheduling_for(destination, options, settings, capabilities, transacted=transacted)
     max_parked, rate = _max_parked(settings, capabilities), checked_rate(options.get("rate"), "rate")
-    credit = _credit(destination, options, settings, rate)
+    credit = credit_of(destination, options, settings, capabilities, rate=rate, workers=workers)
     engine = (LedgerEngine if counted else Engine)(
-        number, policies=settings.policies, dead_letters=dead_letters, credit=credit, max_parked=max_parked,
+        number, policies=settings.policies, dead_letters=dead_letters, credit=credit.most, max_parked=max_parked,
         ordering=ordering, maximum_deferrals=settings.maximum_deferrals, transacted=transacted,
         random=Random(),  # noqa: S311 - collision avoidance, not a secret
-        rescheduling=rescheduling,
-        breaker=breaker,
-        rate=rate,
+        rescheduling=rescheduling, breaker=breaker, rate=rate, pace=credit.pace,
     )  # fmt: skip
     subscribe = Subscribe(
-        number, str(destination), credit, options.get("selector"), options.get("subscription"),
+        number, str(destination), credit.first, options.get("selector"), options.get("subscription"),
         dead_letter=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
+        most=0 if credit.pace is None else credit.most,
     )  # fmt: skip
     return subscribe, engine
 
@@ -104,20 +103,6 @@ def _checked_beforehand(
         # Checking makes the queue on most brokers: each reply queue would leave one behind.
         return None
     return dead_letters.destination_on(capabilities)
-
-
-def _credit(destination: Destination, options: ConsumerOptions, settings: Settings, rate: Rate | None) -> int:
-    credit = _asked_credit(destination, options, settings)
-    return credit if rate is None else min(credit, rate.ahead(AHEAD))
-
-
-def _asked_credit(destination: Destination, options: ConsumerOptions, settings: Settings) -> int:
-    credit = options.get("credit")
-    if credit is not None:
-        return credit
-    if not destination.is_topic:
-        return settings.credit
-    return settings.topic_credit if options.get("subscription") is None else settings.durable_topic_credit
 
 
 def dead_letters_of(

@@ -34,6 +34,11 @@ class SettlementBatch:
         self._commands: list[AdapterCommand] = []
 
     @property
+    def collected(self) -> int:
+        """How many settlements wait for company."""
+        return len(self._accepts)
+
+    @property
     def collecting(self) -> bool:
         """Whether settlements wait for company."""
         return bool(self._accepts)

@@ -45,7 +45,7 @@ class Draining(Suite):
         connection = bench.connect()
         for number in range(5):
             bench.post(connection, str(number))
-        connection.listen(bench.queue, handle)
+        connection.listen(bench.queue, handle, credit=5)
         connection.start()
         bench.prefetched(connection, 5)
         bench.eventually(lambda: begun, "one runs")

@@ -248,7 +248,7 @@ class Reconnects(Suite):
         connection = bench.connect(redelivery.RedeliveryPolicy(maximum_redeliveries=MAXIMUM))
         for number in range(PREFETCHED):
             bench.post(connection, str(number), persistent=False)
-        consumer = connection.consumer(bench.queue)
+        consumer = connection.consumer(bench.queue, credit=PREFETCHED)
         seen = 0
         for _ in range(MAXIMUM + 5):
             seen += PREFETCHED

@@ -1,0 +1,159 @@
+"""The credit `auto`: small for slow handlers, and as wide as a fixed one for fast ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.credit_world import FLOW, WINDOW, CreditWorld
+
+from redelivery.core.credit_pace import CreditPace
+
+if TYPE_CHECKING:
+    from redelivery.core.capabilities import Capabilities
+
+BOTH = pytest.mark.parametrize("able", [FLOW, WINDOW])
+
+
+def looked(pace: CreditPace, *looks: tuple[float, int, int, int]) -> list[int]:
+    """Return the credit after each look: the time, and settled messages, waits and ready messages by then."""
+    credits_ = []
+    for look in looks:
+        pace.look(*look)
+        credits_.append(pace.credit)
+    return credits_
+
+
+def test_the_first_message_begins_the_time() -> None:
+    """An hour before it, with an empty queue, does not count."""
+    pace = CreditPace(6)
+    assert looked(pace, (3600.0, 1, 0, 0), (3600.1, 101, 50, 0)) == [6, 100]
+
+
+def test_half_a_second_of_work_where_workers_wait() -> None:
+    """Once in two turns of the window, in steps of four times; where they waited less, a twentieth of a second's."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 4, 0)) == [6, 24]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (1.2, 48, 4, 0)) == [6, 20]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 4, 0)) == [6, 96]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.5, 48, 3, 0)) == [6, 6]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 3, 0)) == [6, 48]
+
+
+def test_from_5_120_a_second_on_it_is_the_most() -> None:
+    """Though no handler has waited: a twentieth of a second's would be a quarter of it."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 511, 0, 0)) == [6, 255]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 512, 0, 0)) == [6, 1000]
+
+
+def test_less_than_double_is_not_worth_it() -> None:
+    """But the last step to the most is."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (2.2, 48, 48, 0)) == [6, 6]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (2.0, 48, 48, 0)) == [6, 12]
+    assert looked(CreditPace(900), (0.0, 0, 0, 0), (0.1, 256, 256, 0)) == [900, 1000]
+
+
+def test_a_rate_of_a_moment_says_nothing() -> None:
+    """Neither fewer messages than eight turns, nor less than a fiftieth of a second."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 47, 47, 0), (0.019, 400, 400, 0)) == [6, 6, 6]
+
+
+def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
+    """An empty queue is no reason, and neither is a window that cannot be kept back."""
+    for shrinks, ready, expected in ((True, 900, 6), (True, 6, 1000), (False, 900, 1000)):
+        pace = CreditPace(6)
+        pace.restart(shrinks=shrinks)
+        assert looked(pace, (0.0, 0, 0, 0), (0.01, 256, 256, 0), (0.06, 2000, 256, 0)) == [6, 6, 1000]
+        assert looked(pace, (1.2, 2010, 256, ready)) == [expected]
+
+
+def test_an_application_that_keeps_messages_gets_more() -> None:
+    """With half of its credit unsettled it is given four times as much, up to the most."""
+    pace = CreditPace(16, 100)
+    grown = [(pace.held(running), pace.credit) for running in (7, 8, 31, 32, 100)]
+    assert grown == [(False, 16), (True, 64), (False, 64), (True, 100), (False, 100)]
+
+
+@BOTH
+def test_slow_handlers_keep_a_small_credit(able: Capabilities) -> None:
+    """Two workers of 10 ms keep what they began with, and never wait."""
+    world = CreditWorld(able, messages=2000)
+    world.run()
+    assert len(world.done) == 2000
+    assert world.most_unsettled == 6
+    assert world.rate() >= 0.99 * 200
+
+
+@BOTH
+@pytest.mark.parametrize(("handler", "away"), [(1e-4, 0.001), (1e-4, 0.02), (0.0005, 0.005)])
+def test_fast_handlers_do_what_they_do_with_a_fixed_credit(
+    able: Capabilities, handler: float, away: float
+) -> None:
+    """From a second on, with 1,000 or with what the workers can use of it."""
+    world = CreditWorld(able, messages=40_000, handler=lambda _: handler, away=away)
+    world.run(20)
+    ideal = min(2 / handler, 1000 / (2 * away))
+    assert world.rate(after=1.0) >= 0.9 * ideal
+
+
+@BOTH
+def test_a_distant_broker_is_no_reason_to_wait(able: Capabilities) -> None:
+    """10 ms of work, 100 ms there and back: the credit becomes what the workers need, half a second at most."""
+    world = CreditWorld(able, messages=2000, away=0.05)
+    world.run()
+    assert world.rate(after=4.0) >= 0.9 * 200
+    assert world.most_unsettled <= 100
+
+
+def test_handlers_that_become_slow_get_less_where_credit_flows() -> None:
+    """10 ms each after fast ones: what is here is worked off first, nothing is granted, then there are few."""
+    world = CreditWorld(FLOW, messages=6000, handler=lambda number: 10e-6 if number < 3000 else 0.01)
+    world.run(1.0)
+    assert world.credit == 1000
+    world.run(8.0)
+    assert world.unsettled <= 110
+    world.run()
+    assert len(world.done) == 6000
+
+
+@BOTH
+def test_parked_messages_keep_no_others_out(able: Capabilities) -> None:
+    """500 fail at once: all others are handled before the first is due."""
+    world = CreditWorld(able, messages=1000, fails=frozenset(range(500)))
+    world.run(50)
+    assert len(world.done) == 500
+    world.run()
+    assert len(world.done) == 1000
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    able=st.sampled_from([FLOW, WINDOW]),
+    workers=st.integers(1, 5),
+    seconds=st.lists(st.sampled_from([0.0, 1e-5, 1e-4, 1e-3, 0.01, 0.3]), min_size=1, max_size=4),
+    away=st.sampled_from([1e-4, 1e-3, 0.02]),
+    fails=st.frozensets(st.integers(0, 399), max_size=100),
+    max_parked=st.sampled_from([1, 5, 160, 1000]),
+)
+def test_nothing_stands_still(
+    able: Capabilities,
+    workers: int,
+    seconds: list[float],
+    away: float,
+    fails: frozenset[int],
+    max_parked: int,
+) -> None:
+    """Whatever handlers take, and however many fail: every message is handled, and the broker's bound is kept."""
+    world = CreditWorld(
+        able,
+        messages=400,
+        workers=workers,
+        handler=lambda number: seconds[number * len(seconds) // 400],
+        away=away,
+        fails=fails,
+        max_parked=max_parked,
+    )
+    world.run()
+    assert len(world.done) == 400
+    assert world.most_unsettled <= 1000 + max_parked

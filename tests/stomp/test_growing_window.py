@@ -1,0 +1,200 @@
+"""The window of a consumer with credit `auto`: a wide subscription takes the place of a narrow one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stomp.test_windows import answer_all, begun, came, subscribed
+
+from redelivery.core.commands import Accept, Credit, Subscribe, Unsubscribe
+from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
+
+if TYPE_CHECKING:
+    from tests.stomp.test_refused import Wire
+
+AUTO = Subscribe(1, "queue://orders", window=4, room=1000, most=1000)
+WIDER = Credit(1, 996, widens=True)
+ENDING = pytest.mark.parametrize(
+    ("profile", "narrow", "wide"), [(StompClassic(), 4, 1000), (StompArtemis(), 4 * 320, 1000 * 1024)]
+)
+
+
+def ended(wire: Wire) -> int:
+    """Return how many subscriptions were ended since the last call."""
+    many = wire.commands().count(b"UNSUBSCRIBE")
+    wire.written.clear()
+    return many
+
+
+@ENDING
+def test_the_wide_one_takes_the_place_of_the_narrow_one(
+    monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
+) -> None:
+    """The narrow one ends behind the acknowledgement of its last message; what it still sends is dropped."""
+    wire, first = begun(monkeypatch, profile, AUTO)
+    assert first == [("1", narrow)]
+    one, other = came(wire, "1", "1")
+    wire.adapter.execute((WIDER,))
+    assert subscribed(wire) == [("1.1", wide)]
+    by_wide = came(wire, "1.1")
+    wire.adapter.execute((Accept([one]),))
+    assert ended(wire) == 0
+    wire.adapter.execute((Accept([other, *by_wide]),))
+    assert ended(wire) == 1
+    # Nothing is counted any more.
+    assert len(came(wire, "1.1", "1.1")) == 2
+    assert came(wire, "1") == []
+    window = wire.link.subscriptions["1.1"].window
+    assert window is not None
+    assert not window.watches  # type: ignore[attr-defined]
+    assert not window.known  # type: ignore[attr-defined]
+
+
+@ENDING
+def test_nothing_ends_before_the_wide_one_stands(
+    monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
+) -> None:
+    """If the broker refused it, the consumer would have none left."""
+    del narrow, wide
+    wire, _ = begun(monkeypatch, profile, AUTO)
+    (one,) = came(wire, "1")
+    wire.adapter.execute((WIDER,))
+    assert wire.commands() == [b"SUBSCRIBE"]
+    wire.adapter.execute((Accept([one]),))
+    assert b"UNSUBSCRIBE" not in wire.commands()
+    answer_all(wire)
+    wire.written.clear()
+    wire.adapter.execute((Accept(came(wire, "1")),))
+    assert ended(wire) == 1
+
+
+@ENDING
+def test_a_message_of_an_ended_one_that_was_read_before_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
+) -> None:
+    """The reading thread may have made a delivery of it before the end, and count it behind it."""
+    del narrow, wide
+    wire, _ = begun(monkeypatch, profile, AUTO)
+    wire.adapter.execute((WIDER,))
+    subscribed(wire)
+    window = wire.link.subscriptions["1"].window
+    wire.adapter.execute((Accept(came(wire, "1.1")),))
+    assert ended(wire) == 1
+    assert window is not None
+    assert window.watches  # type: ignore[attr-defined]
+    came(wire, "1.1")
+    assert not window.watches  # type: ignore[attr-defined]
+
+
+@ENDING
+def test_a_window_grows_in_steps(
+    monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
+) -> None:
+    """Each has room for all that has been asked for so far; what has nothing unsettled ends."""
+    del narrow
+    unit = wide // 1000
+    wire, _ = begun(monkeypatch, profile, AUTO)
+    wire.adapter.execute((Credit(1, 32, widens=True),))
+    assert subscribed(wire) == [("1.1", 36 * unit)]
+    wire.adapter.execute((Accept(came(wire, "1")),))
+    assert ended(wire) == 1
+    one = came(wire, "1.1")
+    wire.adapter.execute((Credit(1, 100, widens=True),))
+    assert subscribed(wire) == [("1.2", 136 * unit)]
+    wire.adapter.execute((Accept([*one, *came(wire, "1.2")]),))
+    assert ended(wire) == 1
+    assert list(wire.link.subscriptions) == ["1.2"]
+
+
+@ENDING
+def test_the_widest_one_stays_when_more_is_parked(
+    monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis, narrow: int, wide: int
+) -> None:
+    """Its messages are not counted, so it cannot end: the next one is for what is lacking."""
+    del narrow
+    wire, _ = begun(monkeypatch, profile, AUTO)
+    wire.adapter.execute((WIDER,))
+    subscribed(wire)
+    wire.adapter.execute((Accept(came(wire, "1.1")),))
+    assert ended(wire) == 1
+    wire.adapter.execute((Credit(1, 250, widens=True),))
+    assert subscribed(wire) == [("1.2", wide // 4)]
+    wire.adapter.execute((Accept(came(wire, "1.1", "1.2")),))
+    assert ended(wire) == 0
+    assert list(wire.link.subscriptions) == ["1.1", "1.2"]
+    assert not wire.link.subscriptions["1.2"].window.watches  # type: ignore[union-attr]
+
+
+def test_on_rabbitmq_a_further_one_is_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes nothing back before the connection ends, so none ends."""
+    wire, first = begun(monkeypatch, StompRabbitMQ(), AUTO)
+    assert first == [("1", 4)]
+    wire.adapter.execute((WIDER,))
+    assert subscribed(wire) == [("1.1", 996)]
+    wire.adapter.execute((Accept(came(wire, "1", "1.1")),))
+    assert ended(wire) == 0
+
+
+def test_on_artemis_a_wide_one_is_as_large_as_its_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes of what has come, up to 16 MB."""
+    for size, expected in ((8_000, 8_000_000), (100_000, 16 << 20)):
+        wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
+        for _ in range(60):
+            came(wire, "1", size=size)
+        subscribed(wire)
+        wire.adapter.execute((WIDER,))
+        ((_, wide),) = subscribed(wire)
+        assert expected <= wide <= expected * 1.1
+
+
+def test_on_artemis_groups_come_by_the_wide_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is begun for the first of them, as for a small credit that was named; a narrow one without others ends."""
+    wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
+    assert came(wire, "1", group=True) == []
+    assert subscribed(wire) == [("1.1", 1004 * 1024)]
+    came(wire, "1.1", "1.1", group=True)
+    wire.adapter.execute((WIDER,))
+    assert subscribed(wire) == []
+
+
+@pytest.mark.parametrize("profile", [StompClassic(), StompArtemis(), StompRabbitMQ()])
+def test_the_consumer_ends_all_that_stand(
+    monkeypatch: pytest.MonkeyPatch, profile: StompClassic | StompArtemis | StompRabbitMQ
+) -> None:
+    """Narrow and wide ones."""
+    wire, _ = begun(monkeypatch, profile, AUTO)
+    came(wire, "1")
+    wire.adapter.execute((WIDER,))
+    subscribed(wire)
+    wire.adapter.execute((Unsubscribe(1),))
+    assert ended(wire) == 2
+    assert came(wire, "1", "1.1") == []
+
+
+def test_many_workers_begin_with_a_window_of_their_own_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above 32 it is 1 kB for each message, as of a named credit."""
+    command = Subscribe(1, "queue://orders", window=202, room=1000, most=1000)
+    wire, first = begun(monkeypatch, StompArtemis(), command)
+    assert first == [("1", 202 * 1024)]
+    wire.adapter.execute((Credit(1, 798, widens=True),))
+    assert subscribed(wire) == [("1.1", 1000 * 1024)]
+
+
+def test_one_read_may_bring_messages_of_an_ended_subscription_and_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many have come by the same one before, each names its own."""
+    wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
+    wire.adapter.execute((WIDER,))
+    subscribed(wire)
+    wire.adapter.execute((Accept(came(wire, "1.1")),))
+    assert ended(wire) == 1
+    assert len(came(wire, "1.1", "1.1")) == 2
+    assert came(wire, "1") == []
+    assert len(came(wire, "1.1")) == 1
+    wire.adapter.execute((Credit(1, 250, widens=True),))
+    subscribed(wire)
+    assert len(came(wire, "1.2", "1.1", "1", "1.2")) == 3
+    wire.adapter.execute((Unsubscribe(1),))
+    assert came(wire, "1.1", "1.2") == []
