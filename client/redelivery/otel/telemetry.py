@@ -16,7 +16,7 @@ from redelivery.otel.providers import Lookup, instruments_of, tracer_of
 from redelivery.otel.send_span import end_send, started_send
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Callable, MutableMapping
 
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Span, TracerProvider
@@ -73,6 +73,13 @@ class Telemetry(Observer):
         self._poisoned = Remembered()
         # By delivery: runs of a session that has not committed them.
         self._uncommitted = Remembered()
+        # Most events are of other types: messages have arrived.
+        self._acts: dict[type[Event], Callable[[Any], None]] = {
+            Connected: self._connected,
+            DeadLettered: self._dead_lettered,
+            Deduplicated: self._deduplicated,
+            BreakerChanged: self._breaker,
+        }
 
     def started(self, message: Message) -> object:
         """Start a span, and make it current."""
@@ -85,9 +92,9 @@ class Telemetry(Observer):
         """Count the delivery, and end its span."""
         span: ProcessSpan | None = token
         before, ended = False, None
+        if result.message is None:
+            before, ended = self._uncommitted.take(result.delivery)
         try:
-            if result.message is None:
-                before, ended = self._uncommitted.take(result.delivery)
             measures = self._measures()
             if measures is not None:
                 measures.finished(result, again=before)
@@ -95,7 +102,10 @@ class Telemetry(Observer):
             if span is not None:
                 span.end(result)
                 ended = Ended(span.span_context, time.time_ns())
-            self._remember(result, ended)
+        if result.outcome is None:
+            self._uncommitted.put(result.delivery, ended)
+        elif result.outcome == "poisoned" and ended is not None:
+            self._poisoned.put(result.delivery.record, ended)
 
     def sending(self, destination: str, headers: MutableMapping[str, Any]) -> object:
         """Start a span, and add it to the headers."""
@@ -115,17 +125,9 @@ class Telemetry(Observer):
 
     def event(self, event: Event) -> None:
         """Note connections, dead letters, and changes of the breaker."""
-        match event:
-            case Connected():
-                self._connected(event)
-            case DeadLettered():
-                self._dead_lettered(event)
-            case Deduplicated() if (measures := self._measures()) is not None:
-                measures.deduplicated(event)
-            case BreakerChanged() if (measures := self._measures()) is not None:
-                measures.breaker(event)
-            case _:
-                pass
+        act = self._acts.get(type(event))
+        if act is not None:
+            act(event)
 
     def _measures(self) -> Measures | None:
         broker = self._broker
@@ -135,19 +137,20 @@ class Telemetry(Observer):
                 broker.measures = Measures(instruments, broker.common)
         return broker.measures
 
-    def _remember(self, result: Finished, ended: Ended | None) -> None:
-        """Keep what is needed when the broker, or the application, has decided."""
-        if result.outcome == "poisoned" and ended is not None:
-            self._poisoned.put(result.delivery.record, ended)
-        elif result.outcome is None:
-            self._uncommitted.put(result.delivery, ended)
-
     def _connected(self, event: Connected) -> None:
         common = broker_attributes(event.broker, event.address)
         if common != self._broker.common:
             self._broker = _Broker(common)
         if event.again and (measures := self._measures()) is not None:
             measures.reconnected()
+
+    def _deduplicated(self, event: Deduplicated) -> None:
+        if (measures := self._measures()) is not None:
+            measures.deduplicated(event)
+
+    def _breaker(self, event: BreakerChanged) -> None:
+        if (measures := self._measures()) is not None:
+            measures.breaker(event)
 
     def _dead_lettered(self, event: DeadLettered) -> None:
         _, ended = self._poisoned.take(event.delivery.record)
