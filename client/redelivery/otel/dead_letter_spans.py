@@ -49,6 +49,12 @@ class Remembered:
             if len(self._known) > _KEPT:
                 del self._known[next(iter(self._known))]
 
+    def look(self, key: object) -> Ended | None:
+        """Return what is known of an object, and keep it."""
+        with self._lock:
+            found = self._known.get(id(key))
+        return None if found is None else found[1]
+
     def take(self, key: object) -> tuple[bool, Ended | None]:
         """Return whether an object is known, and with what; forget it."""
         if not self._known:

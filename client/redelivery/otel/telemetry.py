@@ -154,6 +154,9 @@ class Telemetry(Observer):
 
     def _dead_lettered(self, event: DeadLettered) -> None:
         _, ended = self._poisoned.take(event.delivery.record)
+        if ended is None:
+            # The broker may answer a rollback before its result is shown.
+            ended = self._uncommitted.look(event.delivery)
         if (measures := self._measures()) is not None:
             measures.dead_lettered(event)
         tracer = self._tracers.found or self._tracers.again()
