@@ -41,7 +41,7 @@ SYSTEMS = {"activemq": "activemq", "artemis": "activemq", "brokerj": "qpid", "ra
 
 
 class Traced:
-    """A consumer that fails until it is told otherwise, and its spans."""
+    """A consumer that fails while it is down, and its spans."""
 
     def __init__(self) -> None:
         """It fails."""
@@ -102,13 +102,13 @@ def as_designed(traced: Traced, broker: Broker, queue: str, producer: str = SPAN
     assert settled.parent is not None
     assert f"{settled.parent.span_id:016x}" == own(runs[1])
     assert [each.parent for each in runs] == [None] * 3
-    told = [dict(each.attributes or {}) for each in runs]
-    assert [each["redelivery.outcome"] for each in told] == ["redelivered", "poisoned", "accepted"]
-    assert [each.get("error.type") for each in told] == ["ValueError", "ValueError", None]
-    assert {each["messaging.destination.name"] for each in told} == {queue}
-    assert {each["messaging.system"] for each in told} == {SYSTEMS[broker.name]}
-    assert all(each["server.address"] and each["server.port"] for each in told)
-    assert all(each["messaging.message.id"] for each in told)
+    found = [dict(each.attributes or {}) for each in runs]
+    assert [each["redelivery.outcome"] for each in found] == ["redelivered", "poisoned", "accepted"]
+    assert [each.get("error.type") for each in found] == ["ValueError", "ValueError", None]
+    assert {each["messaging.destination.name"] for each in found} == {queue}
+    assert {each["messaging.system"] for each in found} == {SYSTEMS[broker.name]}
+    assert all(each["server.address"] and each["server.port"] for each in found)
+    assert all(each["messaging.message.id"] for each in found)
 
 
 @pytest.fixture(params=PAIRS, ids="-".join)
@@ -126,7 +126,7 @@ def test_a_producer_of_proton(pair: tuple[Broker, str], unique_queue: str) -> No
 
     def send() -> None:
         with RawAmqp(broker) as amqp:
-            amqp.send(unique_queue, b"order", properties=TRACED)
+            amqp.send(unique_queue, b"order", id=unique_queue, properties=TRACED)
 
     traced = through_poison_and_redrive(broker, protocol, unique_queue, send)
     as_designed(traced, broker, unique_queue)

@@ -16,7 +16,7 @@ __all__ = ["Observer"]
 
 
 class Observer:
-    """Base of observers; a method that is not overridden is never called, and costs nothing."""
+    """Interface of observers; a method that is not overridden is never called, and costs nothing."""
 
     def started(self, message: Message) -> object:
         """A handler begins with a message, on this thread or in this task.
