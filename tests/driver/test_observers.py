@@ -129,6 +129,25 @@ def test_a_message_that_was_pulled_has_a_result(twin: Twin) -> None:
     ]
 
 
+def test_a_session_decides_after_the_handlers_end(twin: Twin) -> None:
+    """The run ends without an outcome; the commit is a result of its own, and nothing of it is said of the next run."""
+    spans = Spans()
+    connection = twin.connect(observers=[spans])
+    session = connection.session("transacted")
+    session.listen("orders", twin.handler(fails))
+    twin.call(connection.start())
+    for body in ("a", "b"):
+        twin.broker.send("orders", body)
+        eventually(twin, lambda body=body: any(token and token[0] == body for token, _ in spans.ended))
+        twin.call(session.commit())
+    assert [(token and token[0], x.outcome) for token, x in spans.ended] == [
+        ("a", None),
+        (None, "accepted"),
+        ("b", None),
+        (None, "accepted"),
+    ]
+
+
 def test_a_worker_that_ends_has_ended_its_run(twin: Twin) -> None:
     """`SystemExit` releases the message, and the observers see the end of the run and of the worker."""
     spans, seen = Spans(), list[Event]()

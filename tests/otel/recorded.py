@@ -64,7 +64,8 @@ class Recorded(NamedTuple):
 def span_id(span: ReadableSpan) -> int:
     """Return the id of a span."""
     assert span.context is not None
-    return span.context.span_id
+    found: int = span.context.span_id
+    return found
 
 
 def linked(span: ReadableSpan) -> list[int]:

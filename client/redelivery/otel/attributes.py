@@ -113,7 +113,8 @@ def result_attributes(result: Finished) -> Attributes:
     delivery, subscription = result.delivery, result.subscription
     found: Attributes = {"redelivery.delivery.count": result.delivery_count}
     wanted = {
-        "messaging.message.id": result.message_id,
+        # As the send has it, if it was one of ours.
+        "messaging.message.id": result.sent_as or result.message_id,
         "messaging.message.conversation_id": delivery.correlation_id,
         "messaging.destination.subscription.name": subscription,
         "redelivery.outcome": result.outcome,
@@ -133,6 +134,6 @@ def dead_letter_attributes(event: DeadLettered) -> Attributes:
         "redelivery.cause": event.cause[:_TEXT],
         "redelivery.outcome": "poisoned",
     }
-    if event.message_id is not None:
-        found["messaging.message.id"] = event.message_id
+    if (name := event.sent_as or event.message_id) is not None:
+        found["messaging.message.id"] = name
     return found
