@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -127,30 +126,6 @@ def test_a_message_that_was_pulled_has_a_result(twin: Twin) -> None:
     twin.receive(consumer).accept()
     assert [(token, x.outcome, x.message, x.seconds) for token, x in spans.ended] == [
         (None, "accepted", None, None)
-    ]
-
-
-def has_ended(spans: Spans, results: int) -> bool:
-    """Return whether so many results have been shown."""
-    return len(spans.ended) == results
-
-
-def test_a_session_decides_after_the_handlers_end(twin: Twin) -> None:
-    """The run ends without an outcome; the commit is a result of its own, and nothing of it is said of the next run."""
-    spans = Spans()
-    connection = twin.connect(observers=[spans])
-    session = connection.session("transacted")
-    session.listen("orders", twin.handler(fails))
-    twin.call(connection.start())
-    for results in (1, 3):
-        twin.broker.send("orders", "ab"[results // 2])
-        eventually(twin, partial(has_ended, spans, results))
-        twin.call(session.commit())
-    assert [(token and token[0], x.outcome) for token, x in spans.ended] == [
-        ("a", None),
-        (None, "accepted"),
-        ("b", None),
-        (None, "accepted"),
     ]
 
 
