@@ -2,6 +2,9 @@
 
     python -m benchmarks.observers [--messages 20000] [--rounds 7] [VARIANT …]
 
+`otel-none` has no SDK, `otel-off` samples nothing, `otel` records all spans and exports none; `otel-metrics` has no
+spans but metrics, `otel-both` all. They need the extra `otel` and its SDK.
+
 All variants are run in each round, one after the other; the table has the best and the median of the rounds, in
 microseconds a message, and what each costs more than no observer. One worker, 256 bytes and a `traceparent`.
 """
@@ -14,8 +17,16 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+from opentelemetry.trace import NoOpTracerProvider
+
 import redelivery
 from redelivery.events import Finished, Observer
+from redelivery.otel import Telemetry
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -51,7 +62,41 @@ def function() -> Sequence[Watching]:
     return (lambda _: None,)
 
 
-VARIANTS: dict[str, Callable[[], Sequence[Watching]]] = {"off": off, "noop": noop, "function": function}
+def otel_none() -> Sequence[Watching]:
+    """OpenTelemetry without an SDK."""
+    return (Telemetry(),)
+
+
+def otel_off() -> Sequence[Watching]:
+    """OpenTelemetry with a sampler that takes nothing."""
+    return (Telemetry(TracerProvider(sampler=ALWAYS_OFF), NoOpMeterProvider()),)
+
+
+def otel() -> Sequence[Watching]:
+    """OpenTelemetry, all spans recorded, none exported."""
+    return (Telemetry(TracerProvider(sampler=ALWAYS_ON), NoOpMeterProvider()),)
+
+
+def otel_metrics() -> Sequence[Watching]:
+    """OpenTelemetry, metrics only."""
+    return (Telemetry(NoOpTracerProvider(), MeterProvider([InMemoryMetricReader()])),)
+
+
+def otel_both() -> Sequence[Watching]:
+    """OpenTelemetry, all spans and metrics."""
+    return (Telemetry(TracerProvider(sampler=ALWAYS_ON), MeterProvider([InMemoryMetricReader()])),)
+
+
+VARIANTS: dict[str, Callable[[], Sequence[Watching]]] = {
+    "off": off,
+    "noop": noop,
+    "function": function,
+    "otel-none": otel_none,
+    "otel-off": otel_off,
+    "otel": otel,
+    "otel-metrics": otel_metrics,
+    "otel-both": otel_both,
+}
 
 
 def run(observers: Sequence[Watching], messages: int) -> float:

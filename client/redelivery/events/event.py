@@ -66,6 +66,11 @@ class ConsumerEvent(Event):
         """Number of the consumer on its connection, from 1."""
         return self._subscribe.consumer
 
+    @property
+    def subscription(self) -> str | None:
+        """Name of the durable subscription that the consumer has; None: it has none."""
+        return self._subscribe.subscription
+
 
 @dataclass(slots=True, repr=False, eq=False)
 class MessageEvent(ConsumerEvent):

@@ -99,8 +99,9 @@ class ConsumerEvents:
             return
         delivery = cast("Result", event).delivery
         if watch is None and self.observers.watches_runs:
-            # The handler settles it itself, and has not ended.
-            watch = next((each for each in self.watches if each.delivery is delivery), None)
+            # The handler settles it itself, and has not ended. After its end a session may commit it.
+            open_ones = (each for each in self.watches if each.message is not None)
+            watch = next((each for each in open_ones if each.delivery is delivery), None)
         details = self._details(event, commands)
         message = None
         if watch is not None:

@@ -595,7 +595,7 @@ class Dispatcher:
 
     def _show_end(self, watch: Observation, now: float) -> None:
         """Show the end of an observed run, and then what the broker has answered since. Without the lock."""
-        plain = watch.details is None
+        plain = watch.plain
         watch.show_end(now)
         # A plain success has no dead letter.
         if not plain:

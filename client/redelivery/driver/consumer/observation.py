@@ -74,6 +74,11 @@ class Observation:
         self._run = run
         self._observers = observers
 
+    @property
+    def plain(self) -> bool:
+        """Whether it has succeeded and is decided: its session may still have to commit it."""
+        return self.details is None and self.delivery is not None and self.delivery.outcome == "accepted"
+
     def begin(self, message: Message) -> None:
         """Show that the handler begins. On its thread, or in its task."""
         delivery, one = self._run.delivery, self._observers.one

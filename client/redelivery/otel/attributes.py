@@ -1,0 +1,139 @@
+"""Attributes of spans and metrics: of the broker, of destinations, of results.
+
+Names are those of OpenTelemetry's conventions for messaging; what these have no name for begins with `redelivery`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from redelivery.core.destination import KINDS, Destination
+from redelivery.core.policy.classic_wildcards import is_pattern
+
+if TYPE_CHECKING:
+    from redelivery.events import DeadLettered, Finished
+
+__all__ = [
+    "OTHER",
+    "Attributes",
+    "Operation",
+    "broker_attributes",
+    "dead_letter_attributes",
+    "error_type",
+    "has_failed",
+    "named",
+    "result_attributes",
+    "template_of",
+]
+
+Attributes = dict[str, str | int | float | bool]
+
+# Characters of a cause: a span is no place for a whole document that could not be read.
+_TEXT = 256
+# Destinations that are kept: a producer may make up a name for each answer.
+_KEPT = 1000
+# The conventions know these names. Broker-J has none there.
+_SYSTEMS = {"artemis": "activemq", "qpid-broker-j": "qpid"}
+# What the conventions want where a failure has no name.
+OTHER = "_OTHER"
+_TEMPORARY = "(temporary)"
+
+
+def broker_attributes(broker: str, address: str) -> Attributes:
+    """Return what all spans and metrics say of the broker."""
+    found: Attributes = {"messaging.system": _SYSTEMS.get(broker, broker)}
+    parts = urlsplit(address)
+    # The broker in this process has no address.
+    if parts.hostname and broker != "memory":
+        found["server.address"] = parts.hostname
+        if parts.port:
+            found["server.port"] = parts.port
+    return found
+
+
+def named(destination: str) -> tuple[str, Attributes]:
+    """Return the name that a span has for a destination, and its attributes.
+
+    As Java clients show it: without the kind, which is an attribute of ours. A topic may have the name of a queue.
+    """
+    kind, mark, name = destination.partition("://")
+    if not mark or kind not in KINDS:
+        kind, name = "queue", destination
+    found: Attributes = {"messaging.destination.name": name, "redelivery.destination.kind": kind}
+    if kind.startswith("temp-"):
+        # Each has a name of its own: as one, or every answer would be a time series.
+        found |= {"messaging.destination.name": _TEMPORARY, "messaging.destination.temporary": True}
+        name = _TEMPORARY
+    return name, found
+
+
+def template_of(destination: str) -> str | None:
+    """Return what a consumer consumes from, if that is a pattern of many destinations."""
+    found = Destination.parse(destination)
+    return found.name if is_pattern(found) else None
+
+
+class Operation:
+    """One operation of the conventions: names of its spans, and the attributes that they begin with."""
+
+    def __init__(self, name: str, common: Attributes) -> None:
+        """Make it of `send`, `process` or `settle`, and what all spans say of the broker."""
+        self._name = name
+        self._common = {**common, "messaging.operation.name": name, "messaging.operation.type": name}
+        self._known: dict[str, tuple[str, Attributes]] = {}
+
+    def on(self, destination: str) -> tuple[str, Attributes]:
+        """Return the name and the attributes for a destination: not to be changed."""
+        found = self._known.get(destination)
+        if found is None:
+            name, own = named(destination)
+            found = f"{self._name} {name}", self._common | own
+            if len(self._known) < _KEPT:
+                self._known[destination] = found
+        return found
+
+
+def has_failed(result: Finished) -> bool:
+    """Whether a handler has failed, charged or not. To defer, to discard and to release is no failure."""
+    return result.verdict in ("failed", "poison")
+
+
+def error_type(result: Finished) -> str | None:
+    """Return what kind of failure a delivery ended with, or None."""
+    if not has_failed(result):
+        return None
+    error = result.error
+    name = (result.cause_type or OTHER) if error is None else type(error).__name__
+    return "timeout" if name == "HandlerTimeout" else name
+
+
+def result_attributes(result: Finished) -> Attributes:
+    """Return what a span says of the end of a delivery."""
+    delivery, subscription = result.delivery, result.subscription
+    found: Attributes = {"redelivery.delivery.count": result.delivery_count}
+    wanted = {
+        # As the send has it, if it was one of ours.
+        "messaging.message.id": result.sent_as or result.message_id,
+        "messaging.message.conversation_id": delivery.correlation_id,
+        "messaging.destination.subscription.name": subscription,
+        "redelivery.outcome": result.outcome,
+        "redelivery.delivery.maximum": result.maximum,
+        "redelivery.delay": result.delay,
+        "redelivery.cause": None if result.cause is None else result.cause[:_TEXT],
+        "error.type": error_type(result),
+    }
+    found.update((name, value) for name, value in wanted.items() if value is not None)
+    return found
+
+
+def dead_letter_attributes(event: DeadLettered) -> Attributes:
+    """Return what a span says of a dead letter."""
+    found: Attributes = {
+        "redelivery.delivery.count": event.delivery_count,
+        "redelivery.cause": event.cause[:_TEXT],
+        "redelivery.outcome": "poisoned",
+    }
+    if (name := event.sent_as or event.message_id) is not None:
+        found["messaging.message.id"] = name
+    return found
