@@ -14,8 +14,11 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CollectorRegistry
+
 import redelivery
 from redelivery.events import Finished, Observer
+from redelivery.prometheus import Metrics
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -51,7 +54,17 @@ def function() -> Sequence[Watching]:
     return (lambda _: None,)
 
 
-VARIANTS: dict[str, Callable[[], Sequence[Watching]]] = {"off": off, "noop": noop, "function": function}
+def prometheus() -> Sequence[Watching]:
+    """Metrics for Prometheus."""
+    return (Metrics(CollectorRegistry()),)
+
+
+VARIANTS: dict[str, Callable[[], Sequence[Watching]]] = {
+    "off": off,
+    "noop": noop,
+    "function": function,
+    "prometheus": prometheus,
+}
 
 
 def run(observers: Sequence[Watching], messages: int) -> float:

@@ -69,6 +69,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._pulse = Pulse()
         # Whether it is entered although no address answers, and connects in the background.
         self._later = False
+        self._attach_observers()
 
     async def __aenter__(self) -> Self:
         """Connect: each address is tried once. Raises as `Connection` does."""

@@ -24,6 +24,7 @@ from redelivery.driver.connection.drain_watch import DrainWatch
 from redelivery.driver.connection.forked import in_another_process
 from redelivery.driver.connection.handler_registration import HandlerRegistration, RunnerT
 from redelivery.driver.connection.health_check import HealthCheck
+from redelivery.driver.connection.observing import observed_connection
 from redelivery.driver.connection.pauses import Pauses
 from redelivery.driver.connection.send_request import connection_limit
 from redelivery.driver.connection.stop_when_idle import IdleWatch
@@ -86,6 +87,10 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._process: int | None = None
         self._closed = False
         self._drained = False
+
+    def _attach_observers(self) -> None:
+        """Show the observers their connection. Call it at the end of making one."""
+        self._observers.attach(observed_connection(self, lambda me: me._closed, self._driver, self.settings))
 
     def __repr__(self) -> str:
         where = ", ".join(str(endpoint) for endpoint in self.settings.endpoints)
