@@ -38,6 +38,7 @@ PACKAGES = [
     "redelivery.clock",
     "redelivery.errors",
     "redelivery.health",
+    "redelivery.prometheus",
     "redelivery.settings",
     "redelivery.core.capabilities",
     "redelivery.core.commands",

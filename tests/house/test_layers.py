@@ -40,7 +40,7 @@ LAYERS = [
     {"message", "health", "events"},
     {"driver"},
     FRONT_ENDS,
-    {"dlq", "importers"},
+    {"dlq", "importers", "prometheus"},
     # `redelivery` itself, which loads the public names at first use.
     {""},
     {"cli", "testing"},

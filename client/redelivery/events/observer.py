@@ -17,7 +17,7 @@ __all__ = ["Observer"]
 
 
 class Observer:
-    """Base of observers; a method that is not overridden is never called, and costs nothing."""
+    """Interface of observers; a method that is not overridden is never called, and costs nothing."""
 
     event_types: ClassVar[tuple[type[Event], ...] | None] = None
     """Types of events for which `event` is called; None: all. Without `Received` a message costs 1 µs less."""

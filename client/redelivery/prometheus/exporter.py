@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from weakref import WeakKeyDictionary
 
+from redelivery.core.breaker import BreakerState
 from redelivery.core.report import Report
 from redelivery.prometheus.client_library import Collector
 from redelivery.prometheus.error_types import dead_letter_type
@@ -29,6 +30,7 @@ __all__ = ["OUTCOMES", "Exporter", "exporter_of"]
 LONGEST_DELAY = 100 * 365.25 * 86400
 # What `Report` counts; the others of its fields are states.
 OUTCOMES = tuple(field.name for field in fields(Report) if field.name not in ("running", "unconfirmed"))
+BREAKER_STATES: tuple[BreakerState, ...] = get_args(BreakerState)
 # Types of errors that are told apart.
 MOST_ERRORS = 50
 # Addresses of connections: a program has few brokers.
@@ -135,6 +137,9 @@ class Exporter(Collector):
                 outcomes[label, outcome] += getattr(report, outcome)
 
     def _add_counts(self, families: Families, outcomes: Counter[tuple[str, str]]) -> None:
+        for destination in {destination for destination, _ in outcomes}:
+            # From 0 on: Prometheus sees no increase in the first sample of a series.
+            self._transitions.update({(destination, state): 0 for state in BREAKER_STATES})
         for (destination, outcome), count in outcomes.items():
             families.outcomes.add_metric((destination, outcome), count)
         for series, buckets in self.handled.totals().items():
