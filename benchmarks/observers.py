@@ -23,10 +23,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 from opentelemetry.trace import NoOpTracerProvider
+from prometheus_client import CollectorRegistry
 
 import redelivery
 from redelivery.events import Finished, Observer
 from redelivery.otel import Telemetry
+from redelivery.prometheus import Metrics
 from redelivery.testing import MemoryBroker
 
 if TYPE_CHECKING:
@@ -87,6 +89,11 @@ def otel_both() -> Sequence[Watching]:
     return (Telemetry(TracerProvider(sampler=ALWAYS_ON), MeterProvider([InMemoryMetricReader()])),)
 
 
+def prometheus() -> Sequence[Watching]:
+    """Metrics for Prometheus."""
+    return (Metrics(CollectorRegistry()),)
+
+
 VARIANTS: dict[str, Callable[[], Sequence[Watching]]] = {
     "off": off,
     "noop": noop,
@@ -96,6 +103,7 @@ VARIANTS: dict[str, Callable[[], Sequence[Watching]]] = {
     "otel": otel,
     "otel-metrics": otel_metrics,
     "otel-both": otel_both,
+    "prometheus": prometheus,
 }
 
 

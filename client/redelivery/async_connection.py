@@ -76,6 +76,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         # Whether it is entered although no address answers, and connects in the background.
         self._later = False
         self._hook_calls = self._hook_tasks = HookTasks()
+        self._attach_observers()
 
     async def __aenter__(self) -> Self:
         """Connect: each address is tried once. Raises as `Connection` does."""

@@ -73,6 +73,7 @@ class Connection(ConnectionBase[Worker]):
     def __init__(self, uri: str, **options: Unpack[ConnectOptions]) -> None:
         super().__init__(uri, **options)
         self._stopping = Stopping()
+        self._attach_observers()
 
     def __enter__(self) -> Self:
         """Connect: each address is tried once.

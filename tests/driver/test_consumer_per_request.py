@@ -67,7 +67,7 @@ def test_a_closed_consumer_that_somebody_keeps_is_added_up(twin: Twin) -> None:
     twin.broker.send("orders", "a")
     twin.receive(consumer).accept()
     twin.call(consumer.close())
-    assert connection._driver.open_consumers._late == []
+    assert connection._driver.open_consumers.counts.final
     assert connection.report() == redelivery.Report(accepted=1)
     assert consumer.destination == "queue://orders"
 

@@ -39,6 +39,7 @@ PACKAGES = [
     "redelivery.errors",
     "redelivery.health",
     "redelivery.otel",
+    "redelivery.prometheus",
     "redelivery.settings",
     "redelivery.core.capabilities",
     "redelivery.core.commands",

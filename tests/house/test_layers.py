@@ -40,7 +40,7 @@ LAYERS = [
     {"message", "failure_log", "health", "events", "logs"},
     {"driver"},
     FRONT_ENDS,
-    {"dlq", "importers"},
+    {"dlq", "importers", "prometheus"},
     # `redelivery` itself, which loads the public names at first use.
     {""},
     {"cli", "testing", "otel"},

@@ -83,6 +83,11 @@ class Workload:
         return len(self._confirms)
 
     @property
+    def credit(self) -> int:
+        """Number of deliveries that may be here unsettled now, besides those that are parked."""
+        return self._flow.credit
+
+    @property
     def in_doubt(self) -> int:
         """Number of those the broker has yet to answer; the others were refused, and are tried again later."""
         return len(self._confirms.in_doubt)

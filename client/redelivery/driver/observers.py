@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 from redelivery.driver.event_log import EventLog
 from redelivery.driver.watcher import Watcher
 from redelivery.errors import ConfigurationError
-from redelivery.events import Finished, Observer, Started
+from redelivery.events import Finished, Observer, Received, Started
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
 
     from redelivery.core.delivery import Delivery
     from redelivery.driver.watcher import ObservedConsumer, Watching
-    from redelivery.events import Event, Sent
+    from redelivery.events import Event, ObservedConnection, Sent
     from redelivery.message import Message
 
 __all__ = ["Observers", "checked_observers"]
@@ -32,7 +32,8 @@ class Observers:
     def __init__(self, observers: Iterable[Watching] = (), log: EventLog | None = None) -> None:
         self._all = tuple(observers)
         self._log = log or EventLog()
-        every = [Watcher.of(each) for each in self._all]
+        self._every = every = [Watcher.of(each) for each in self._all]
+        self._connection: ObservedConnection | None = None
         self._runs = [each for each in every if each.finished is not None]
         self.one = self._runs[0] if len(self._runs) == 1 and self._runs[0].call is None else None
         """The observer of deliveries, if there is one and it is an `Observer`: its methods are called directly."""
@@ -42,13 +43,30 @@ class Observers:
         """Whether an observer wants every delivery."""
         self.watches_events = bool(self._events)
         """Whether an observer wants events that the log does not."""
+        self.watches_arrivals = any(each.wants(Received) for each in every)
+        """Whether an observer wants to see messages arrive; with `watches_events`."""
         self.watches_sends = bool(self._sends)
         """Whether an observer wants every message that is sent."""
 
     def also(self, observers: Iterable[Watching]) -> Observers:
         """Return these with more of them, for one consumer."""
         more = tuple(observers)
-        return Observers((*self._all, *more), self._log) if more else self
+        if not more:
+            return self
+        found = Observers((*self._all, *more), self._log)
+        if self._connection is not None:
+            found.attach(self._connection, but=len(self._all))
+        return found
+
+    def attach(self, connection: ObservedConnection, but: int = 0) -> None:
+        """Show them their connection; the first `but` ones have been shown it. Raises nothing."""
+        self._connection = connection
+        for each in self._every[but:]:
+            if each.attached is not None:
+                try:
+                    each.attached(connection)
+                except Exception as error:  # noqa: BLE001 - logged
+                    each.failed(error, "")
 
     def look(self, *, last: bool = False) -> None:
         """Have the log write what it kept back, where that is due; `last`: all of it."""
@@ -69,6 +87,8 @@ class Observers:
                     ends = self._end([None] * len(self._runs), event) or ends
                 continue
             for each in self._events:
+                if each.event_types is not None and type(event) not in each.event_types:
+                    continue
                 try:
                     each.event(event)  # type: ignore[misc]
                 except BaseException as error:  # noqa: BLE001 - logged

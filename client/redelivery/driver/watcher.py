@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from redelivery.core.commands import Subscribe
-    from redelivery.events import Finished, Sent
+    from redelivery.events import Finished, ObservedConnection, Sent
     from redelivery.message import Message
 
 __all__ = ["ObservedConsumer", "Watcher", "Watching"]
@@ -48,6 +48,9 @@ class Watcher:
         self.sending: Callable[[str, MutableMapping[str, Any]], object] | None = None
         self.sent: Callable[[Any, Sent], object] | None = None
         self.event: Callable[[Event], object] | None = None
+        self.event_types: tuple[type[Event], ...] | None = None
+        """Types of events that `event` is called with; None: all."""
+        self.attached: Callable[[ObservedConnection], object] | None = None
         self._logged: set[type[BaseException]] = set()
 
     @classmethod
@@ -72,7 +75,13 @@ class Watcher:
         if self.sending or kind.sent is not Observer.sent:
             self.sent = observer.sent
         if kind.event is not Observer.event:
-            self.event = observer.event
+            self.event, self.event_types = observer.event, observer.event_types
+        if kind.attached is not Observer.attached:
+            self.attached = observer.attached
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether `event` is called with events of this type."""
+        return self.event is not None and (self.event_types is None or kind in self.event_types)
 
     def calls(self, observer: Callable[[Event], object]) -> None:
         """Call a function with every event."""

@@ -11,6 +11,7 @@ frozen, because freezing costs 0.4 µs for each message.
 from __future__ import annotations
 
 from redelivery.events.event import ConsumerEvent, Event, MessageEvent
+from redelivery.events.observed_connection import ObservedConnection
 from redelivery.events.observer import (
     Observer,
 )
@@ -78,6 +79,7 @@ __all__ = [
     "ManyDropped",
     "MessageEvent",
     "NextStep",
+    "ObservedConnection",
     "Observer",
     "Parked",
     "ParkingFull",

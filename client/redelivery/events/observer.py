@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
     from redelivery.events.event import Event
+    from redelivery.events.observed_connection import ObservedConnection
     from redelivery.events.of_connection import Sent
     from redelivery.events.of_handling import Finished
     from redelivery.message import Message
@@ -17,6 +18,12 @@ __all__ = ["Observer"]
 
 class Observer:
     """Interface of observers; a method that is not overridden is never called, and costs nothing."""
+
+    event_types: ClassVar[tuple[type[Event], ...] | None] = None
+    """Types of events for which `event` is called; None: all. Without `Received` a message costs 1 µs less."""
+
+    def attached(self, connection: ObservedConnection) -> None:
+        """The observer was given to a connection, or to a consumer of it; before anything else of it is called."""
 
     def started(self, message: Message) -> object:
         """A handler begins with a message, on this thread or in this task.

@@ -68,6 +68,10 @@ class ConsumerHealth:
     """Type and text of the last failure that it has seen; None: nothing has failed."""
     error: str | None = None
     """Type and text of the error that stopped it; None: it was not stopped by an error."""
+    ready: int = 0
+    """Number of messages that have arrived and could be dispatched at once: all workers are busy."""
+    credit: int = 0
+    """Number of messages that may be here unsettled at once, without parked ones; 0 before it is started."""
 
 
 @dataclass(frozen=True, slots=True)

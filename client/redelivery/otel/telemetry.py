@@ -49,6 +49,8 @@ class Telemetry(Observer):
     Make one for each connection: the broker's address is in its spans.
     """
 
+    event_types = (Connected, DeadLettered, Deduplicated, BreakerChanged)
+
     def __init__(
         self,
         tracer_provider: TracerProvider | None = None,

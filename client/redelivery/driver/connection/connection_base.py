@@ -23,6 +23,7 @@ from redelivery.driver.connection.handler_registration import HandlerRegistratio
 from redelivery.driver.connection.health_check import HealthCheck
 from redelivery.driver.connection.hook_thread import HookThread
 from redelivery.driver.connection.new_dispatcher import new_dispatcher
+from redelivery.driver.connection.observing import observed_connection
 from redelivery.driver.connection.pauses import Pauses
 from redelivery.driver.connection.send_request import connection_limit
 from redelivery.driver.connection.stop_when_idle import IdleWatch
@@ -82,6 +83,10 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         self._process: int | None = None
         self._closed = False
         self._drained = False
+
+    def _attach_observers(self) -> None:
+        """Show the observers their connection. Call it at the end of making one."""
+        self._observers.attach(observed_connection(self, lambda me: me._closed, self._driver, self.settings))
 
     def __repr__(self) -> str:
         where = ", ".join(str(endpoint) for endpoint in self.settings.endpoints)

@@ -114,6 +114,8 @@ class HealthCheck:
             oldest_parked_s=0.0 if load is None else load.oldest(self._now),
             last_dispatch_s=self._now - max(started) if started else None,
             unconfirmed=0 if load is None else load.unconfirmed,
+            ready=0 if load is None else load.ready(),
+            credit=0 if load is None else load.credit,
             paused=load is not None and load.paused,
             breaker="off" if load is None or not load.has_breaker else load.breaker_state,
             breaker_open_s=0.0 if load is None else load.open_for(self._now) or 0.0,

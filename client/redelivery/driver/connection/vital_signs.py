@@ -84,6 +84,11 @@ class VitalSigns:
         self._confirmed.clear()
         self.connects += 1
 
+    @property
+    def reconnects(self) -> int:
+        """Number of connections after the first one."""
+        return max(0, self.connects - 1)
+
     def confirm(self, consumer: int) -> None:
         """Take in that the broker has confirmed a subscription."""
         self._confirmed.add(consumer)
@@ -118,5 +123,5 @@ class VitalSigns:
             address=self.address,
             broker="" if able is None else f"{able.broker} {able.version}".rstrip(),
             since_s=0.0 if self.since is None else now - self.since,
-            reconnects=max(0, self.connects - 1),
+            reconnects=self.reconnects,
         )

@@ -143,7 +143,10 @@ class ConsumerEvents:
         `dead_lettered`: it has confirmed a dead letter.
         """
         if isinstance(event, Arrived):
-            self.pending.append(public.Received(self._clock.time(), self._subscribe, len(event.deliveries)))
+            if self.observers.watches_arrivals:
+                self.pending.append(
+                    public.Received(self._clock.time(), self._subscribe, len(event.deliveries))
+                )
         elif isinstance(event, Confirmed):
             self._answered(event, dead_lettered=dead_lettered)
         elif isinstance(event, Paused):

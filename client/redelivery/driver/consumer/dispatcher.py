@@ -597,8 +597,11 @@ class Dispatcher:
         """Show the end of an observed run, and then what the broker has answered since. Without the lock."""
         plain = watch.plain
         watch.show_end(now)
-        # A plain success has no dead letter.
-        if not plain:
+        if plain:
+            # What its session makes of it later is shown by itself.
+            watch.delivery = None
+        # A plain success has no dead letter, unless its session was rolled back at this moment.
+        if not plain or watch.later:
             with self._lock:
                 watch.delivery, later, watch.later = None, watch.later, []
             self.show(later)
