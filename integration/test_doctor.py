@@ -74,7 +74,9 @@ def test_all_is_well(peer: tuple[Broker, str], unique_queue: str) -> None:
     stamps = protocol == "stomp" and name != "rabbitmq"
     assert "agrees" in found.text("clock", "ok") if stamps else "NTP" in found.text("clock", "note")
     asked = (name, protocol) != ("rabbitmq", "stomp")
-    assert "window: " in found.text(f"queue://{unique_queue}", "ok" if asked else "note")
+    window = found.text(f"queue://{unique_queue}", "ok" if asked else "note")
+    assert "credit: auto, begins with" in window
+    assert "at most 1,000" in window
     sure = name not in ("rabbitmq", "qpid-broker-j")
     assert "takes messages of this user" in found.text("dead letters", "ok") if sure else True
     with redelivery.connect(uri) as connection:
