@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from tests.health.conftest import Source
 
 from redelivery.cli.health_endpoint import READY, TOUCH, HealthFile, SystemdBeat, address
@@ -33,7 +34,7 @@ found = []
 
 def asks(message):
     port, = (server.server_port for server in _listening if server.fileno() >= 0)
-    for path in ("livez", "readyz"):
+    for path in ("livez", "readyz", "metrics"):
         with urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
             found.append((answer.status, answer.read()))
 
@@ -71,9 +72,19 @@ def test_health(cli: Any, shop: MemoryBroker, uri: str, handler: str) -> None:
     assert ended.code == 0
     note, report = ended.err.splitlines()
     assert note.startswith("health: http://127.0.0.1:")
+    assert "/livez and " in note
+    assert note.endswith("/metrics")
     assert report == "report: accepted 3"
     found = sys.modules["handlers"].found
-    assert [status for status, _ in found] == [200] * 6
+    assert [status for status, _ in found] == [200] * 9
+    families = {each.name: each for each in text_string_to_metric_families(found[-1][1].decode())}
+    accepted = {
+        sample.value
+        for sample in families["redelivery_outcomes"].samples
+        if sample.labels == {"destination": "queue://orders", "outcome": "accepted"}
+    }
+    # The registry is that of the process, and so has what other tests did.
+    assert max(accepted) >= 2.0
     assert json.loads(found[0][1])["consumers"][0]["destination"] == "queue://orders"
     assert "redelivery-health" not in [each.name for each in threading.enumerate()]
 

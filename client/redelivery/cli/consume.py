@@ -217,7 +217,8 @@ def _run(
 
     if is_asynchronous(work):
         return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, given))
-    connection = Consuming(uri, observers=[tally])
+    supervision = Supervision.of(given)
+    connection = Consuming(uri, observers=[tally, *supervision.observers()])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
 
@@ -227,7 +228,7 @@ def _run(
         return work(message)
 
     connection.listen(destination, admitted, **_listen_options(given))
-    with Supervision.of(given).of_connection(connection), connection:
+    with supervision.of_connection(connection), connection:
         _say_ready(destination)
         tally.watch()
         try:
@@ -248,7 +249,8 @@ async def _run_async(
 ) -> tuple[Report, Exception | None]:
     from redelivery.cli.drain_notice import AsyncConsuming  # noqa: PLC0415
 
-    connection = AsyncConsuming(uri, observers=[tally])
+    supervision = Supervision.of(given)
+    connection = AsyncConsuming(uri, observers=[tally, *supervision.observers()])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
 
@@ -257,7 +259,7 @@ async def _run_async(
         await work(message)
 
     connection.listen(destination, admitted, **_listen_options(given))
-    with Supervision.of(given).of_connection(connection):
+    with supervision.of_connection(connection):
         async with connection:
             _say_ready(destination)
             tally.watch()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from redelivery.cli.systemd_notify import SystemdNotify
+    from redelivery.events import Observer
     from redelivery.health.probe_answers import HealthSource
 
 __all__ = ["Supervision", "health_options"]
@@ -74,6 +75,16 @@ class Supervision(NamedTuple):
         file = given["health_file"]
         return cls(given["health"], None if file is None else Path(file), given["systemd"])
 
+    def observers(self) -> list[Observer]:
+        """Return what counts for `/metrics`, if that is served and the extra `prometheus` is installed."""
+        if self.address is None:
+            return []
+        try:
+            from redelivery.prometheus import Metrics  # noqa: PLC0415 - an extra
+        except ImportError:
+            return []
+        return [Metrics()]
+
     @contextmanager
     def of_connection(self, connection: HealthSource) -> Generator[None]:
         """Show its health, from before it connects until after it is closed.
@@ -86,8 +97,10 @@ class Supervision(NamedTuple):
                 from redelivery.health import serve  # noqa: PLC0415 - http.server at first use
 
                 host, port = self.address
-                server = stack.enter_context(serve(connection, port, host))
-                note(f"health: {server.url}/livez and {server.url}/readyz")
+                metrics = _exposition()
+                server = stack.enter_context(serve(connection, port, host, metrics=metrics))
+                also = "" if metrics is None else f", metrics: {server.url}/metrics"
+                note(f"health: {server.url}/livez and {server.url}/readyz{also}")
             if self.file is not None:
                 stack.enter_context(_repeated(HealthFile(connection, self.file).touch))
             if self.systemd:
@@ -95,6 +108,15 @@ class Supervision(NamedTuple):
 
                 stack.enter_context(_repeated(SystemdBeat(connection, SystemdNotify.from_environment()).beat))
             yield
+
+
+def _exposition() -> Callable[[], bytes] | None:
+    """Return what `/metrics` answers; None without the extra."""
+    try:
+        from redelivery.prometheus import text  # noqa: PLC0415 - an extra
+    except ImportError:
+        return None
+    return text
 
 
 class HealthFile:
