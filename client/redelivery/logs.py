@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,4 +31,25 @@ class JsonFormatter(logging.Formatter):
             found["redelivery"] = fields
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found, ensure_ascii=False, default=str)
+        if record.stack_info:
+            found["stack"] = self.formatStack(record.stack_info)
+        line = json.dumps(_finite(found), ensure_ascii=False, default=_text, skipkeys=True)
+        # No lone surrogate, which no file takes.
+        return line.encode("utf-8", "backslashreplace").decode()
+
+
+def _text(value: object) -> str:
+    """Return what JSON does not know as text; of an object that cannot be shown its type."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the line is of more use than this value
+        return type(value).__name__
+
+
+def _finite(value: Any) -> Any:
+    """Return a value without infinite numbers, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

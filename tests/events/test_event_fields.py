@@ -6,11 +6,9 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from redelivery import events
 from redelivery.core.report import Report
-from redelivery.events.event import Event, cause_type
+from redelivery.events.event import Event
 
 if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
@@ -48,15 +46,6 @@ def test_a_drain_has_the_counts_that_are_not_zero() -> None:
     """So a line is short."""
     event = events.Drained(1.0, Report(accepted=2, stale=1), 0.25)
     assert event.fields() == {"event": "drained", "at": 1.0, "seconds": 0.25, "accepted": 2, "stale": 1}
-
-
-@pytest.mark.parametrize(
-    ("cause", "expected"),
-    [("ValueError: no stock", "ValueError"), ("ValueError", "ValueError"), ("no stock", None), ("", None)],
-)
-def test_the_type_of_a_cause(cause: str, expected: str | None) -> None:
-    """A reason in words has none."""
-    assert cause_type(cause) == expected
 
 
 def test_each_event_has_a_name_of_its_own() -> None:

@@ -56,6 +56,7 @@ class Truth:
         self.aside: Counter[Hashable] = Counter()
         self._condemned: set[Hashable] = set()
         self._lately: dict[str, Message] = {}
+        self._forgotten, self._unheard = set[str](), set[str]()  # dead letters, by a broker
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
         # Of them, those that wait uncharged.
@@ -250,6 +251,8 @@ class Truth:
         """The broker has forgotten what it did last."""
         name = message.name
         self.returned(message)
+        if self.dead[name]:
+            self._forgotten.add(name)
         if self.gone.pop(name, None) == "accepted" and not self.dead[name]:
             self.removed[message.kin].remove(message.sent)
         elif self.dead[name]:
@@ -259,6 +262,7 @@ class Truth:
         """The library learns that a dead letter is safe: from then on its verdict is kept for a while."""
         self._died_at[message.name] = now
         self._confirmed.add(message.name)
+        self._unheard.discard(message.name)
         if self.size[message.kin] > 1:
             self._safe[message.kin] = min(self._safe[message.kin] + 1, self.judged[message.kin])
 
@@ -320,7 +324,7 @@ class Truth:
             return
         self._redriven[name] = message
         young = now <= self._died_at[name] + ACKNOWLEDGED
-        if young or name in self._recalled or name not in self._confirmed:
+        if young or name in self._recalled or name in self._unheard or name not in self._confirmed:
             self.again[message.kin].add(name)
 
     def died(self, message: Message, now: float, *, expired: bool) -> None:
@@ -330,6 +334,10 @@ class Truth:
         if self.size[kin] > 1 or message.name in self._begun_since:
             # A verdict of its own. Else it is the one from before, whose dead letter may be known to be safe.
             self._confirmed.discard(message.name)
+        if message.name in self._forgotten:
+            # A killed broker has forgotten the one that it had answered; the answer to this one is still to come.
+            self._forgotten.discard(message.name)
+            self._unheard.add(message.name)
         self._recalled.discard(message.name)
         self._begun_since.discard(message.name)
         self.dead[message.name] += 1

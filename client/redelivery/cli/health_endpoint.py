@@ -62,28 +62,31 @@ def health_options(command: Command) -> Command:
     return command
 
 
+class Exposition(NamedTuple):
+    """What `/metrics` answers, and the observer that counts for it."""
+
+    observer: Observer
+    text: Callable[[], bytes]
+
+
 class Supervision(NamedTuple):
     """How the health of a connection is shown to a supervisor."""
 
     address: tuple[str, int] | None
     file: Path | None
     systemd: bool
+    exposition: Exposition | None
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Supervision:
         """Return it for what a command was given."""
         file = given["health_file"]
-        return cls(given["health"], None if file is None else Path(file), given["systemd"])
+        exposition = None if given["health"] is None else _exposition()
+        return cls(given["health"], None if file is None else Path(file), given["systemd"], exposition)
 
     def observers(self) -> list[Observer]:
         """Return what counts for `/metrics`, if that is served and the extra `prometheus` is installed."""
-        if self.address is None:
-            return []
-        try:
-            from redelivery.prometheus import Metrics  # noqa: PLC0415 - an extra
-        except ImportError:
-            return []
-        return [Metrics()]
+        return [] if self.exposition is None else [self.exposition.observer]
 
     @contextmanager
     def of_connection(self, connection: HealthSource) -> Generator[None]:
@@ -97,7 +100,7 @@ class Supervision(NamedTuple):
                 from redelivery.health import serve  # noqa: PLC0415 - http.server at first use
 
                 host, port = self.address
-                metrics = _exposition()
+                metrics = None if self.exposition is None else self.exposition.text
                 server = stack.enter_context(serve(connection, port, host, metrics=metrics))
                 also = "" if metrics is None else f", metrics: {server.url}/metrics"
                 note(f"health: {server.url}/livez and {server.url}/readyz{also}")
@@ -110,13 +113,17 @@ class Supervision(NamedTuple):
             yield
 
 
-def _exposition() -> Callable[[], bytes] | None:
-    """Return what `/metrics` answers; None without the extra."""
+def _exposition() -> Exposition | None:
+    """Return what `/metrics` is made of: this connection and this process; None without the extra."""
     try:
-        from redelivery.prometheus import text  # noqa: PLC0415 - an extra
+        from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415 - an extra
+
+        from redelivery.prometheus import Metrics, text  # noqa: PLC0415 - an extra
     except ImportError:
         return None
-    return text
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return Exposition(Metrics(registry), lambda: text(registry))
 
 
 class HealthFile:

@@ -35,6 +35,8 @@ class SystemdNotify:
         if self._path:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+                    # Not for ever: a reader that hangs must not keep the program.
+                    sender.settimeout(1.0)
                     sender.connect(self._path)
                     sender.sendall(state.encode())
             except OSError as error:

@@ -6,7 +6,7 @@ asks: of a thousand messages that succeed, none has its headers parsed for the e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -48,6 +48,7 @@ class Cause:
     """Why a delivery failed: `text` is bounded and free of control characters, fit for a header."""
 
     text: str
+    kind: str | None = field(default=None, compare=False)  # type of the exception, if any
 
     @classmethod
     def of(cls, error: BaseException | str) -> Cause:
@@ -63,11 +64,11 @@ class Cause:
             text = error
         # Also no lone surrogate, which has no UTF-8.
         text = "".join(c if c.isprintable() else " " for c in text)
-        return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…")
+        kind = None if isinstance(error, str) else type(error).__name__
+        return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…", kind)
 
 
-EXPIRED = Cause("expired")
-UNKNOWN = Cause("unknown")
+EXPIRED, UNKNOWN = Cause("expired"), Cause("unknown")
 
 
 class Record:
@@ -83,8 +84,7 @@ class Record:
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
-        self.count = count  # redeliveries charged so far
-        self.deferrals = 0
+        self.count, self.deferrals = count, 0  # charged, and not
         self.due: float | None = None
         self.deferred = False  # whether it waits uncharged
         self.held = 0.0  # seconds parked since arrival

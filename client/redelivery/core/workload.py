@@ -149,15 +149,17 @@ class Workload:
         gate = self._gate
         if gate.closed or gate.paused:
             return 0
-        # While the breaker is not closed, they are tried when nothing else is there.
+        # While the breaker is not closed, they are tried when nothing else is there; in blocking order, before others.
         may = gate.yields or gate.slots(len(self._running)) > 0
-        return len(self._suspects) if not gate.withholds or (may and not self._schedule) else 0
+        first = may and (self._in_order or not self._schedule)
+        return len(self._suspects) if not gate.withholds or first else 0
 
     def next_due(self) -> float | None:
         """When a `Wanted` will be answered with a delivery that is parked now; None if none is."""
-        # In blocking order nothing passes a suspect: its turn may be long in coming, and wakes whoever waits.
-        if self._in_order and self._suspects and not self._gate.withholds:
-            return None
+        if self._in_order and self._suspects:
+            # Nothing passes a suspect, which asks for its turn once the breaker admits one: that wakes its consumer.
+            asked = not self._gate.withholds or self._gate.yields
+            return None if asked else self._gate.next_due(None, ready=True, running=len(self._running))
         due = self._held.next_due(self._schedule.next_due())
         # Nothing fresh goes while it is full; and a suspect that is asked for already waits for its turn.
         ready = self._schedule.ready() > 0 and (not self.full or bool(self._held.kept))

@@ -68,6 +68,9 @@ class EventLog:
 
     def observe(self, event: Event) -> None:
         """Write the line on an event, if it has one and its level is logged."""
+        # Before anything is formatted: of a storm that is not logged there are many.
+        if isinstance(event, Finished) and not loggers[event.logger].isEnabledFor(logging.WARNING):
+            return
         form = LINES.get(type(event))
         line = None if form is None else form(event)
         if line is None:

@@ -133,7 +133,7 @@ class Observers:
             if each.sending is not None:
                 try:
                     token = each.sending(destination, headers)
-                except Exception as error:  # noqa: BLE001 - logged
+                except BaseException as error:  # noqa: BLE001 - logged
                     each.failed(error, destination)
             tokens.append(token)
         return tokens
@@ -143,7 +143,7 @@ class Observers:
         for token, each in zip(tokens, self._sends, strict=True):
             try:
                 each.sent(token, event)  # type: ignore[misc]
-            except Exception as error:  # noqa: BLE001 - logged
+            except BaseException as error:  # noqa: BLE001 - logged: the message has been sent
                 each.failed(error, event.destination)
 
 

@@ -141,7 +141,7 @@ class ConnectionPort:
             ConfigurationError: an option cannot be honoured.
         """
         options: ConnectOptions = {"ledger": ledger, "clock": clock}
-        self._parts = connection_parts(uri, options, counts=False)
+        self._parts = connection_parts(uri, options, counts=False, groups=False)
         self._driver = self._parts.driver
         self._entered = False
         self._closed = False

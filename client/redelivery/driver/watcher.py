@@ -97,5 +97,5 @@ class Watcher:
             self._logged.add(type(error))
             where = f"{destination}: " if destination else ""
             text = "%sthe observer failed; what was decided is carried out%s"
-            logger.error(text, where, ", and its consumer stops" if ends else "", exc_info=error)
+            logger.error(text, where, ", and its consumer stops" if ends and where else "", exc_info=error)
         return ends

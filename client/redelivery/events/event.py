@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
     from redelivery.core.delivery import Delivery
 
-__all__ = ["ConsumerEvent", "Event", "MessageEvent", "cause_type"]
+__all__ = ["ConsumerEvent", "Event", "MessageEvent"]
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -102,9 +102,3 @@ class MessageEvent(ConsumerEvent):
         sent = self._delivery.headers.get("redeliveryId")
         own = self._delivery.message_id
         return str(sent) if sent is not None and sent != own else None
-
-
-def cause_type(cause: str) -> str | None:
-    """Return the name of the type of exception that a cause begins with; None: it is a reason in words."""
-    name = cause.partition(":")[0]
-    return name if name.isidentifier() else None

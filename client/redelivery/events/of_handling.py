@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from redelivery.events.event import MessageEvent, cause_type
+from redelivery.events.event import MessageEvent
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Outcome
@@ -59,6 +59,7 @@ class ResultDetails(NamedTuple):
     verdict: Verdict
     error: BaseException | None = None
     cause: str | None = None
+    cause_type: str | None = None
     delivery_count: int | None = None
     maximum: int | None = None
     deferrals: int = 0
@@ -128,7 +129,7 @@ class Finished(MessageEvent):
     @property
     def cause_type(self) -> str | None:
         """Name of the type of exception, if the cause is one."""
-        return None if self.cause is None else cause_type(self.cause)
+        return self.details.cause_type
 
     @property
     def deferrals(self) -> int:

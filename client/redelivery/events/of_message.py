@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redelivery.events.event import MessageEvent, cause_type
+from redelivery.events.event import MessageEvent
 
 __all__ = [
     "DeadLetterFailed",
@@ -53,15 +53,12 @@ class DeadLettered(MessageEvent):
     name = "dead-lettered"
 
     cause: str
+    cause_type: str | None
+    """Name of the type of exception; None: it is a reason in words, or the failure was before a reconnect."""
     delivery_count: int
     """Deliveries that the message had."""
     copied: bool
     """This client has sent a copy; else the broker has dead-lettered the message itself."""
-
-    @property
-    def cause_type(self) -> str | None:
-        """Name of the type of exception, if the cause is one."""
-        return cause_type(self.cause)
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -22,8 +22,6 @@ JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 # Format of the text that prometheus_client writes by default.
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
-# Seconds that a second scrape waits for the first: less than Prometheus' own limit, 10 s.
-SCRAPE = 5.0
 
 
 class HealthSource(Protocol):
@@ -83,12 +81,12 @@ class ProbeAnswers:
                 404,
                 "no metrics here: pip install 'redelivery[prometheus]'; a program passes metrics= as well",
             )
-        # One that hangs must not take a thread with each scrape.
-        if not self._scraping.acquire(timeout=SCRAPE):
+        # One at a time, and no waiting: scrapes must not take the connections that probes need.
+        if not self._scraping.acquire(blocking=False):
             return _text(503, "another scrape has not ended yet")
         try:
-            return ProbeAnswer(200, METRICS, self._metrics())
-        except Exception as error:
+            return ProbeAnswer(200, METRICS, memoryview(self._metrics()).tobytes())
+        except BaseException as error:
             logger.warning("/metrics: the metrics function failed: %s", type(error).__name__)
             logger.debug("/metrics", exc_info=True)
             return _text(500, "the metrics function failed; the log has its error")

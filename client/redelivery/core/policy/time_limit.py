@@ -60,5 +60,5 @@ def outlasted(record: Record, limit_ms: int, at: float) -> bool:
 def mark_late(record: Record, limit_ms: int) -> None:
     """Add to the cause of a message that its time is over."""
     why = f" (after {span(limit_ms)})"
-    text = "" if record.cause is None else record.cause.text
-    record.cause = Cause(text[: CAUSE_LIMIT - len(why)] + why)
+    cause = record.cause or Cause("")
+    record.cause = Cause(cause.text[: CAUSE_LIMIT - len(why)] + why, cause.kind)

@@ -353,8 +353,6 @@ class ConnectionDriver:
             # Counted for the connection: the message may come to another consumer each time.
             stop = self.protocol_poison.accuse(event.suspect, event.error, self._clock.monotonic())
         stopping = ConnectionLost(event.epoch, event.error, event.suspect, event.consumer, stop=stop)
-        if not self._closing:
-            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error),))
         self.browsers.lost(event.error)
         now = self._clock.monotonic()
         self.shared_history.connection_lost(now, event.epoch, now - self._connected_at)
@@ -363,6 +361,8 @@ class ConnectionDriver:
             # Stopped over it: whoever waits for its subscription must hear of that.
             if dispatcher.error is not None:
                 end(self._subscribing.pop(dispatcher.subscribe.consumer, None), dispatcher.error)
+        if not self._closing:
+            self.observers.emit((events.ConnectionLost(self._clock.time(), event.error),))
         # Only now may the driver's thread reconnect: an engine that learned of the next connection first would take
         # what it holds from this one for live.
         with self._lock:

@@ -53,8 +53,13 @@ class ConnectionParts:
     """Of consumers; several threads may take one at once."""
 
 
-def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) -> ConnectionParts:
-    """Return the parts of a connection. `counts`: its ledger counts attempts; else the ledger is only read.
+def connection_parts(
+    uri: str, options: ConnectOptions, *, counts: bool = True, groups: bool = True
+) -> ConnectionParts:
+    """Return the parts of a connection.
+
+    `counts`: its ledger counts attempts; else the ledger is only read. `groups`: its log lines may be grouped, because
+    it looks at them from time to time.
 
     Raises:
         ConfigurationError: an option, or an argument, cannot be honoured.
@@ -71,7 +76,7 @@ def connection_parts(uri: str, options: ConnectOptions, *, counts: bool = True) 
     check_drops(settings)
     adapter = adapter_for(settings.scheme)
     clock: Clock = options.get("clock") or _clock_of(adapter, settings) or SystemClock()
-    log = EventLog(None if settings.log_each else clock)
+    log = EventLog(clock if groups and not settings.log_each else None)
     observers = Observers(checked_observers(options.get("observers")), log)
     ledger = checked_ledger(options.get("ledger"), settings)
     connection_ledger = ConnectionLedger(ledger) if ledger is not None and counts else None

@@ -59,7 +59,9 @@ class DrainWatch:
         """Of the connection's clock. One that stands still does not keep the drain for longer than real time does."""
         self._real_deadline = time.monotonic() + timeout
         self._next_line = self._began + LINES
-        observers.emit((DrainBegun(clock.time(), len(self._ids()), timeout),))
+        if (ends := observers.emit((DrainBegun(clock.time(), len(self._ids()), timeout),))) is not None:
+            # Ctrl-C, on the thread that drains.
+            raise ends
 
     def waited_for(self) -> list[Any]:
         """Return the workers that are still waited for; those whose handler was given up are not."""

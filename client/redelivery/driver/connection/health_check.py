@@ -127,9 +127,8 @@ class HealthCheck:
 
     def _shown(self, cause: Cause) -> str:
         """Return type and text of an error, or its type alone."""
-        kind = cause.text.partition(":")[0]
         # A reason that the application gave as text is no type.
-        return cause.text if self._texts else kind if kind.isidentifier() else "a failure"
+        return cause.text if self._texts else cause.kind or "a failure"
 
     def _state(self, dispatcher: Dispatcher | None) -> ConsumerState:
         """Return the state of a consumer. All that decides on it is asked here."""

@@ -19,7 +19,7 @@ def called(call: Callable[[], object]) -> object:
     """Make a call; what it raises is logged, and changes nothing."""
     try:
         return call()
-    except Exception:
+    except BaseException:
         logger.exception("a listener's hook failed; what was decided is carried out")
         return None
 
@@ -55,6 +55,11 @@ class HookThread:
             self._turn.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             join_within(self._thread, timeout)
+        with self._turn:
+            left = len(self._calls)
+            self._calls.clear()
+        if left:
+            logger.warning("%d calls of on_dead_letter were not made before the connection was closed", left)
 
     def _keep(self) -> None:
         while True:

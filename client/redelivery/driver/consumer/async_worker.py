@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redelivery.driver.asyncio_wait import call_later
 from redelivery.driver.consumer.worker import is_unrun, unrun
 from redelivery.driver.consumer.worker_end import HandlerEscape, judged
+from redelivery.events.of_handling import ResultDetails
 from redelivery.message import message_for
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class AsyncWorker:
                 except asyncio.CancelledError:
                     if after is not None:
                         # It has been handled, and must not come again.
-                        dispatcher.feed(after)
+                        dispatcher.conclude(after, watch)
                     raise
 
 
@@ -150,11 +151,12 @@ async def _attempt(
         # Something that the handler waited for was cancelled, not this worker.
         failure = error
     except _Ended as ended:
-        if (event := _outcome(message, *ended.job.result())) is not None:
+        if (event := _outcome(message, *ended.job.result(), watch)) is not None:
             # It has been handled, and must not come again.
-            dispatcher.feed(event)
+            dispatcher.conclude(event, watch)
         raise asyncio.CancelledError from None
     except _StillRunning as running:
+        _goes_on(watch)
         running.job.add_done_callback(lambda _: message.handler_over())
         # Its thread has the message: it is not given back to anybody.
         raise asyncio.CancelledError from None
@@ -163,9 +165,13 @@ async def _attempt(
         raise HandlerEscape(refused.error) from refused.error
     except BaseException as error:  # noqa: BLE001 - an Exception goes to the policy, any other ends the worker
         failure = error
+    return _outcome(message, result, failure, watch)
+
+
+def _goes_on(watch: Observation | None) -> None:
+    """Have the observers see that the worker has ended, and its handler has not."""
     if watch is not None:
-        watch.error = failure
-    return _outcome(message, result, failure)
+        watch.details = ResultDetails(None, "release", cause="its handler has not ended")
 
 
 def _cancellations() -> int:
@@ -222,9 +228,13 @@ async def _limited(running: Awaitable[Any], run: HandlerRun, deadline: HandlerDe
     return result
 
 
-def _outcome(message: Message, result: object, failure: BaseException | None) -> Event | None:
+def _outcome(
+    message: Message, result: object, failure: BaseException | None, watch: Observation | None
+) -> Event | None:
     """Return what a handler has come to; None if it settled the message itself. Raises HandlerEscape."""
     if failure is not None:
+        if watch is not None:
+            watch.error = failure
         return judged(message, failure)
     if result is not None and is_unrun(result):
         raise HandlerEscape(unrun(message, result))

@@ -41,6 +41,7 @@ from redelivery.core.events import (
     Succeeded,
 )
 from redelivery.core.policy.policy_guard import limit_of
+from redelivery.driver.consumer.observation import Observation
 from redelivery.events.of_handling import ResultDetails
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from redelivery.core.events import Event as Fed
     from redelivery.core.events import Result
     from redelivery.core.policy.policy_map import RedeliveryPolicyMap
-    from redelivery.driver.consumer.observation import Observation
+    from redelivery.driver.consumer.observation import ObservedRun
     from redelivery.driver.observers import Observers
 
 __all__ = ["ConsumerEvents"]
@@ -90,6 +91,14 @@ class ConsumerEvents:
         self.pending.clear()
         return taken
 
+    def observed(self, run: ObservedRun, ended: Callable[[BaseException], None]) -> Observation | None:
+        """Return what observes the runs of a worker; None: no observer wants them. `ended`: see `Observation`."""
+        if not self.observers.watches_runs:
+            return None
+        watch = Observation(run, self.observers, self._subscribe, self._clock.time, ended)
+        self.watches.append(watch)
+        return watch
+
     # Results.
 
     def result(self, event: Fed, commands: Sequence[Command], watch: Observation | None = None) -> None:
@@ -100,8 +109,7 @@ class ConsumerEvents:
         delivery = cast("Result", event).delivery
         if watch is None and self.observers.watches_runs:
             # The handler settles it itself, and has not ended. After its end a session may commit it.
-            open_ones = (each for each in self.watches if each.message is not None)
-            watch = next((each for each in open_ones if each.delivery is delivery), None)
+            watch = next((each for each in self.watches if each.unsettled(delivery)), None)
         details = self._details(event, commands)
         message = None
         if watch is not None:
@@ -131,8 +139,8 @@ class ConsumerEvents:
                 cause = record.cause
         step, delay, to = _next_step(commands)
         return ResultDetails(
-            delivery.outcome, verdict, None, cause.text.removeprefix(prefix), 1 if record is None else record.count,
-            maximum, 0 if record is None else record.deferrals, step, delay, to,
+            delivery.outcome, verdict, None, cause.text.removeprefix(prefix), cause.kind, _number(event), maximum,
+            0 if record is None else record.deferrals, step, delay, to,
         )  # fmt: skip
 
     # What follows from no result.
@@ -205,14 +213,14 @@ class ConsumerEvents:
         record = delivery.record
         if record is None:
             return
-        watch = next((each for each in self.watches if each.delivery is delivery), None)
+        watch = next((each for each in self.watches if each.condemned(delivery)), None)
         pending = self.pending if watch is None else watch.later
-        now, cause = self._clock.time(), (record.cause or UNKNOWN).text
+        now, cause, kind = self._clock.time(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
         if error is not None:
             pending.append(public.DeadLetterFailed(now, self._subscribe, delivery, error, record.tries))
         elif dead_lettered:
             pending.append(
-                public.DeadLettered(now, self._subscribe, delivery, cause, record.count, record.copied)
+                public.DeadLettered(now, self._subscribe, delivery, cause, kind, record.count, record.copied)
             )
 
     def breaker(self, change: BreakerChanged) -> None:
@@ -271,6 +279,19 @@ class ConsumerEvents:
 
     def _message(self, kind: Callable[..., public.Event], delivery: Delivery, *values: object) -> None:
         self.pending.append(kind(self._clock.time(), self._subscribe, delivery, *values))
+
+
+def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:
+    """Return the number of the delivery that has a result, from 1: a failure that was charged is counted already."""
+    record, outcome = event.delivery.record, event.delivery.outcome
+    if record is None:
+        return 1
+    if isinstance(event, Deferred):
+        # Past redelivery.maximumDeferrals.
+        charged = outcome in ("redelivered", "poisoned")
+    else:
+        charged = isinstance(event, Failed | Poisoned) and outcome != "spared"
+    return max(1, record.count if charged else record.count + 1)
 
 
 def _next_step(  # noqa: PLR0911 - the table of commands

@@ -36,11 +36,10 @@ from redelivery.core.commands import (
     Stop,
     Unanswered,
 )  # fmt: skip
-from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Succeeded, Tick, Wanted
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Released, Succeeded, Tick, Wanted
 from redelivery.core.policy.policy_guard import would_exhaust
 from redelivery.driver.consumer.consumer_events import ConsumerEvents
 from redelivery.driver.consumer.hooks import APPLICATION
-from redelivery.driver.consumer.observation import Observation
 from redelivery.driver.consumer.read_throttle import ReadThrottle
 from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
 from redelivery.errors import AlreadySettled, RedeliveryError, another
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
     from redelivery.driver.connection.shared_history import SharedHistory
     from redelivery.driver.consumer.dispatcher_ports import ConsumerSession, DriverPort
     from redelivery.driver.consumer.hooks import ConsumerHooks
-    from redelivery.driver.consumer.observation import ObservedRun
+    from redelivery.driver.consumer.observation import Observation, ObservedRun
     from redelivery.driver.observers import Observers
     from redelivery.events import Event as Shown
 
@@ -169,7 +168,13 @@ class Dispatcher:
         return writes
 
     def _write(self, writes: Sequence[AdapterCommand], shown: Sequence[Shown] = ()) -> None:
-        """Write what was taken in hand, and then show what has happened."""
+        """Write what was taken in hand, and show what has happened.
+
+        Observers are shown it before: the broker's answer to what is written is a later event. The log waits.
+        """
+        first = bool(writes) and self.events.observers.watches_events
+        if shown and first:
+            self.show(shown)
         if writes:
             try:
                 self._driver.write(writes)
@@ -178,7 +183,7 @@ class Dispatcher:
                     self._unwritten -= 1
                     if not self._unwritten:
                         self._quiet.notify_all()
-        if shown:
+        if shown and not first:
             self.show(shown)
 
     def show(self, events: Sequence[Shown]) -> None:
@@ -445,6 +450,7 @@ class Dispatcher:
             self._write(writes, shown)
             if watch is not None and watch.message is not None:
                 self._show_end(watch, now)
+                delivery = self._unless_ended(delivery)
             if delivery is not None:
                 return delivery
 
@@ -581,17 +587,30 @@ class Dispatcher:
 
     def observed(self, run: ObservedRun) -> Observation | None:
         """Return what observes the runs of a worker; None: no observer wants them."""
-        observers = self.events.observers
-        if not observers.watches_runs:
-            return None
-        watch = Observation(run, observers, self.subscribe, self._clock.time, self.observer_ended)
-        self.events.watches.append(watch)
-        return watch
+        return self.events.observed(run, self.observer_ended)
+
+    def conclude(self, event: Event, watch: Observation | None) -> None:
+        """Feed the last result of a worker that ends, and leave what follows from it to the driver's thread."""
+        with self._lock:
+            self._result(event, self._now(), watch)
+            if self.closed:
+                self._notice_end()
+            writes = self._leave(self._settlements.all())
+            self._wake()
+            shown = self.events.take()
+        self._write(writes, shown)
 
     def run_ended(self, watch: Observation) -> None:
         """Show that the last observed run of a worker that ends is over."""
         if watch.message is not None:
             self._show_end(watch, self._clock.monotonic())
+
+    def _unless_ended(self, delivery: Delivery | None) -> Delivery | None:
+        """Return a delivery that was taken; give it back if an observer has ended the consumer since."""
+        if delivery is not None and self.closed:
+            self.settle(delivery, Released(delivery))
+            return None
+        return delivery
 
     def _show_end(self, watch: Observation, now: float) -> None:
         """Show the end of an observed run, and then what the broker has answered since. Without the lock."""

@@ -116,7 +116,10 @@ class ListenerHooks(Observer):
         """Call `on_dead_letter` for what the broker has confirmed."""
         if self._on_dead_letter is None:
             return
-        if isinstance(event, DeadLettering) and _key(event) not in self._dying:
+        if isinstance(event, DeadLettering):
+            if _key(event) in self._dying or event.delivery.state == "settled":
+                # Known; or the broker's answer came first.
+                return
             self._keep(event, Dying(self._message(event.delivery), None))
         elif isinstance(event, DeadLettered):
             hook = self._on_dead_letter

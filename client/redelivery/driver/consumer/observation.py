@@ -79,11 +79,20 @@ class Observation:
         """Whether it has succeeded and is decided: its session may still have to commit it."""
         return self.details is None and self.delivery is not None and self.delivery.outcome == "accepted"
 
+    def unsettled(self, delivery: Delivery) -> bool:
+        """Whether a handler has this delivery, and has not settled it: a redelivery has the same object."""
+        return self.delivery is delivery and self.message is not None and self.details is None
+
+    def condemned(self, delivery: Delivery) -> bool:
+        """Whether its run has made this delivery poison, and has not been shown to have ended."""
+        found = self.details
+        return self.delivery is delivery and found is not None and found.outcome == "poisoned"
+
     def begin(self, message: Message) -> None:
         """Show that the handler begins. On its thread, or in its task."""
         delivery, one = self._run.delivery, self._observers.one
         assert delivery is not None, "it runs"
-        self.message, self.delivery = message, delivery
+        self.message, self.delivery, self.details, self.error = message, delivery, None, None
         if one is None:
             self._tokens = self._observers.begin(message, delivery, self)
         elif one.started is not None:
