@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["JsonFormatter"]
 
@@ -46,10 +46,10 @@ def _text(value: object) -> str:
         return type(value).__name__
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """Return a value without infinite numbers, which JSON does not have."""
     if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
+        return {key: _finite(each) for key, each in cast("dict[object, object]", value).items()}
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

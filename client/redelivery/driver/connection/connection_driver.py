@@ -333,12 +333,12 @@ class ConnectionDriver:
         if event.error is None:
             self.signs.confirm(event.consumer)
             if dispatcher is not None:
-                dispatcher.began()
+                dispatcher.show(dispatcher.events.began())
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)
             if future is None:
                 # After a reconnect: no call is there to raise it.
-                dispatcher.refused(event.error)
+                dispatcher.show(dispatcher.events.refused(event.error))
             # The driver's thread unsubscribes: part of it may stand at the broker.
             dispatcher.stop(event.error)
         end(future, event.error)

@@ -67,7 +67,7 @@ class AsyncWorker:
 
     async def _keep_on(self) -> None:
         dispatcher = self.run.dispatcher
-        watch = dispatcher.observed(self.run)
+        watch = dispatcher.events.observed(self.run, dispatcher.observer_ended)
         try:
             await self._work(watch)
         except HandlerEscape as escape:

@@ -99,6 +99,18 @@ class ConsumerEvents:
         self.watches.append(watch)
         return watch
 
+    def began(self) -> Sequence[public.Event]:
+        """Return that the broker has confirmed the consumer."""
+        return (public.ConsumerStarted(self.now(), self._subscribe),)
+
+    def refused(self, error: BaseException) -> Sequence[public.Event]:
+        """Return that the broker has refused the consumer after a reconnect."""
+        return (public.ConsumerStopped(self.now(), self._subscribe, error),)
+
+    def now(self) -> float:
+        """Return the time of the wall, as events have it."""
+        return self._clock.time()
+
     # Results.
 
     def result(self, event: Fed, commands: Sequence[Command], watch: Observation | None = None) -> None:

@@ -43,7 +43,6 @@ from redelivery.driver.consumer.hooks import APPLICATION
 from redelivery.driver.consumer.read_throttle import ReadThrottle
 from redelivery.driver.consumer.settlement_batch import LINGER, SettlementBatch, joined
 from redelivery.errors import AlreadySettled, RedeliveryError, another
-from redelivery.events import ConsumerStarted, ConsumerStopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
     from redelivery.driver.connection.shared_history import SharedHistory
     from redelivery.driver.consumer.dispatcher_ports import ConsumerSession, DriverPort
     from redelivery.driver.consumer.hooks import ConsumerHooks
-    from redelivery.driver.consumer.observation import Observation, ObservedRun
+    from redelivery.driver.consumer.observation import Observation
     from redelivery.driver.observers import Observers
     from redelivery.events import Event as Shown
 
@@ -236,10 +235,6 @@ class Dispatcher:
         with self._lock:
             return self.engine.next_alarm()
 
-    def now(self) -> float:
-        """Return the time of the wall, as events have it."""
-        return self._clock.time()
-
     def wall_time(self, at: float) -> datetime:
         """Return a time of the connection's clock as a date, in UTC."""
         return calendar_time(at + self._clock.time() - self._clock.monotonic()) or LAST
@@ -248,15 +243,6 @@ class Dispatcher:
         """Whether a failure charged now would be poison by the policy of the message's destination."""
         policy = self._policies.policy_for(delivery.destination)
         return would_exhaust(policy, delivery.record, self._clock.monotonic())
-
-    def began(self) -> None:
-        """Show that the broker has confirmed the consumer."""
-        if self.events.observers.watches_events:
-            self.show((ConsumerStarted(self._clock.time(), self.subscribe),))
-
-    def refused(self, error: RedeliveryError) -> None:
-        """Show that the broker has refused the consumer after a reconnect."""
-        self.show((ConsumerStopped(self._clock.time(), self.subscribe, error),))
 
     def hang(self, delivery: Delivery) -> None:
         """Learn that a handler will not end. Without a ledger nobody can be told."""
@@ -585,10 +571,6 @@ class Dispatcher:
             self.events.result(event, commands, watch)
         self._route(commands, now)
 
-    def observed(self, run: ObservedRun) -> Observation | None:
-        """Return what observes the runs of a worker; None: no observer wants them."""
-        return self.events.observed(run, self.observer_ended)
-
     def conclude(self, event: Event, watch: Observation | None) -> None:
         """Feed the last result of a worker that ends, and leave what follows from it to the driver's thread."""
         with self._lock:
@@ -614,15 +596,9 @@ class Dispatcher:
 
     def _show_end(self, watch: Observation, now: float) -> None:
         """Show the end of an observed run, and then what the broker has answered since. Without the lock."""
-        plain = watch.plain
-        watch.show_end(now)
-        if plain:
-            # What its session makes of it later is shown by itself.
-            watch.delivery = None
-        # A plain success has no dead letter, unless its session was rolled back at this moment.
-        if not plain or watch.later:
+        if watch.show_end(now):
             with self._lock:
-                watch.delivery, later, watch.later = None, watch.later, []
+                later = watch.take_later()
             self.show(later)
 
     def _show_unlocked(self) -> None:

@@ -176,6 +176,13 @@ def _show(
     """Show that a handler takes long."""
     consumer = run.dispatcher
     event = HandlerOverdue(
-        consumer.now(), consumer.subscribe, found.delivery, seconds, timeout, given_up, cancelled, stack
+        consumer.events.now(),
+        consumer.subscribe,
+        found.delivery,
+        seconds,
+        timeout,
+        given_up,
+        cancelled,
+        stack,
     )
     consumer.show((event,))

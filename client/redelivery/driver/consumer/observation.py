@@ -11,7 +11,7 @@ from redelivery.events import Finished
 from redelivery.events.of_handling import ResultDetails
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from redelivery.core.commands import Subscribe
     from redelivery.core.delivery import Delivery, Outcome
@@ -116,21 +116,36 @@ class Observation:
 
         return handle
 
-    def show_end(self, now: float) -> None:
-        """Show that the run has ended: its result has been fed. Without a lock."""
-        message, delivery, one = self.message, self.delivery, self._observers.one
+    def show_end(self, now: float) -> bool:
+        """Show that the run has ended: its result has been fed. Without a lock.
+
+        Returns:
+            True if `take_later` is to be asked: the broker may have answered meanwhile. A plain success has no answer.
+        """
+        message, delivery, one, plain = self.message, self.delivery, self._observers.one, self.plain
         assert delivery is not None, "it has run"
         result = Finished(self._wall(), self.subscribe, delivery, message, now - self._run.since)
         if delivery.outcome != "accepted" or self.error is not None or self.details is not None:
             result.details = self._details(delivery)
-        self.message = self.error = self.details = None
+        self.message = self.error = None
         if one is None:
             self._observers.end(self._tokens, result, self)
-            return
-        try:
-            one.finished(self._tokens, result)  # type: ignore[misc]
-        except BaseException as error:  # noqa: BLE001 - logged
-            self.failed(one, error)
+        else:
+            try:
+                one.finished(self._tokens, result)  # type: ignore[misc]
+            except BaseException as error:  # noqa: BLE001 - logged
+                self.failed(one, error)
+        if plain:
+            # What its session makes of it later is shown by itself.
+            self.delivery = None
+        # A session may have been rolled back at this moment.
+        return not plain or bool(self.later)
+
+    def take_later(self) -> Sequence[Event]:
+        """Take what came of the run before its end was shown. With the lock of the consumer."""
+        later, self.later = self.later, []
+        self.delivery = self.details = None
+        return later
 
     def wall(self) -> float:
         """Read the wall clock."""

@@ -90,7 +90,7 @@ class Worker:
         error: BaseException | None = None
         run, handler = self.run, self._handler
         dispatcher, deadline = run.dispatcher, run.deadline
-        watch = dispatcher.observed(run)
+        watch = dispatcher.events.observed(run, dispatcher.observer_ended)
         if watch is not None:
             handler = watch.handling(handler)
         take, now = dispatcher.take, self._clock.monotonic

@@ -59,7 +59,7 @@ def stop_consumer(dispatcher: Dispatcher, error: BaseException) -> None:
         return
     text = Cause.of(error).text
     try:
-        dispatcher.show((WorkerEnded(dispatcher.now(), dispatcher.subscribe, error),))
+        dispatcher.show((WorkerEnded(dispatcher.events.now(), dispatcher.subscribe, error),))
     finally:
         stopped = error
         if not isinstance(stopped, RedeliveryError):
