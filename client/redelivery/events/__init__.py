@@ -4,8 +4,8 @@ An observer is a callable that gets every event, or an `Observer`, of which only
 lock is held during a call. It must not block, because what happens next waits for it. What it raises is logged, once
 for each observer and type of exception, and changes nothing. The events of one message are in order.
 
-No event has a body, a header or a password. The library makes events; an application only reads them. They are not
-frozen, because freezing costs 0.4 µs for each message.
+`fields()` of an event has no body, header or password. The library makes events; an application only reads them. They
+are not frozen, because freezing costs 0.4 µs for each message.
 """
 
 from __future__ import annotations
