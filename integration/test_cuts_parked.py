@@ -8,7 +8,7 @@ import pytest
 
 import redelivery
 from integration.eventually import eventually, settled
-from integration.stranded import stranded
+from integration.stranded import deadlocked, stranded
 from integration.test_cuts_prefetched import quick
 from integration.work import POLICY, Running, Work
 
@@ -48,6 +48,9 @@ def test_cut_links_cost_few_parked_messages(
                 eventually(lambda before=links: proxy.links_ever > before, message="a new link")  # type: ignore[misc]
             settled(lambda: proxy.to_client.frames, QUIET)
             begun = proxy.to_broker.log.count("SUBSCRIBE")
+    if deadlocked(artemis):
+        # Over a link that breaks while DISCONNECT is answered: docs/measured-stomp.md, o.
+        artemis.restart()
     lost = stranded(artemis, unique_queue)
     print(
         f"\nartemis, credit {credit}: {CUTS} links cut: {lost} of {PARKED} lost, {begun} subscriptions in all"

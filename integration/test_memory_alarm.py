@@ -68,7 +68,7 @@ def test_dead_letters_during_a_memory_alarm_are_written_once(
     with redelivery.connect(uri) as connection:
         for number in range(MESSAGES):
             connection.send(unique_queue, str(number))
-        connection.listen(unique_queue, work)
+        connection.listen(unique_queue, work, credit=1000)
         with Running(connection) as running:
             ready.wait(60)
             with out_of_memory(rabbitmq, connection, graves):
@@ -112,7 +112,7 @@ def test_a_consumer_that_begins_during_a_memory_alarm(
         connection.send(other, "waits")
         for number in range(MESSAGES):
             connection.send(unique_queue, str(number))
-        connection.listen(unique_queue, work)
+        connection.listen(unique_queue, work, credit=1000)
         with Running(connection):
             ready.wait(60)
             with out_of_memory(rabbitmq, connection, graves):
