@@ -73,7 +73,7 @@ class SampledWindow(ByteWindow):
         return min(self.credit * self.usual, MOST_BYTES)
 
     def _room(self, parts: Collection[Part]) -> float:
-        # Not all that is parked is told one by one.
+        # Not each parked message is reported.
         untold = max(0, self.parked - self._told) * self.usual
         return sum(part.left for part in parts) - untold
 

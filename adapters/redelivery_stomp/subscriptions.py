@@ -46,7 +46,7 @@ class Subscriptions(dict[str, Subscription]):
         self.only = sources.pop() if alone else None
 
     def end_further(self, name: str) -> None:
-        """End one subscription of a consumer that goes on. What it still sends comes again by another.
+        """End one subscription of a consumer that goes on. The broker sends by another what it still sends by this one.
 
         From now on a message must name its subscription. Artemis sends some behind the RECEIPT of the UNSUBSCRIBE, and
         an acknowledgement of one of them ends the connection (docs/measured-windows.md, b).

@@ -319,7 +319,7 @@ class Subscribe:
     `room`: so many more may be parked. Where there is flow, and where the window grows, `Credit` asks for it when
     they are; a consumer that cannot be given it later has all of it at once, with the window.
 
-    `most`: the window may grow to so many messages, by `Credit`, besides `room`; 0: it stays what it is.
+    `most`: the window may grow to so many messages, by `Credit`, `room` not counted; 0: it stays what it is.
 
     `ordering`: what the consumer promises. Messages that come by several ways may come back in another order, and a
     message group may be bound to one of them.

@@ -84,7 +84,7 @@ class Workload:
 
     @property
     def credit(self) -> int:
-        """Number of deliveries that may be here unsettled now, besides those that are parked."""
+        """Number of deliveries that may be here unsettled now; parked ones are not counted."""
         return self._flow.credit
 
     @property

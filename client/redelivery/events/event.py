@@ -20,7 +20,7 @@ class Event:
     name: ClassVar[str] = "event"
     """Name of the kind of event, in logs and labels."""
     computed: ClassVar[tuple[str, ...]] = ()
-    """Properties that `fields` has besides the dataclass' own fields."""
+    """Properties that `fields` has in addition to the dataclass' own fields."""
 
     logger: ClassVar[str] = "redelivery.connection"
     """Name of the logger that has its line, if it has one."""

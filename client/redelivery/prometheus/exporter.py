@@ -31,7 +31,7 @@ LONGEST_DELAY = 100 * 365.25 * 86400
 # What `Report` counts; the others of its fields are states.
 OUTCOMES = tuple(field.name for field in fields(Report) if field.name not in ("running", "unconfirmed"))
 BREAKER_STATES: tuple[BreakerState, ...] = get_args(BreakerState)
-# Types of errors that are told apart.
+# Types of errors that have a label of their own.
 MOST_ERRORS = 50
 # Addresses of connections: a program has few brokers.
 MOST_CONNECTIONS = 100

@@ -127,7 +127,7 @@ class ConsumerEvents:
         if watch is not None:
             watch.details, message = details, watch.message
         if watch is None or not succeeded:
-            finished = public.Finished(self._clock.time(), self._subscribe, delivery, message, None, details)
+            finished = public.Finished(self.now(), self._subscribe, delivery, message, None, details)
             self.pending.append(finished)
 
     def _details(self, event: Fed, commands: Sequence[Command]) -> ResultDetails:
@@ -164,15 +164,13 @@ class ConsumerEvents:
         """
         if isinstance(event, Arrived):
             if self.observers.watches_arrivals:
-                self.pending.append(
-                    public.Received(self._clock.time(), self._subscribe, len(event.deliveries))
-                )
+                self._note(public.Received, len(event.deliveries))
         elif isinstance(event, Confirmed):
             self._answered(event, dead_lettered=dead_lettered)
         elif isinstance(event, Paused):
-            self.pending.append(public.Paused(self._clock.time(), self._subscribe))
+            self._note(public.Paused)
         elif isinstance(event, Continued):
-            self.pending.append(public.Resumed(self._clock.time(), self._subscribe))
+            self._note(public.Resumed)
 
     def waits(self, commands: Sequence[Command]) -> None:
         """Note commands that follow from no result: of messages that were redelivered, expired, or are repeated."""
@@ -191,33 +189,33 @@ class ConsumerEvents:
                     cause, delay = command.cause.text, command.copy.delay or 0.0
                     self._parked(command.delivery, cause, delay, copied=True)
                 case PoisonAck():
-                    self._message(public.DeadLettering, command.delivery, command.cause.text, None)
+                    self._note(public.DeadLettering, command.delivery, command.cause.text, None)
                 case Forward():
                     to = command.copy.destination
-                    self._message(public.DeadLettering, command.delivery, command.cause.text, to)
+                    self._note(public.DeadLettering, command.delivery, command.cause.text, to)
                 case Dropped():
-                    self._message(public.Dropped, command.delivery, command.cause.text)
+                    self._note(public.Dropped, command.delivery, command.cause.text)
                 case Unanswered():
                     record = command.delivery.record
                     delayed = record is not None and not record.poisoned
-                    self._message(public.Unanswered, command.delivery, command.seconds, delayed)
+                    self._note(public.Unanswered, command.delivery, command.seconds, delayed)
                 case _:
                     assert_never(command)
 
     def _parked(
         self, delivery: Delivery, cause: str, delay: float, *, deferred: bool = False, copied: bool = False
     ) -> None:
-        self._message(public.Parked, delivery, cause, delay, deferred, copied)
+        self._note(public.Parked, delivery, cause, delay, deferred, copied)
 
     def unseen(self, command: AcceptUnseen) -> None:
         """Note a delivery that is accepted without being handled."""
-        self._message(public.Deduplicated, command.delivery, command.why)
+        self._note(public.Deduplicated, command.delivery, command.why)
 
     def aside(self, command: SetAside | StillAside) -> None:
         """Note a message that is set aside, once, and each hour that it still is."""
         still = isinstance(command, StillAside)
         if isinstance(command, StillAside) or not command.again:
-            self._message(public.SetAside, command.delivery, command.error, still)
+            self._note(public.SetAside, command.delivery, command.error, still)
 
     def _answered(self, event: Confirmed, *, dead_lettered: bool) -> None:
         """Note the broker's answer to a poison acknowledgement."""
@@ -227,7 +225,7 @@ class ConsumerEvents:
             return
         watch = next((each for each in self.watches if each.condemned(delivery)), None)
         pending = self.pending if watch is None else watch.later
-        now, cause, kind = self._clock.time(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
+        now, cause, kind = self.now(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
         if error is not None:
             pending.append(public.DeadLetterFailed(now, self._subscribe, delivery, error, record.tries))
         elif dead_lettered:
@@ -238,50 +236,43 @@ class ConsumerEvents:
     def breaker(self, change: BreakerChanged) -> None:
         """Note a change of the breaker."""
         cause = None if change.cause is None else change.cause.text
-        self.pending.append(
-            public.BreakerChanged(
-                self._clock.time(), self._subscribe, change.old, change.new, cause, change.failures,
-                change.messages, change.delay, change.spared, change.seconds, change.charging, change.told,
-                change.reminds,
-            )
+        self._note(
+            public.BreakerChanged, change.old, change.new, cause, change.failures, change.messages, change.delay,
+            change.spared, change.seconds, change.charging, change.told, change.reminds,
         )  # fmt: skip
 
     def stopped(self, error: BaseException) -> None:
         """Note that the consumer stops by itself."""
-        self.pending.append(public.ConsumerStopped(self._clock.time(), self._subscribe, error))
+        self._note(public.ConsumerStopped, error)
 
     def dropped(self, dropped: int | None) -> None:
         """Note how many messages the connection has dropped, where that is to be reported."""
         if dropped is not None:
-            self.pending.append(public.ManyDropped(self._clock.time(), dropped))
+            self.pending.append(public.ManyDropped(self.now(), dropped))
 
     # What is noted once, because its reason stays.
 
     def spent(self, running: int) -> None:
         """Note that no message arrives because none is settled."""
         if self._first("spent"):
-            self.pending.append(public.CreditSpent(self._clock.time(), self._subscribe, running))
+            self._note(public.CreditSpent, running)
 
     def full(self, parked: int) -> None:
         """Note that no fresh message is dispatched, because too many are parked."""
         if self._first("full"):
-            self.pending.append(public.ParkingFull(self._clock.time(), self._subscribe, parked))
+            self._note(public.ParkingFull, parked)
 
     def stale(self) -> None:
         """Note a stale result."""
         if self._first("stale"):
-            self.pending.append(public.ResultStale(self._clock.time(), self._subscribe))
+            self._note(public.ResultStale)
 
     def policy(self, fault: PolicyFault) -> None:
         """Note what is wrong with a policy."""
         kind = type(fault.policy)
         # Not by policy: one may be made for each message.
         if self._first(f"{kind.__module__}.{kind.__qualname__}.{fault.member}"):
-            self.pending.append(
-                public.PolicyFault(
-                    self._clock.time(), self._subscribe, kind.__name__, fault.text, fault.error
-                )
-            )
+            self._note(public.PolicyFault, kind.__name__, fault.text, fault.error)
 
     def _first(self, what: str) -> bool:
         if what in self._said:
@@ -289,8 +280,9 @@ class ConsumerEvents:
         self._said.add(what)
         return True
 
-    def _message(self, kind: Callable[..., public.Event], delivery: Delivery, *values: object) -> None:
-        self.pending.append(kind(self._clock.time(), self._subscribe, delivery, *values))
+    def _note(self, kind: Callable[..., public.ConsumerEvent], *values: object) -> None:
+        """Keep an event of this consumer, of now; of a message, its delivery is the first value."""
+        self.pending.append(kind(self.now(), self._subscribe, *values))
 
 
 def _number(event: Failed | Poisoned | Deferred | Discarded) -> int:

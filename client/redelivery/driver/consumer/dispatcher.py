@@ -167,7 +167,7 @@ class Dispatcher:
         return writes
 
     def _write(self, writes: Sequence[AdapterCommand], shown: Sequence[Shown] = ()) -> None:
-        """Write what was taken in hand, and show what has happened.
+        """Write the commands that were taken, and show what has happened.
 
         Observers are shown it before: the broker's answer to what is written is a later event. The log waits.
         """

@@ -2,7 +2,7 @@
 
 `on_retry` is called where the handler ran, before the next message there. `on_dead_letter` is called once the broker
 has confirmed the dead letter: elsewhere, because the thread that reads from the broker must not be kept. A message is
-reported dead at most once by a process, and not at all where the broker never answers.
+reported dead at most once by a process, and never where the broker does not answer.
 """
 
 from __future__ import annotations
