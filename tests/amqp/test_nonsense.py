@@ -13,6 +13,7 @@ proton = pytest.importorskip("proton", reason="python-qpid-proton is not install
 from tests.amqp.test_delivery import AT, delivery  # noqa: E402
 
 from redelivery.core.commands import Forward  # noqa: E402
+from redelivery.core.dead_lettering.routing import WHOLE  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery_amqp.message_copies import copied  # noqa: E402
@@ -68,13 +69,17 @@ def copy_of(original: AmqpDelivery) -> AmqpDelivery:
 @example(b"\0Sw" + b"\0" * 5000)  # a description of a description of a description …
 @example(b"\0Su\xa1\x01x")  # a data section that is no binary
 @example(b"\0Sp\xc0")
+@example(sample(b"body").replace(b"\0St", b"\0Sp"))  # a second header where the properties belong
 def test_no_message_breaks_its_connection_or_loses_a_byte(data: bytes) -> None:
-    """Whoever asks gets an answer; a dead letter has the body, or all that came where that cannot be told."""
+    """Whoever asks gets an answer; a dead letter has the body, or all that came where it cannot be the same message."""
     found = delivery(data)
     for name in SHOWN:
         getattr(found, name)
     hash(found.key)
-    assert copy_of(found).body == found.body
+    copy = copy_of(found)
+    assert copy.body == (found.body if found.readable else data)
+    # What was handled was less than the dead letter has: it says so, else it could not be put back as it was.
+    assert (copy.headers.get(WHOLE) == "false") == (not found.readable and bool(found.places))
 
 
 def test_a_copy_of_what_cannot_be_decoded_has_it_as_it_came() -> None:
