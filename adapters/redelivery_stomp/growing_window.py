@@ -113,7 +113,9 @@ class GrowingWindow(CountedWindow):
 
     def _left(self) -> float:
         """Return what is left of those that stay, but for what is not parked."""
-        return sum(part.left for number, part in self.parts.items() if number == self.wide or number in self._kept)
+        return sum(
+            part.left for number, part in self.parts.items() if number == self.wide or number in self._kept
+        )
 
     def _limit(self) -> None:
         """Have a read looked at once its messages are larger than there is room for."""
