@@ -20,7 +20,7 @@ from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError,
 from redelivery_amqp.disconnect_cause import end_of
 from redelivery_amqp.io_thread import IoThread
 from redelivery_amqp.link_registry import LinkRegistry
-from redelivery_amqp.profiles import AmqpProfile, profile_for
+from redelivery_amqp.profiles import profile_for
 from redelivery_amqp.proton_engine import ProtonEngine
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from redelivery.adapter import Opening, Sink
     from redelivery_amqp.disconnect_cause import End
+    from redelivery_amqp.profile_base import AmqpProfile
 
     Action = Callable[[], None]
 

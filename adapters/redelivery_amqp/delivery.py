@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     import proton
 
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
     from redelivery_amqp.settlement_progress import SettlementProgress
     from redelivery_amqp.subscribed_names import SubscribedNames
@@ -205,7 +205,7 @@ class AmqpDelivery(Delivery):
         source = self.source
         if not source.many:
             return source.destination
-        to = self.field(TO)
+        to = source.profile.sent_to(self.annotations()) if source.profile.declares else self.field(TO)
         return source.names.destination_of(to) if to else source.destination
 
     @property

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import proton
 
+    from redelivery_amqp.management_link import ManagementLink
     from redelivery_amqp.receiver import ReceiverLink
     from redelivery_amqp.sender import SenderLink
 
@@ -53,9 +54,9 @@ class DetachQueue:
         # Whose links' ends are not answered.
         self._leaving: list[ReceiverLink] = []
         # Whose sessions' ends are not answered.
-        self._ending: list[ReceiverLink | SenderLink] = []
+        self._ending: list[ReceiverLink | SenderLink | ManagementLink] = []
         # Those that are waited for no longer. If one were freed, proton would forget whose its channel is by now.
-        self._unended: list[ReceiverLink | SenderLink] = []
+        self._unended: list[ReceiverLink | SenderLink | ManagementLink] = []
         self._begins: deque[Callable[[], None]] = deque()
         self._given_back = threading.Event()
         self._given_back.set()
@@ -89,7 +90,7 @@ class DetachQueue:
         self._ending.append(receiver)
         self._for_sessions.asked()
 
-    def close(self, one: ReceiverLink | SenderLink) -> None:
+    def close(self, one: ReceiverLink | SenderLink | ManagementLink) -> None:
         """Answer the end of a link, and end its session.
 
         Kept until the broker has ended the session too: proton would give its channel to the next one, with no end

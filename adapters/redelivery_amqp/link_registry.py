@@ -14,13 +14,16 @@ from redelivery.adapter import Browsed
 from redelivery.core.events import Arrived
 from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.browse_links import BrowseLinks
+from redelivery_amqp.declarations import Declarations
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
 from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
+from redelivery_amqp.management_link import Management, ManagementLink
 from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
 from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
 from redelivery_amqp.round_trip import RoundTrip
-from redelivery_amqp.sender import COORDINATOR, SenderLink
+from redelivery_amqp.sender import SenderLink
+from redelivery_amqp.sender_links import SenderLinks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -32,11 +35,12 @@ if TYPE_CHECKING:
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.delivery import DeliverySource
     from redelivery_amqp.disconnect_cause import End
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.proton_engine import Handle, ProtonEngine
 
     Answer = Callable[[RedeliveryError | None], None]
     Action = Callable[[], None]
+    Link = ReceiverLink | SenderLink | RoundTrip | ManagementLink
 
 __all__ = ["LinkRegistry"]
 
@@ -68,14 +72,18 @@ class LinkRegistry:
         # What a thread of its own has written into the wire must be sent.
         self._flush = flush
         self._receivers: dict[int, ReceiverLink] = {}  # by consumer
-        self._senders: dict[str | None, SenderLink] = {}  # by destination
-        self._named: dict[str, ReceiverLink | SenderLink | RoundTrip] = {}
+        self._named: dict[str, Link] = {}
         self._by_handle: dict[Any, ReceiverLink] = {}
         self._numbers = 0
         self._round_trips = itertools.count(1)
         self._blame = AmqpDisconnectCause()
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
+        self._management = Management(wire, self._manage)
+        self._declarations = Declarations(self._management, container, epoch) if profile.declares else None
+        self._senders = SenderLinks(
+            wire.connection, profile, self.detaches, self._declarations, self._register_sender
+        )
 
     def _stuck(self) -> None:
         with self._wire.lock:
@@ -103,7 +111,19 @@ class LinkRegistry:
 
     def attach(self, receiver: ReceiverLink) -> None:
         """Ask for a consumer's link, unless it has ended meanwhile."""
-        self.detaches.begin(lambda: self._attach(receiver))
+
+        def declared(error: RedeliveryError | None) -> None:
+            if error is None:
+                self.detaches.begin(lambda: self._attach(receiver))
+            elif not receiver.ended:
+                receiver.ended = True
+                self._receivers.pop(receiver.consumer, None)
+                receiver.answer(error)
+
+        if self._declarations is None:
+            declared(None)
+        else:
+            self._declarations.for_receiver(receiver, declared)
 
     def _attach(self, receiver: ReceiverLink) -> None:
         name = receiver.command.subscription or f"{self._container}-{self._epoch}-{receiver.consumer}"
@@ -186,21 +206,22 @@ class LinkRegistry:
 
     def sender(self, destination: str) -> SenderLink:
         """Return the link to send to a destination."""
-        return self._sender(destination, destination)
+        return self._senders.to(destination)
 
     def coordinator(self) -> SenderLink:
         """Return the link to the transaction coordinator."""
-        return self._sender(None, COORDINATOR)
+        return self._senders.to(None)
 
-    def _sender(self, destination: str | None, where: str) -> SenderLink:
-        sender = self._senders.get(destination)
-        if sender is None:
-            sender = self._senders[destination] = SenderLink(where)
-            name = f"{self._container}-{self._epoch}-to-{len(self._named)}-{where}"
-            self._named[name] = sender
-            connection = self._wire.connection
-            self.detaches.begin(lambda: sender.attach(connection, name, destination, self._profile))
-        return sender
+    def _register_sender(self, sender: SenderLink) -> str:
+        name = f"{self._container}-{self._epoch}-to-{len(self._named)}-{sender.where}"
+        self._named[name] = sender
+        return name
+
+    def _manage(self) -> ManagementLink:
+        name = f"{self._container}-{self._epoch}-management-{next(self._round_trips)}"
+        link = self._named[name] = ManagementLink(self._wire, name)
+        self.detaches.begin(lambda: link.attach(self._wire.connection))
+        return link
 
     def reject(self, delivery: AmqpDelivery, answer: Answer) -> None:
         """Reject a delivery, and tell when the broker has carried that out."""
@@ -234,6 +255,9 @@ class LinkRegistry:
     def take(self, readable: set[Handle], now: float) -> None:
         """Hand over what came in over these links at the wall-clock time `now`."""
         for handle in readable:
+            if self._management.holds(handle):
+                self._management.take()
+                continue
             receiver = self._by_handle.get(handle)
             found = self._wire.take(handle)
             if receiver is None or receiver.ended or not found:
@@ -274,7 +298,7 @@ class LinkRegistry:
     def on_flow(self, event: proton.Event) -> None:
         """The broker has given credit to a sender."""
         one = self._named.get(event.link.name)
-        if isinstance(one, SenderLink):
+        if isinstance(one, SenderLink | ManagementLink):
             one.pump()
 
     def on_delivery(self, event: proton.Event) -> None:
@@ -282,14 +306,23 @@ class LinkRegistry:
         one = self._named.get(event.link.name)
         if isinstance(one, SenderLink):
             one.on_outcome(event.delivery)
+        elif isinstance(one, ManagementLink) and event.link.is_receiver:
+            # Answers come settled, which proton takes for news of a delivery.
+            self._management.take()
 
-    def _end(self, one: ReceiverLink | SenderLink | RoundTrip, condition: proton.Condition | None) -> None:
+    def _end(self, one: Link, condition: proton.Condition | None) -> None:
         self._named = {name: known for name, known in self._named.items() if known is not one}
         if isinstance(one, RoundTrip):
             one.on_ended()
             return
+        if isinstance(one, ManagementLink):
+            self.detaches.close(one)
+            self._management.ended(
+                one, refusal("the broker ended its management link", condition, self._wire.masked)
+            )
+            return
         if isinstance(one, SenderLink):
-            self._senders = {to: known for to, known in self._senders.items() if known is not one}
+            self._senders.forget(one)
             self.detaches.close(one)
             verb = "ended the link to" if one.attached else "refused to take messages for"
             one.fail(refusal(f"the broker {verb} {one.where}", condition, self._wire.masked))
@@ -322,8 +355,8 @@ class LinkRegistry:
     def fail(self, error: RedeliveryError) -> None:
         """The connection is gone: tell all who wait for an answer."""
         self.detaches.fail()
-        for one in self._named.values():
-            if isinstance(one, SenderLink | RoundTrip):
+        for one in list(self._named.values()):
+            if not isinstance(one, ReceiverLink):
                 one.fail(error)
 
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Forward
     from redelivery.core.outgoing import Outgoing
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
 
     Entries = dict[str, tuple[bytes, bytes]]
 

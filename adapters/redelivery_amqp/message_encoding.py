@@ -9,7 +9,7 @@ import proton
 
 if TYPE_CHECKING:
     from redelivery.core.outgoing import Outgoing
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
 
 __all__ = ["delay_of", "encoded", "ttl_of"]
 

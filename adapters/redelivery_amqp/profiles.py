@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
+from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
-from redelivery.core.destination import no_such_kind
 from redelivery.errors import ConfigurationError
+from redelivery_amqp.profile_base import AmqpProfile
+from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4, numbers
+from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,82 +21,10 @@ __all__ = [
     "AmqpArtemis",
     "AmqpBrokerJ",
     "AmqpClassic",
-    "AmqpProfile",
     "AmqpRabbitMQ",
+    "AmqpRabbitMQ4",
     "profile_for",
 ]
-
-KINDS = ("queue", "topic", "temp-queue", "temp-topic")
-
-
-class AmqpProfile(ABC):
-    """One broker over AMQP 1.0."""
-
-    capabilities: ClassVar[Capabilities]
-    capability: ClassVar[bool] = False
-    """Whether a terminus needs the capability `queue` or `topic`."""
-    rest: ClassVar[str] = "#"
-    """The wildcard for all that follows, Classic's `>`."""
-    durable_terminus: ClassVar[bool] = False
-    """Whether a queue is only declared durable if the terminus says so."""
-    tells_count: ClassVar[bool] = True
-    """Whether the header's `delivery-count` means anything."""
-    accepts_shown: ClassVar[bool] = False
-    """Whether what a browse shows is accepted: it stays on the queue, and released it would be shown again."""
-    sessions_in_turn: ClassVar[bool] = False
-    """Whether a session must be over before another begins: the broker still answers on its channel."""
-    delay: ClassVar[str | None] = None
-    """The annotation that delays a message, in milliseconds."""
-    delay_is_time: ClassVar[bool] = False
-    """True if its value is a time of day; else it counts from now."""
-
-    delay_prolongs: ClassVar[bool] = False
-    """Whether the broker adds the delay of a message to its life."""
-
-    @abstractmethod
-    def address(self, destination: str) -> str:
-        """Return the terminus address for a qualified destination."""
-
-    def pattern(self, destination: str) -> str:
-        """Return the address to receive from, where `*` and `>` are Classic's wildcards."""
-        address = self.address(destination)
-        many = not destination.startswith("native://") and (address == ">" or address.endswith((".>", "/>")))
-        return f"{address[:-1]}{self.rest}" if many else address
-
-    def standing(self, destination: str) -> str:
-        """Return the address of a queue that is not to be made, where there is such an address."""
-        return self.pattern(destination)
-
-    def qualified(self, address: str, kind: str) -> str:
-        """Return a qualified destination for an address; `kind` is that of its subscription, or `queue`."""
-        for known in KINDS:
-            if address.startswith(f"{known}://"):
-                return address
-        return f"{kind}://{address}"
-
-    def redelivered(self, first_acquirer: bool | None) -> bool:  # noqa: ARG002 - only one broker tells by it
-        """Whether the header's `first-acquirer` says that the message was delivered before."""
-        return False
-
-    def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:  # noqa: ARG002
-        """Return the qualified origin of a dead letter, if this broker has written it; empty if that is in doubt."""
-        return None
-
-    def moved(self, headers: Mapping[str, Any]) -> bool:  # noqa: ARG002 - only one broker tells
-        """Return whether this broker's marks say that it dead-lettered a message itself."""
-        return False
-
-    def problem(self, destination: str) -> str | None:  # noqa: ARG002 - most have all kinds
-        """Return why a destination can be neither sent to nor consumed from on this broker, or None."""
-        return None
-
-    def copy_properties(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none
-        """Yield the application properties that this broker's own tools expect on a dead letter."""
-        yield from ()
-
-    def copy_annotations(self, command: Forward) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - some have none
-        """Yield the message annotations that this broker's own tools expect on a dead letter."""
-        yield from ()
 
 
 class AmqpClassic(AmqpProfile):
@@ -226,60 +155,6 @@ class AmqpBrokerJ(AmqpProfile):
         return super().qualified(address, kind)
 
 
-class AmqpRabbitMQ(AmqpProfile):
-    """RabbitMQ 3 with its AMQP 1.0 plugin: no transactions, and `modified` ends the session."""
-
-    capabilities = Capabilities(
-        broker="rabbitmq",
-        forward="confirmed",
-        flow=True,
-        release=True,
-        # Quorum queues do, up to their delivery limit, and nothing says which kind of queue it is.
-        release_counts=True,
-        counts=False,
-        # It even echoes the filter, and sends everything.
-        selectors=False,
-        # The link opens, and gets nothing.
-        subscriptions=False,
-        queue_wildcards=False,
-        # Rejected goes to the dead-letter exchange; without one it is dropped.
-        poison_on_request=True,
-        # consumer_timeout: then the session ends, and the messages go back.
-        max_hold=CONSUMER_TIMEOUT,
-        dead_letter_destination="queue://DLQ",
-        reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
-    )
-    durable_terminus = True
-    sessions_in_turn = True
-    tells_count = False  # always 0, of quorum queues too
-    _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
-
-    def problem(self, destination: str) -> str | None:
-        if destination.startswith("temp-"):
-            return f"{destination}: RabbitMQ has no temporary queues or topics over AMQP 1.0"
-        return None
-
-    def address(self, destination: str) -> str:
-        kind, _, name = destination.partition("://")
-        if kind not in self._prefixes:
-            raise no_such_kind(destination)
-        return self._prefixes[kind] + name
-
-    def standing(self, destination: str) -> str:
-        kind, _, name = destination.partition("://")
-        return f"/amq/queue/{name}" if kind == "queue" else self.address(destination)
-
-    def qualified(self, address: str, kind: str) -> str:
-        for prefix, read in (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic")):
-            if address.startswith(prefix):
-                return f"{read}://{address[len(prefix) :]}"
-        return super().qualified(address, kind)
-
-    def redelivered(self, first_acquirer: bool | None) -> bool:
-        # Its only mark; the others never set the field.
-        return first_acquirer is False
-
-
 _PRODUCTS: dict[str, type[AmqpProfile]] = {
     "ActiveMQ": AmqpClassic,
     "apache-activemq-artemis": AmqpArtemis,
@@ -301,4 +176,8 @@ def profile_for(properties: Mapping[str, object], broker: BrokerName) -> AmqpPro
         raise ConfigurationError(
             f"{name} over AMQP is not supported yet; ActiveMQ Classic, ActiveMQ Artemis, Qpid Broker-J and RabbitMQ are"
         )
+    if profile is AmqpRabbitMQ:
+        version = numbers(str(properties.get("version", "")))
+        if AmqpRabbitMQ4.speaks(version):
+            return AmqpRabbitMQ4(version)
     return profile()

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.delivery import AmqpDelivery
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.proton_engine import Handle
+    from redelivery_amqp.queue_facts import QueueFacts
 
 __all__ = ["ReceiverLink", "refusal"]
 
@@ -56,6 +57,9 @@ class ReceiverLink:
         # A browse that nobody looks at any more, until its drain is answered.
         self.leaving = False
         self.ended = False
+        # Where the queue has another address than the destination.
+        self.address: str | None = None
+        self.facts: QueueFacts | None = None
         self.progress = SettlementProgress(asked=command.in_step)
         self.attached = False
         self.handle: Handle | None = None
@@ -71,6 +75,11 @@ class ReceiverLink:
         """Whether it shows a queue, and its link stands."""
         return self.command.browse and self.attached and not self.ended
 
+    @property
+    def _durable(self) -> bool:
+        """Whether the broker keeps the subscription by the link's name; else a queue of its own keeps it."""
+        return self.command.subscription is not None and not self.profile.declares
+
     def attach(self, connection: proton.Connection, name: str) -> None:
         """Ask the broker for the link."""
         command = self.command
@@ -81,7 +90,7 @@ class ReceiverLink:
         self.describe(source)
         if command.selector is not None:
             source.filter.put_object({SELECTOR: proton.Described(SELECTOR, command.selector)})
-        if command.subscription is not None:
+        if self._durable:
             source.durability = proton.Terminus.DELIVERIES
             source.expiry_policy = proton.Terminus.EXPIRE_NEVER
         receiver.open()
@@ -90,7 +99,7 @@ class ReceiverLink:
     def describe(self, source: proton.Terminus) -> None:
         """Say where the messages are to come from."""
         address = self.profile.standing if self.command.existing else self.profile.pattern
-        source.address = address(self.destination)
+        source.address = self.address or address(self.destination)
         if self.command.browse:
             source.distribution_mode = proton.Terminus.DIST_MODE_COPY
         if self.profile.capability and self.kind != "native":
@@ -119,7 +128,7 @@ class ReceiverLink:
         self.ended = True
         if self._receiver is None:
             return
-        if self.command.subscription is not None:
+        if self._durable:
             self._receiver.detach()
         elif alone:
             self._receiver.close()

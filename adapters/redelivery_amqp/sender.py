@@ -15,7 +15,7 @@ from redelivery_amqp.receiver import refusal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
 
     Answer = Callable[[RedeliveryError | None], None]
     Outcome = proton.Delivery | RedeliveryError

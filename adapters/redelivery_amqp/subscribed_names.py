@@ -12,7 +12,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from redelivery_amqp.profiles import AmqpProfile
+    from redelivery_amqp.profile_base import AmqpProfile
 
 __all__ = ["SubscribedNames"]
 

@@ -16,11 +16,13 @@ from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery_amqp.delivery import AmqpDelivery  # noqa: E402
 from redelivery_amqp.message_copies import copied  # noqa: E402
 from redelivery_amqp.message_encoding import encoded  # noqa: E402
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ  # noqa: E402
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ  # noqa: E402
 from redelivery_amqp.receiver import ReceiverLink  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from redelivery_amqp.profile_base import AmqpProfile
 
 AT = 1_800_000_000.0
 

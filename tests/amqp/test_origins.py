@@ -12,6 +12,7 @@ from tests.amqp.test_delivery import AT, delivery, message  # noqa: E402
 
 if TYPE_CHECKING:
     from redelivery_amqp.delivery import AmqpDelivery
+    from redelivery_amqp.profile_base import AmqpProfile
 
 from redelivery.core.commands import Forward  # noqa: E402
 from redelivery.core.dead_lettering.origin import origin_of  # noqa: E402
@@ -20,7 +21,7 @@ from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery.dlq.dead_letter import read_letter  # noqa: E402
 from redelivery.errors import ConfigurationError  # noqa: E402
 from redelivery_amqp.message_copies import copied  # noqa: E402
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ  # noqa: E402
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ  # noqa: E402
 
 
 def died(annotations: dict[str, Any], **properties: Any) -> AmqpDelivery:

@@ -6,11 +6,16 @@ import pytest
 
 pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
+from typing import TYPE_CHECKING
+
 from tests.amqp.test_delivery import delivery, message
 
 from redelivery_amqp import subscribed_names
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpProfile, AmqpRabbitMQ
+from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ
 from redelivery_amqp.subscribed_names import SubscribedNames
+
+if TYPE_CHECKING:
+    from redelivery_amqp.profile_base import AmqpProfile
 
 ARTEMIS, CLASSIC, BROKER_J, RABBITMQ = AmqpArtemis(), AmqpClassic(), AmqpBrokerJ(), AmqpRabbitMQ()
 

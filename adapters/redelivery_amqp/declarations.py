@@ -1,0 +1,179 @@
+"""What must be declared on RabbitMQ 4 before a link is made: queues, and the queue and bindings of a topic's consumer.
+
+A queue is looked up first, and declared only where there is none: who may not declare gets no answer to that, also for
+a queue that is there. Nothing is remembered, as anybody may delete a queue; it is one round trip for each link.
+
+Every method runs under the wire's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from redelivery.core.destination import Destination
+from redelivery.errors import AdapterError, RedeliveryError, TransportError
+from redelivery_amqp.queue_facts import QueueFacts
+from redelivery_amqp.rabbitmq4_profile import TOPICS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery_amqp.management_link import Management, Reply
+    from redelivery_amqp.receiver import ReceiverLink
+
+    Answer = Callable[[RedeliveryError | None], None]
+    Found = Callable[["QueueFacts | None", RedeliveryError | None], None]
+
+__all__ = ["Declarations"]
+
+_MISSING, _DIFFERENT = 404, 409
+_QUEUE = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
+# Gone with its connection, as the subscription is.
+_OF_ONE_CONSUMER = {"durable": True, "exclusive": True, "auto_delete": True, "arguments": {}}
+
+
+class Declarations:
+    """Those of one connection."""
+
+    def __init__(self, management: Management, container: str, epoch: int) -> None:
+        self._management = management
+        self._container = container
+        self._epoch = epoch
+
+    def for_sender(self, destination: str, then: Answer) -> None:
+        """Have what is sent to declared. `then` gets why that cannot be."""
+        kind, _, name = destination.partition("://")
+        if kind != "queue":
+            then(None)
+            return
+        self._queue(name, lambda _, error: then(error))
+
+    def for_receiver(self, receiver: ReceiverLink, then: Answer) -> None:
+        """Have what a consumer is to receive from declared, and tell the receiver what its queue is."""
+
+        def found(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
+            receiver.facts = facts
+            then(error)
+
+        kind, _, name = receiver.destination.partition("://")
+        if kind == "queue":
+            self._queue(name, found, existing=receiver.command.existing)
+        elif kind == "topic":
+            _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
+        else:
+            then(None)
+
+    def _topic_queue(self, receiver: ReceiverLink) -> str:
+        subscription = receiver.command.subscription
+        if subscription is not None:
+            # As Artemis names the queue of a durable subscription.
+            return f"{self._container}.{subscription}"
+        return f"{self._container}-{self._epoch}-{receiver.consumer}"
+
+    def _queue(
+        self,
+        name: str,
+        then: Found,
+        *,
+        existing: bool = False,
+    ) -> None:
+        management, path = self._management, queue_path(name)
+
+        def looked(reply: Reply) -> None:
+            if isinstance(reply.error, TransportError):
+                then(None, reply.error)
+            elif reply.status == _MISSING and existing:
+                then(None, AdapterError(f"the broker has no queue {name}"))
+            elif reply.status == _MISSING:
+                management.ask("PUT", path, _QUEUE, declared)
+            else:
+                # Who may not look may be allowed to consume: the link's answer will tell.
+                then(QueueFacts.of(reply.body) if reply.done else None, None)
+
+        def declared(reply: Reply) -> None:
+            if reply.done:
+                then(QueueFacts.of(reply.body), None)
+            elif reply.status == _DIFFERENT:
+                # Another client has declared it meanwhile, in another way.
+                management.ask("GET", path, None, looked)
+            else:
+                then(None, _refused(f"queue {name}", reply))
+
+        management.ask("GET", path, None, looked)
+
+
+class _TopicQueue:
+    """The queue of one consumer of a topic, and its bindings: those that it had for other topics are removed."""
+
+    def __init__(
+        self,
+        management: Management,
+        receiver: ReceiverLink,
+        name: str,
+        then: Found,
+    ) -> None:
+        self._management = management
+        self._name = name
+        self._then = then
+        self._lasting = receiver.command.subscription is not None
+        self._keys = [_key(member.name) for member in Destination.parse(receiver.destination).members]
+        self._facts: QueueFacts | None = None
+        receiver.address = queue_path(name)
+
+    def declare(self) -> None:
+        """Declare the queue, then what it is bound to."""
+        body = _QUEUE if self._lasting else _OF_ONE_CONSUMER
+        self._management.ask("PUT", queue_path(self._name), body, self._declared)
+
+    def _declared(self, reply: Reply) -> None:
+        if not reply.done and reply.status != _DIFFERENT:
+            self._then(None, _refused(f"queue {self._name}", reply))
+            return
+        self._facts = QueueFacts.of(reply.body) if reply.done else None
+        if self._lasting:
+            path = f"/bindings?src={TOPICS}&dstq={quote(self._name, safe='')}"
+            self._management.ask("GET", path, None, self._bound_before)
+        else:
+            self._bind()
+
+    def _bound_before(self, reply: Reply) -> None:
+        old = [
+            str(each["location"])
+            for each in (reply.body if isinstance(reply.body, list) else [])
+            if isinstance(each, Mapping) and "location" in each and each.get("binding_key") not in self._keys
+        ]
+        for location in old:
+            self._management.ask("DELETE", location, None, lambda _: None)
+        self._bind()
+
+    def _bind(self) -> None:
+        key, *self._keys = self._keys
+        body = {"source": TOPICS, "destination_queue": self._name, "binding_key": key, "arguments": {}}
+        self._management.ask("POST", "/bindings", body, self._bound)
+
+    def _bound(self, reply: Reply) -> None:
+        if not reply.done:
+            self._then(None, _refused(f"queue {self._name} bound to {TOPICS}", reply))
+        elif self._keys:
+            self._bind()
+        else:
+            self._then(self._facts, None)
+
+
+def queue_path(name: str) -> str:
+    """Return the path of a queue, which is its address too."""
+    return f"/queues/{quote(name, safe='')}"
+
+
+def _key(topic: str) -> str:
+    """Return the binding key of a topic, where `>` at the end stands for any number of words."""
+    return f"{topic[:-1]}#" if topic == ">" or topic.endswith(".>") else topic
+
+
+def _refused(what: str, reply: Reply) -> RedeliveryError:
+    if isinstance(reply.error, TransportError):
+        return reply.error
+    why = reply.error if reply.error is not None else reply.body or f"status {reply.status}"
+    return AdapterError(f"the broker does not declare the {what}: {why}")

@@ -1,0 +1,193 @@
+"""The pair of links to RabbitMQ's management node, over which queues and bindings are looked up and declared.
+
+One request is under way at a time. The broker answers a request that it must not carry out by ending the session, and
+says nothing of which one it was (4.3.6: a declaration by a user without the right to configure).
+
+Every method runs under the wire's lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import proton
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from redelivery.errors import RedeliveryError
+    from redelivery_amqp.proton_engine import Handle, ProtonEngine
+
+__all__ = ["Management", "ManagementLink", "Reply"]
+
+NODE = "/management"
+# A message without a body ends the session, and proton writes none for None.
+_NO_BODY = b"\x00\x53\x77\x40"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: `status` as over HTTP, 0 if there was none; `error`: why there was none."""
+
+    status: int
+    body: Any = None
+    error: RedeliveryError | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it was carried out."""
+        return 200 <= self.status < 300
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, and who gets its answer."""
+
+    method: str
+    path: str
+    body: Any
+    answer: Callable[[Reply], None]
+
+
+class ManagementLink:
+    """One pair, in a session of its own, that ends with the connection or by the broker."""
+
+    def __init__(self, wire: ProtonEngine, name: str) -> None:
+        self._wire = wire
+        self._name = name
+        self._numbers = itertools.count(1)
+        self._waiting: deque[Request] = deque()
+        # The request under way, and its number.
+        self._asked: tuple[str, Request] | None = None
+        self._attached = 0
+        self._sender: Any = None
+        self._receiver: Any = None
+        self.session: Any = None
+        self.handle: Handle | None = None
+
+    def attach(self, connection: proton.Connection) -> None:
+        """Ask the broker for both links."""
+        self.session = connection.session()
+        self.session.open()
+        self._sender, self._receiver = self.session.sender(self._name), self.session.receiver(self._name)
+        for link, ours, theirs in (
+            (self._sender, self._sender.source, self._sender.target),
+            (self._receiver, self._receiver.target, self._receiver.source),
+        ):
+            link.properties = {proton.symbol("paired"): True}
+            link.snd_settle_mode = proton.Link.SND_SETTLED
+            ours.address, theirs.address = "redelivery", NODE
+            link.open()
+        self.handle = self._receiver._impl
+
+    def on_attached(self) -> None:
+        """The broker has answered for one of the two links."""
+        self._attached += 1
+        self.pump()
+
+    def ask(self, request: Request) -> None:
+        """Send a request when those before it are answered."""
+        self._waiting.append(request)
+        self.pump()
+
+    def pump(self) -> None:
+        """Send the next request, if none is under way and the broker takes one."""
+        if self._asked is not None or not self._waiting or self._attached < 2:
+            return
+        if self._sender.credit <= 0:
+            return
+        request, number = self._waiting.popleft(), str(next(self._numbers))
+        self._asked = number, request
+        message = proton.Message(
+            id=number, subject=request.method, address=request.path, reply_to="$me", body=request.body
+        )
+        self._wire.flow(self.handle, 1)
+        delivery = self._sender.delivery(number)
+        self._sender.stream(message.encode() + (_NO_BODY if request.body is None else b""))
+        self._sender.advance()
+        delivery.settle()
+
+    def arrived(self, found: Sequence[tuple[bytes, Handle]]) -> None:
+        """Take answers."""
+        for data, handle in found:
+            self._wire.forget(handle)
+            message = proton.Message()
+            message.decode(data)
+            if self._asked is None or str(message.correlation_id) != self._asked[0]:
+                continue
+            (_, request), self._asked = self._asked, None
+            subject = str(message.subject)
+            request.answer(
+                Reply(int(subject) if subject.isascii() and subject.isdigit() else 0, message.body)
+            )
+            self.pump()
+
+    def on_ended(self, error: RedeliveryError) -> list[Request]:
+        """Answer the request that has ended the pair; return the others. A pair that was refused answers the first."""
+        if self._asked is not None:
+            (_, request), self._asked = self._asked, None
+        elif self._waiting:
+            request = self._waiting.popleft()
+        else:
+            return []
+        left = list(self._waiting)
+        self._waiting.clear()
+        request.answer(Reply(0, error=error))
+        return left
+
+    def fail(self, error: RedeliveryError) -> None:
+        """The connection is gone: there will be no more answers."""
+        requests = [] if self._asked is None else [self._asked[1]]
+        requests += self._waiting
+        self._asked = None
+        self._waiting.clear()
+        for request in requests:
+            request.answer(Reply(0, error=error))
+
+    def close(self) -> None:
+        """End the links and their session."""
+        self._sender.close()
+        self._receiver.close()
+        self.session.close()
+
+    def free(self) -> None:
+        """Drop what proton keeps of ended links."""
+        for endpoint in (self._sender, self._receiver, self.session):
+            endpoint.free()
+
+
+class Management:
+    """The management links of one connection, one pair at a time, which `make` makes when the first request comes."""
+
+    def __init__(self, wire: ProtonEngine, make: Callable[[], ManagementLink]) -> None:
+        self._wire = wire
+        self._make = make
+        self._link: ManagementLink | None = None
+
+    def ask(self, method: str, path: str, body: Any, answer: Callable[[Reply], None]) -> None:
+        """Send a request, after those before it. `answer` may be called with an error, and before this returns."""
+        self._ask(Request(method, path, body, answer))
+
+    def _ask(self, request: Request) -> None:
+        if self._link is None:
+            self._link = self._make()
+        self._link.ask(request)
+
+    def holds(self, handle: Handle) -> bool:
+        """Whether answers come over this receiving link."""
+        return self._link is not None and self._link.handle == handle
+
+    def take(self) -> None:
+        """Take the answers that have come."""
+        if self._link is not None and self._link.handle is not None:
+            self._link.arrived(self._wire.take(self._link.handle))
+
+    def ended(self, link: ManagementLink, error: RedeliveryError) -> None:
+        """The broker has ended a pair: what it has not answered is asked over another one."""
+        if link is self._link:
+            self._link = None
+        for request in link.on_ended(error):
+            self._ask(request)

@@ -1,0 +1,65 @@
+"""RabbitMQ 3 with its AMQP 1.0 plugin, measured (docs/measured-amqp.md)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
+from redelivery.core.destination import no_such_kind
+from redelivery_amqp.profile_base import AmqpProfile
+
+__all__ = ["AmqpRabbitMQ"]
+
+
+class AmqpRabbitMQ(AmqpProfile):
+    """RabbitMQ 3 with its AMQP 1.0 plugin: no transactions, and `modified` ends the session."""
+
+    capabilities = Capabilities(
+        broker="rabbitmq",
+        forward="confirmed",
+        flow=True,
+        release=True,
+        # Quorum queues do, up to their delivery limit, and nothing says which kind of queue it is.
+        release_counts=True,
+        counts=False,
+        # It even echoes the filter, and sends everything.
+        selectors=False,
+        # The link opens, and gets nothing.
+        subscriptions=False,
+        queue_wildcards=False,
+        # Rejected goes to the dead-letter exchange; without one it is dropped.
+        poison_on_request=True,
+        # consumer_timeout: then the session ends, and the messages go back.
+        max_hold=CONSUMER_TIMEOUT,
+        dead_letter_destination="queue://DLQ",
+        reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
+    )
+    durable_terminus = True
+    sessions_in_turn = True
+    tells_count = False  # always 0, of quorum queues too
+    _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
+
+    def problem(self, destination: str) -> str | None:
+        if destination.startswith("temp-"):
+            return f"{destination}: RabbitMQ has no temporary queues or topics over AMQP 1.0"
+        return None
+
+    def address(self, destination: str) -> str:
+        kind, _, name = destination.partition("://")
+        if kind not in self._prefixes:
+            raise no_such_kind(destination)
+        return self._prefixes[kind] + name
+
+    def standing(self, destination: str) -> str:
+        kind, _, name = destination.partition("://")
+        return f"/amq/queue/{name}" if kind == "queue" else self.address(destination)
+
+    def qualified(self, address: str, kind: str) -> str:
+        for prefix, read in (("/queue/", "queue"), ("/amq/queue/", "queue"), ("/topic/", "topic")):
+            if address.startswith(prefix):
+                return f"{read}://{address[len(prefix) :]}"
+        return super().qualified(address, kind)
+
+    def redelivered(self, first_acquirer: bool | None) -> bool:
+        # Its only mark; the others never set the field.
+        return first_acquirer is False
