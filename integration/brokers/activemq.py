@@ -9,11 +9,12 @@ from integration.brokers import tls
 from integration.brokers.base import Broker
 from integration.brokers.ports import HOST
 from integration.brokers.toolchain import Distribution, compiled, missing
+from integration.brokers.versions import version
 
 if TYPE_CHECKING:
     from integration.brokers.base import Place
 
-_VERSION = "6.1.7"
+_VERSION = version("activemq")
 _MODULES = ("broker", "client", "stomp", "amqp", "kahadb-store")
 
 

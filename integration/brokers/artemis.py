@@ -9,11 +9,14 @@ from integration.brokers import tls
 from integration.brokers.base import Broker
 from integration.brokers.ports import HOST
 from integration.brokers.toolchain import Distribution
+from integration.brokers.versions import version
 
 if TYPE_CHECKING:
     from integration.brokers.base import Place
 
-_VERSION = "2.40.0"
+_VERSION = version("artemis")
+# It has left ActiveMQ's group with 2.51 or shortly before.
+_GROUP = "org.apache.artemis" if int(_VERSION.split(".")[1]) > 50 else "org.apache.activemq"
 
 _DENIED = '<security-setting match="denied.#"><permission type="manage" roles="nobody"/></security-setting>'
 
@@ -53,7 +56,7 @@ class Artemis(Broker):
     name = "artemis"
     version = _VERSION
     distribution = Distribution(
-        f"artemis-{_VERSION}", (f"org.apache.activemq:apache-artemis:{_VERSION}:tar.gz:bin",), archive=True
+        f"artemis-{_VERSION}", (f"{_GROUP}:apache-artemis:{_VERSION}:tar.gz:bin",), archive=True
     )
     image = f"apache/activemq-artemis:{_VERSION}"
     image_home = "/opt/activemq-artemis"

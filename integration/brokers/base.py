@@ -136,6 +136,11 @@ class Broker(Running):
         return queue
 
     @property
+    def declares(self) -> bool:
+        """Whether an AMQP link finds only queues that were declared over management links."""
+        return False
+
+    @property
     def stomp_port(self) -> int:
         """The port that talks STOMP in clear."""
         return self.ports["stomp"]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from integration.brokers import tls
 from integration.brokers.base import Broker
 from integration.brokers.toolchain import Distribution
+from integration.brokers.versions import version
 from integration.raw_amqp import amqp_answers
 
 if TYPE_CHECKING:
     from integration.brokers.base import Place
 
-_VERSION = "9.2.0"
+_VERSION = version("brokerj")
 
 _RULES = """ACL DENY-LOG ALL CONSUME QUEUE name="denied.*"
 ACL DENY-LOG ALL PUBLISH EXCHANGE name="" routingkey="denied.*"

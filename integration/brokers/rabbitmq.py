@@ -7,16 +7,21 @@ import os
 import shlex
 import shutil
 from typing import Any
+from urllib.parse import quote
 
 from integration.brokers import tls
 from integration.brokers.base import Broker, Place
+from integration.brokers.debian_root import INSIDE, DebianRoot
 from integration.brokers.toolchain import missing_java
+from integration.brokers.versions import version
 from integration.raw_amqp import RawAmqp
 
 # Those in /usr/sbin change the user, and then own nothing of a node of ours.
 _DEBIAN = "/usr/lib/rabbitmq/bin"
 
 _NODE = "redelivery@localhost"
+# None: what is installed on this machine.
+_ROOT = DebianRoot(suite) if (suite := version("rabbitmq")) else None
 
 # An epmd of its own in the node's process group: the one that a node starts would outlive it as a daemon.
 _START = """set -e
@@ -53,7 +58,7 @@ class RabbitMQ(Broker):
     """
 
     name = "rabbitmq"
-    version = "3.10"
+    version = "3.10" if _ROOT is None else _ROOT.version or _ROOT.suite
     image = "rabbitmq:3.10"
     image_home = ""
     ready = "Server startup complete"
@@ -82,9 +87,16 @@ class RabbitMQ(Broker):
         self.tick_ms = tick_ms
         self._declared: set[str] = set()
 
+    @property
+    def declares(self) -> bool:
+        """RabbitMQ 4 does: queues are declared over its management links."""
+        return not self.version.startswith("3.")
+
     @classmethod
     def process_problem(cls) -> str | None:
-        """Whether its programs are installed."""
+        """Whether its programs are installed, or can be had."""
+        if _ROOT is not None:
+            return _ROOT.problem() or missing_java()
         path = _search_path()
         absent = [
             tool for tool in ("rabbitmq-server", "epmd", "erl") if shutil.which(tool, path=path) is None
@@ -93,13 +105,20 @@ class RabbitMQ(Broker):
             return f"no {', '.join(absent)} on the PATH (Debian's package rabbitmq-server has all of them)"
         return missing_java()
 
+    @classmethod
+    def obtain(cls) -> None:
+        """Unpack the packages of another suite."""
+        if _ROOT is not None:
+            _ROOT.obtain()
+            cls.version = _ROOT.version
+
     def destination(self, queue: str) -> str:
         """With the prefix of a queue that is declared when it is not there."""
         return f"/queue/{queue}"
 
     def address(self, queue: str) -> str:
-        """Like the STOMP destination; the link must ask for durability, or the queue is not durable."""
-        return f"/queue/{queue}"
+        """Of a queue that is there on RabbitMQ 4; before, a durable link makes it, and a durable queue."""
+        return f"/queues/{quote(queue, safe='')}" if self.declares else f"/queue/{queue}"
 
     def jms_name(self, queue: str) -> str:
         """A queue that exists: Qpid JMS cannot ask for a durable one, and what goes to a missing one is gone."""
@@ -107,7 +126,7 @@ class RabbitMQ(Broker):
             with RawAmqp(self) as raw:
                 raw.declare(queue)
             self._declared.add(queue)
-        return f"/amq/queue/{queue}"
+        return self.address(queue) if self.declares else f"/amq/queue/{queue}"
 
     @property
     def qpid_url(self) -> str:
@@ -118,6 +137,7 @@ class RabbitMQ(Broker):
 
     def files(self, place: Place) -> dict[str, bytes]:
         """The node's configuration."""
+        plugins = ("rabbitmq_stomp",) if self.declares else ("rabbitmq_stomp", "rabbitmq_amqp1_0")
         config = _CONFIG.format(
             bind=place.bind,
             folder=place.folder,
@@ -131,10 +151,11 @@ class RabbitMQ(Broker):
             largest=self.largest,
         )
         return {
+            "inside.sh": INSIDE.encode(),
             "start.sh": _START.format(folder=shlex.quote(place.folder)).encode(),
             "rabbitmq.conf": config.encode(),
             "advanced.config": f"[{{rabbit, [{{channel_tick_interval, {self.tick_ms}}}]}}].\n".encode(),
-            "enabled_plugins": b"[rabbitmq_stomp,rabbitmq_amqp1_0].\n",
+            "enabled_plugins": f"[{','.join(plugins)}].\n".encode(),
             "definitions.json": json.dumps(self._definitions(), indent=1).encode(),
             tls.CERTIFICATE: tls.certificate().ca_pem.read_bytes(),
             tls.PRIVATE_KEY: tls.private_key().read_bytes(),
@@ -142,13 +163,20 @@ class RabbitMQ(Broker):
 
     def command(self, place: Place) -> list[str]:
         """The script that starts the port mapper and the node."""
-        return ["sh", f"{place.folder}/start.sh"]
+        return [*self._inside(place.folder), "sh", f"{place.folder}/start.sh"]
+
+    def _inside(self, folder: str) -> list[str]:
+        """What runs a command among the programs of another suite; nothing for those of this machine."""
+        if _ROOT is None or self.containerised:
+            return []
+        return ["sh", f"{folder}/inside.sh", str(_ROOT.folder), folder]
 
     def environment(self, place: Place) -> dict[str, str]:
         """Everything of this node apart from any other one on the machine."""
         folder = place.folder
         variables = {
             "PATH": _search_path() if not self.containerised else "",
+            "LANG": "C.UTF-8",
             "HOME": folder,  # where the cookie is
             "ERL_EPMD_PORT": str(place.ports["epmd"]),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -175,7 +203,9 @@ class RabbitMQ(Broker):
 
     def control(self, *arguments: str) -> str:
         """Run rabbitmqctl on the node, and return what it printed."""
-        return self.server.execute(["rabbitmqctl", "--node", _NODE, *arguments])
+        return self.server.execute(
+            [*self._inside(str(self.folder)), "rabbitmqctl", "--node", _NODE, *arguments]
+        )
 
     def _definitions(self) -> dict[str, Any]:
         allowed = r"^(?!denied\.).*"
@@ -206,4 +236,7 @@ class RabbitMQ(Broker):
 
 
 def _search_path() -> str:
+    if _ROOT is not None:
+        # Outside, only what enters the folder is looked for: unshare.
+        return f"{_ROOT.programs}:/usr/bin:/bin:/usr/sbin:/sbin"
     return f"{_DEBIAN}:{os.environ.get('PATH', os.defpath)}"

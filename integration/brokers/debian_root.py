@@ -1,0 +1,148 @@
+"""RabbitMQ of another suite of Debian than this machine's, unpacked into a folder of its own.
+
+Only apt-get and dpkg-deb are needed, and the rights to enter the folder with chroot: nothing is installed, and apt's
+own lists stay what they are. Packages that no maintainer script has configured lack a few files, which are written
+here: without /etc/hosts a name server is asked for `localhost`, and rabbitmqctl waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from integration.brokers.toolchain import BrokerError, cache_root, locked, progress, run
+
+__all__ = ["DebianRoot"]
+
+_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
+# With no package known as installed, none is pulled in for being essential.
+_PACKAGES = (
+    "rabbitmq-server", "base-files", "bash", "coreutils", "dash", "grep", "gzip", "hostname", "libc-bin", "libc6",
+    "mawk", "procps", "sed", "util-linux",
+)  # fmt: skip
+_FILES = {
+    "etc/hosts": "127.0.0.1 localhost\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n",
+    "etc/group": "root:x:0:\n",
+}
+_LINKS = {"usr/bin/awk": "mawk", "usr/bin/sh": "dash", "etc/mtab": "/proc/mounts"}
+
+# Arguments: the root, a folder that is at the same path inside, and the command. What is mounted goes with the process.
+INSIDE = """set -e
+exec unshare -m --propagation private /bin/sh -c '
+set -e
+root=$1; folder=$2; shift 2
+mkdir -p "$root$folder"
+mount --bind "$folder" "$root$folder"
+mount -t proc proc "$root/proc" 2>/dev/null || mount --rbind /proc "$root/proc"
+mount --rbind /dev "$root/dev"
+exec /usr/sbin/chroot "$root" "$@"' - "$@"
+"""
+
+
+class DebianRoot:
+    """A RabbitMQ server of one suite."""
+
+    def __init__(self, suite: str) -> None:
+        """Name the suite: `trixie`."""
+        self.suite = suite
+        self.folder = cache_root() / f"debian-{suite}-rabbitmq"
+
+    @staticmethod
+    def problem() -> str | None:
+        """Return why there can be none on this machine, or None."""
+        if os.geteuid() != 0:
+            return "a RabbitMQ out of Debian's packages needs root, for chroot"
+        absent = [
+            tool
+            for tool in ("apt-get", "dpkg-deb", "unshare", "chroot")
+            if shutil.which(tool, path=_PATH) is None
+        ]
+        if not Path(_KEYS).exists():
+            absent.append(_KEYS)
+        return f"no {', '.join(absent)} (a Debian is needed)" if absent else None
+
+    @property
+    def version(self) -> str:
+        """The version of the server; empty before it is there."""
+        mark = self.folder / ".complete"
+        return mark.read_text(encoding="utf-8").strip() if mark.exists() else ""
+
+    @property
+    def programs(self) -> str:
+        """The folder of its programs, seen from inside. Others of the package change the user."""
+        return f"/usr/lib/rabbitmq/lib/rabbitmq_server-{self.version}/sbin"
+
+    def obtain(self) -> None:
+        """Fetch and unpack it, if it is not there."""
+        with locked(self.folder.name):
+            if self.version:
+                return
+            progress(f"fetching RabbitMQ of Debian's {self.suite} into {cache_root()} (once)")
+            with tempfile.TemporaryDirectory(dir=cache_root(), prefix="apt-") as scratch:
+                work = Path(scratch)
+                made = self._unpacked(work, self._fetched(work))
+                shutil.rmtree(self.folder, ignore_errors=True)
+                made.rename(self.folder)
+            progress(f"fetched RabbitMQ {self.version} of {self.suite}")
+
+    def _fetched(self, work: Path) -> list[Path]:
+        lists, cache = work / "lists", work / "cache"
+        for folder in (lists / "partial", cache / "archives" / "partial"):
+            folder.mkdir(parents=True)
+        (work / "sources").write_text(
+            f"deb [signed-by={_KEYS}] {_mirror()} {self.suite} main\n", encoding="utf-8"
+        )
+        (work / "status").touch()
+        settings = {
+            "APT::Sandbox::User": "root",
+            "APT::Install-Recommends": "false",
+            "Dir::Etc::sourcelist": str(work / "sources"),
+            "Dir::Etc::sourceparts": "/dev/null",
+            "Dir::State::lists": str(lists),
+            "Dir::State::status": str(work / "status"),
+            "Dir::Cache": str(cache),
+        }
+        apt = ["apt-get", "-q", *(part for pair in settings.items() for part in ("-o", "=".join(pair)))]
+        run([*apt, "update"], f"the package lists of {self.suite}")
+        run([*apt, "-y", "-d", "install", *_PACKAGES], f"RabbitMQ of {self.suite}")
+        return sorted((cache / "archives").glob("*.deb"))
+
+    def _unpacked(self, work: Path, packages: list[Path]) -> Path:
+        root = work / "root"
+        for name in ("bin", "lib", "sbin", "lib64"):
+            (root / "usr" / name).mkdir(parents=True)
+            (root / name).symlink_to(f"usr/{name}")
+        for package in packages:
+            with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE) as tar:
+                unpack = ["tar", "-x", "--keep-directory-symlink", "-C", str(root)]
+                if subprocess.run(unpack, stdin=tar.stdout, check=False).returncode or tar.wait():
+                    raise BrokerError(f"{package.name} cannot be unpacked")
+        for name in ("proc", "dev", "tmp", "etc", "var/lib/rabbitmq"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        for name, text in _FILES.items():
+            (root / name).write_text(text, encoding="utf-8")
+        for name, target in _LINKS.items():
+            if not (root / name).is_symlink() and not (root / name).exists():
+                (root / name).symlink_to(target)
+        servers = [path.name for path in (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")]
+        if len(servers) != 1:
+            raise BrokerError(f"{self.suite} has {len(servers)} versions of RabbitMQ: {servers}")
+        (root / ".complete").write_text(servers[0].partition("-")[2], encoding="utf-8")
+        return root
+
+
+_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+def _mirror() -> str:
+    """Return the mirror that this machine's own packages come from."""
+    sites = run(["apt-get", "indextargets", "--format", "$(SITE)"], "the list of package sources").split()
+    for site in sites:
+        if "security" not in site:
+            return site
+    raise BrokerError("no mirror of Debian is known here: run apt-get update once")

@@ -1,0 +1,48 @@
+"""Which version of each broker the tests run.
+
+REDELIVERY_VERSIONS is `oldest`, `newest` or empty: the present ones, which the suite runs by default. For one broker
+REDELIVERY_VERSION_ARTEMIS and so on names another one; for RabbitMQ, the suite of Debian that it is taken from.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from integration.brokers.toolchain import BrokerError
+
+__all__ = ["CHOICES", "chosen", "version"]
+
+CHOICES = ("oldest", "newest", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class _Versions:
+    oldest: str
+    present: str
+    newest: str
+
+
+# RabbitMQ's are suites of Debian; empty: what is installed on this machine. bookworm has 3.10, trixie 4.0, sid the
+# newest that there is.
+_KNOWN = {
+    "activemq": _Versions("5.18.6", "6.1.7", "6.3.1"),
+    "artemis": _Versions("2.31.2", "2.40.0", "2.56.0"),
+    "brokerj": _Versions("9.1.0", "9.2.0", "10.1.0"),
+    "rabbitmq": _Versions("bookworm", "", "sid"),
+}
+
+
+def chosen() -> str:
+    """Return what REDELIVERY_VERSIONS asks for: one of the choices, or nothing."""
+    text = os.environ.get("REDELIVERY_VERSIONS", "").strip().lower()
+    if text not in ("", "present", *CHOICES):
+        raise BrokerError(f"REDELIVERY_VERSIONS is {text!r}; known: {', '.join(CHOICES)}")
+    return "" if text == "present" else text
+
+
+def version(name: str) -> str:
+    """Return the version of this broker to run."""
+    one = os.environ.get(f"REDELIVERY_VERSION_{name.upper()}", "").strip()
+    known = _KNOWN[name]
+    return one or {"oldest": known.oldest, "newest": known.newest}.get(chosen(), known.present)
