@@ -207,7 +207,8 @@ class AmqpAdapter:
             return
 
         def answer(error: RedeliveryError | None) -> None:
-            link.later(lambda: sink(Subscribed(consumer, error)))
+            able = None if error is not None else link.links.capabilities_of(consumer)
+            link.later(lambda: sink(Subscribed(consumer, error, able)))
 
         def checked(error: RedeliveryError | None) -> None:
             if isinstance(error, AdapterError):

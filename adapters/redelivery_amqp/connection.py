@@ -215,6 +215,7 @@ class AmqpConnection:
             self.links.take(readable, self.wall_clock())
         if self._standing and not self.over:
             self.links.browse_on()
+            self.links.taken_back()
         actions, self._actions = self._actions, []
         return actions
 

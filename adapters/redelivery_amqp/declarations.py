@@ -35,17 +35,18 @@ _OF_ONE_CONSUMER = {"durable": True, "exclusive": True, "auto_delete": True, "ar
 
 
 class Declarations:
-    """Those of one connection."""
+    """Those of one connection; none are `needed` where a link makes its queue."""
 
-    def __init__(self, management: Management, container: str, epoch: int) -> None:
+    def __init__(self, management: Management, container: str, epoch: int, *, needed: bool) -> None:
+        self._needed = needed
         self._management = management
         self._container = container
         self._epoch = epoch
 
-    def for_sender(self, destination: str, then: Answer) -> None:
-        """Have what is sent to declared. `then` gets why that cannot be."""
-        kind, _, name = destination.partition("://")
-        if kind != "queue":
+    def for_sender(self, destination: str | None, then: Answer) -> None:
+        """Have what is sent to declared. `then` gets why that cannot be. None: the transaction coordinator."""
+        kind, _, name = (destination or "").partition("://")
+        if kind != "queue" or not self._needed:
             then(None)
             return
         self._queue(name, lambda _, error: then(error))
@@ -58,7 +59,9 @@ class Declarations:
             then(error)
 
         kind, _, name = receiver.destination.partition("://")
-        if kind == "queue":
+        if not self._needed:
+            then(None)
+        elif kind == "queue":
             self._queue(name, found, existing=receiver.command.existing)
         elif kind == "topic":
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()

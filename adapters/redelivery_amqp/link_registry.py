@@ -7,11 +7,10 @@ the library's own locks.
 from __future__ import annotations
 
 import itertools
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Browsed
-from redelivery.core.events import Arrived
+from redelivery.core.events import Arrived, TakenBack
 from redelivery.errors import AdapterError, TransportError
 from redelivery_amqp.browse_links import BrowseLinks
 from redelivery_amqp.declarations import Declarations
@@ -21,9 +20,10 @@ from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
 from redelivery_amqp.management_link import Management, ManagementLink
 from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
 from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
-from redelivery_amqp.round_trip import RoundTrip
+from redelivery_amqp.round_trip import RoundTrip, when_settled
 from redelivery_amqp.sender import SenderLink
 from redelivery_amqp.sender_links import SenderLinks
+from redelivery_amqp.settlements import Settlements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import proton
 
     from redelivery.adapter import Sink
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.delivery import DeliverySource
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     Link = ReceiverLink | SenderLink | RoundTrip | ManagementLink
 
 __all__ = ["LinkRegistry"]
-
-_by_arrival = attrgetter("number")
 
 
 class LinkRegistry:
@@ -77,13 +76,12 @@ class LinkRegistry:
         self._numbers = 0
         self._round_trips = itertools.count(1)
         self._blame = AmqpDisconnectCause()
+        self._settlements = Settlements(wire, epoch, self._blame)
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
         self._management = Management(wire, self._manage)
-        self._declarations = Declarations(self._management, container, epoch) if profile.declares else None
-        self._senders = SenderLinks(
-            wire.connection, profile, self.detaches, self._declarations, self._register_sender
-        )
+        self._declarations = Declarations(self._management, container, epoch, needed=profile.declares)
+        self._senders = SenderLinks(wire, profile, self.detaches, self._declarations, self._register_sender)
 
     def _stuck(self) -> None:
         with self._wire.lock:
@@ -99,6 +97,11 @@ class LinkRegistry:
     def knows(self, consumer: int) -> bool:
         """Whether there is such a consumer."""
         return consumer in self._receivers
+
+    def capabilities_of(self, consumer: int) -> Capabilities | None:
+        """Return what the broker can do with a consumer's queue, where that is known, and special."""
+        receiver = self._receivers.get(consumer)
+        return None if receiver is None or receiver.facts is None else self._profile.for_queue(receiver.facts)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
         """Know a consumer, to be attached later."""
@@ -120,10 +123,7 @@ class LinkRegistry:
                 self._receivers.pop(receiver.consumer, None)
                 receiver.answer(error)
 
-        if self._declarations is None:
-            declared(None)
-        else:
-            self._declarations.for_receiver(receiver, declared)
+        self._declarations.for_receiver(receiver, declared)
 
     def _attach(self, receiver: ReceiverLink) -> None:
         name = receiver.command.subscription or f"{self._container}-{self._epoch}-{receiver.consumer}"
@@ -187,22 +187,7 @@ class LinkRegistry:
 
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
         """Settle deliveries of this connection; those that can be settled no more are left out."""
-        own = [
-            d for d in deliveries if d.epoch == self._epoch and d.handle is not None and not d.source.ended
-        ]
-        if len(own) > 1:
-            # Neighbours with one outcome share a frame.
-            own.sort(key=_by_arrival)
-        if own:
-            self._blame.saw(own[-1])
-            # They are all of one consumer.
-            own[-1].source.progress.written += 1
-        self._wire.settle([d.handle for d in own], outcome)
-        for delivery in own:
-            delivery.handle = None
-            delivery.source.unsettled.discard(delivery)
-        if own:
-            own[-1].source.large.forget(own)
+        self._settlements.settle(deliveries, outcome)
 
     def sender(self, destination: str) -> SenderLink:
         """Return the link to send to a destination."""
@@ -229,22 +214,8 @@ class LinkRegistry:
         self._ask(delivery.source, answer)
 
     def when_settled(self, receiver: DeliverySource, answer: Answer) -> None:
-        """Tell when the broker has carried out what was settled: at once if it has, or if that need not be known.
-
-        RabbitMQ works off each session in a process of its own: when the connection is cut it may have taken copies,
-        and drop the acceptances that came before them on another session (measured: four).
-        """
-        progress, written = receiver.progress, receiver.progress.written
-        if not progress.doubtful:
-            answer(None)
-            return
-
-        def carried_out(error: RedeliveryError | None) -> None:
-            if error is None:
-                progress.carried_out(written)
-            answer(error)
-
-        self._ask(receiver, carried_out)
+        """Tell when the broker has carried out what was settled over a link, if that must be known."""
+        when_settled(receiver, answer, self._ask)
 
     def _ask(self, receiver: DeliverySource, answer: Answer) -> None:
         name = f"{self._container}-{self._epoch}-barrier-{next(self._round_trips)}"
@@ -306,9 +277,18 @@ class LinkRegistry:
         one = self._named.get(event.link.name)
         if isinstance(one, SenderLink):
             one.on_outcome(event.delivery)
+        elif isinstance(one, ReceiverLink):
+            if event.delivery.remote_state == RELEASED:
+                one.released.append(event.delivery._impl)
         elif isinstance(one, ManagementLink) and event.link.is_receiver:
             # Answers come settled, which proton takes for news of a delivery.
             self._management.take()
+
+    def taken_back(self) -> None:
+        """Tell of what the broker has taken back of itself."""
+        for receiver in [receiver for receiver in self._by_handle.values() if receiver.released]:
+            if own := self._settlements.released(receiver):
+                self._later(_told(self._sink, TakenBack(receiver.consumer, own)))
 
     def _end(self, one: Link, condition: proton.Condition | None) -> None:
         self._named = {name: known for name, known in self._named.items() if known is not one}
@@ -360,5 +340,5 @@ class LinkRegistry:
                 one.fail(error)
 
 
-def _told(sink: Sink, event: Arrived | Browsed) -> Callable[[], None]:
+def _told(sink: Sink, event: Arrived | Browsed | TakenBack) -> Callable[[], None]:
     return lambda: sink(event)

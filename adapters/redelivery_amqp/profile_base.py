@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Forward
+    from redelivery_amqp.queue_facts import QueueFacts
 
 __all__ = ["AmqpProfile"]
 
@@ -63,6 +64,10 @@ class AmqpProfile(ABC):
             if address.startswith(f"{known}://"):
                 return address
         return f"{kind}://{address}"
+
+    def for_queue(self, facts: QueueFacts) -> Capabilities | None:  # noqa: ARG002 - only one broker tells
+        """Return what the broker can do with a queue, or None: the same as with all others."""
+        return None
 
     def sent_to(self, annotations: Mapping[str, Any]) -> str | None:  # noqa: ARG002 - only one broker tells
         """Return the address that the broker has routed a message by, where it says so in annotations."""

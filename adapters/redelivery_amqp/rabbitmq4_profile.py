@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from redelivery.core.capabilities import CONSUMER_TIMEOUT
 from redelivery.core.destination import no_such_kind
 from redelivery_amqp.profile_base import AmqpProfile
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
+    from redelivery_amqp.queue_facts import QueueFacts
 
 __all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers"]
 
 # The exchange that topics go to, and that STOMP and MQTT clients of the broker use too.
 TOPICS = "amq.topic"
 _FIRST = (4,)
+_SINCE_4_3 = (4, 3)
 _QUEUES = "/queues/"
 _BY_TOPIC = f"/exchanges/{TOPICS}/"
 
@@ -31,11 +34,11 @@ class AmqpRabbitMQ4(AmqpProfile):
     declares = True
     # Measured on 4.3.6: else the next subscription after the end of one has no answer for 30 s.
     sessions_in_turn = True
-    tells_count = False
     rest = "#"
 
     def __init__(self, version: tuple[int, ...] = ()) -> None:
-        self.capabilities = _capabilities(version)
+        self._newest = not version or version >= _SINCE_4_3
+        self.capabilities = _capabilities(newest=self._newest)
 
     @staticmethod
     def speaks(version: tuple[int, ...]) -> bool:
@@ -61,6 +64,11 @@ class AmqpRabbitMQ4(AmqpProfile):
                 return f"{read}://{unquote(address[len(prefix) :])}"
         return super().qualified(address, kind)
 
+    def for_queue(self, facts: QueueFacts) -> Capabilities | None:
+        # A count says how often a message was lost with its link, or has failed. Classic queues before 4.3 have none.
+        counts = facts.kind == "quorum" or (self._newest and facts.kind == "classic")
+        return replace(self.capabilities, counts=counts)
+
     def sent_to(self, annotations: Mapping[str, Any]) -> str | None:
         # What a producer wrote into `to` need not be where the message was routed.
         key, exchange = annotations.get("x-routing-key"), annotations.get("x-exchange")
@@ -80,6 +88,13 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
-def _capabilities(version: tuple[int, ...]) -> Capabilities:
-    del version
-    return replace(AmqpRabbitMQ.capabilities, reschedule_needs="")
+def _capabilities(*, newest: bool) -> Capabilities:
+    return replace(
+        AmqpRabbitMQ.capabilities,
+        # Before 4.3 a quorum queue counts what is released against its delivery limit.
+        release_counts=not newest,
+        subscriptions=True,
+        # Since 4.3 each consumer asks for its own timeout.
+        max_hold=None if newest else CONSUMER_TIMEOUT,
+        reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
+    )

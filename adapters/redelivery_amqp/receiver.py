@@ -65,6 +65,8 @@ class ReceiverLink:
         self.handle: Handle | None = None
         self.session: Any = None
         self.unsettled: set[AmqpDelivery] = set()
+        # Those that the broker has released itself.
+        self.released: list[Handle] = []
         self.large = LargeMaps()
         self._tell = answer
         self._told = False

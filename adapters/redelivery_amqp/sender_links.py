@@ -12,12 +12,11 @@ from redelivery_amqp.sender import COORDINATOR, SenderLink
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import proton
-
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.declarations import Declarations
     from redelivery_amqp.detach import DetachQueue
     from redelivery_amqp.profile_base import AmqpProfile
+    from redelivery_amqp.proton_engine import ProtonEngine
 
 __all__ = ["SenderLinks"]
 
@@ -27,13 +26,13 @@ class SenderLinks:
 
     def __init__(
         self,
-        connection: proton.Connection,
+        wire: ProtonEngine,
         profile: AmqpProfile,
         detaches: DetachQueue,
-        declarations: Declarations | None,
+        declarations: Declarations,
         register: Callable[[SenderLink], str],
     ) -> None:
-        self._connection = connection
+        self._wire = wire
         self._profile = profile
         self._detaches = detaches
         self._declarations = declarations
@@ -55,16 +54,13 @@ class SenderLinks:
             if error is None:
                 name = self._register(sender)
                 self._detaches.begin(
-                    lambda: sender.attach(self._connection, name, destination, self._profile)
+                    lambda: sender.attach(self._wire.connection, name, destination, self._profile)
                 )
             else:
                 self.forget(sender)
                 sender.fail(error)
 
-        if self._declarations is None or destination is None:
-            declared(None)
-        else:
-            self._declarations.for_sender(destination, declared)
+        self._declarations.for_sender(destination, declared)
 
     def forget(self, sender: SenderLink) -> None:
         """Know a link no more: it has ended, and the next message makes another one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from redelivery.core.events import Arrived, Confirmed, ConnectionLost
+from redelivery.core.events import Arrived, Confirmed, ConnectionLost, TakenBack
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +44,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The broker has confirmed the `Subscribe` of this consumer, or refused it (`error`), then or later."""
+    """The broker has confirmed the `Subscribe` of this consumer, or refused it (`error`), then or later.
+
+    `capabilities`: what the broker can do with the queue of this consumer, where that is not what `open` returned.
+    """
 
     consumer: int
     error: RedeliveryError | None = None
+    capabilities: Capabilities | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class Browsed:
     consumer: int
 
 
-AdapterEvent = Arrived | Browsed | Confirmed | ConnectionLost | Sent | Subscribed
+AdapterEvent = Arrived | Browsed | Confirmed | ConnectionLost | Sent | Subscribed | TakenBack
 
 
 class Sink(Protocol):

@@ -33,7 +33,10 @@ class Conversation:
         self.connection = proton.Connection()
         self.connection.collect(self._collector)
         self.connection.container = "scripted"
-        self.connection.properties = {proton.symbol("product"): peer.product}
+        self.connection.properties = {
+            proton.symbol("product"): peer.product,
+            proton.symbol("version"): peer.version,
+        }
         self._transport = proton.Transport(proton.Transport.SERVER)
         sasl = self._transport.sasl()
         sasl.allowed_mechs("ANONYMOUS")
@@ -152,6 +155,7 @@ class ScriptedPeer:
     """Listens on a free port; `script` runs once for each consumer's link, when it has credit."""
 
     product = "apache-activemq-artemis"
+    version = "2.40.0"
     freezes_after: int | None = None  # links; then it reads no more
     ends_late = False  # the end of a session is answered when the next one begins; else never
 
@@ -226,6 +230,7 @@ class FrozenPeer(ScriptedPeer):
     """Gives each link credit; reads nothing more once `links` have been attached."""
 
     product = "ActiveMQ"
+    version = "6.1.7"
 
     def __init__(self, links: int) -> None:
         self.freezes_after = links

@@ -22,6 +22,8 @@ COMMAND = Subscribe(7, "queue://orders", 10)
 class Wire:
     """Writes down what is settled, by the names that stand for proton's handles."""
 
+    connection = None
+
     def __init__(self) -> None:
         self.settled: dict[str, int] = {}
 

@@ -6,8 +6,20 @@ import pytest
 
 pytest.importorskip("proton")
 
+from typing import TYPE_CHECKING
+
 from redelivery import ConfigurationError
-from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ, profile_for
+from redelivery_amqp.profiles import (
+    AmqpArtemis,
+    AmqpBrokerJ,
+    AmqpClassic,
+    AmqpRabbitMQ,
+    AmqpRabbitMQ4,
+    profile_for,
+)
+
+if TYPE_CHECKING:
+    from redelivery_amqp.profile_base import AmqpProfile
 
 PRODUCTS = {
     "ActiveMQ": AmqpClassic,
@@ -20,12 +32,35 @@ PRODUCTS = {
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_broker_is_known_by_its_product(product: str) -> None:
     """The names are what the brokers send (docs/measured-amqp.md)."""
-    assert isinstance(profile_for({"product": product}, "auto"), PRODUCTS[product])
+    assert isinstance(profile_for({"product": product, "version": "3.10.8"}, "auto"), PRODUCTS[product])
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("3.13.7", AmqpRabbitMQ),
+        ("4.0.0", AmqpRabbitMQ4),
+        ("4.3.6+beta.1", AmqpRabbitMQ4),
+        ("10.0", AmqpRabbitMQ4),
+    ],
+)
+def test_rabbitmq_has_a_profile_for_its_version(version: str, kind: type[AmqpProfile]) -> None:
+    """From 4.0 on it has other addresses; a newer version than any that is known is taken for the newest."""
+    assert type(profile_for({"product": "RabbitMQ", "version": version}, "auto")) is kind
+
+
+@pytest.mark.parametrize("version", ["", "dev", "x4.3", "\u0664.3"])
+def test_a_version_that_cannot_be_read_is_taken_for_the_newest(version: str) -> None:
+    """An old broker refuses addresses that it does not know; a new one would, too, and nothing is sent to nowhere."""
+    profile = profile_for({"product": "RabbitMQ", "version": version}, "auto")
+    assert profile.address("queue://a b/c") == "/queues/a%20b%2Fc"
+    assert profile.capabilities.max_hold is None
 
 
 def test_another_product_is_refused_unless_the_user_names_it() -> None:
     """`redelivery.broker` decides where a broker says nothing, or something else."""
     with pytest.raises(ConfigurationError, match="Solace over AMQP is not supported yet"):
         profile_for({"product": "Solace"}, "auto")
-    assert isinstance(profile_for({"product": "Solace"}, "rabbitmq"), AmqpRabbitMQ)
+    assert isinstance(profile_for({"product": "Solace"}, "rabbitmq"), AmqpRabbitMQ4)
+    assert isinstance(profile_for({"product": "Solace", "version": "3.8"}, "rabbitmq"), AmqpRabbitMQ)
     assert isinstance(profile_for({}, "artemis"), AmqpArtemis)

@@ -46,6 +46,7 @@ def test_a_consumer_begins_though_the_end_of_the_one_before_is_not_answered(
 ) -> None:
     """RabbitMQ's sessions go in turn; if an answer is missing, the next begins all the same, with no reconnect."""
     monkeypatch.setattr(ScriptedPeer, "product", "RabbitMQ")
+    monkeypatch.setattr(ScriptedPeer, "version", "3.10.8")
     monkeypatch.setattr(ScriptedPeer, "ends_late", late)
     monkeypatch.setattr("redelivery_amqp.detach.UNENDED", 0.01)
     with ScriptedPeer() as peer, redelivery.connect(peer.uri) as connection:

@@ -16,7 +16,9 @@ ROLES = {
     "delivery",
     "disconnect_cause",
     "frame_log",
+    "profile_base",
     "profiles",
+    "rabbitmq_profile",
     "transactions",
 }
 """Names of modules that repeat, each with one role."""
@@ -32,6 +34,7 @@ SAME_CLASSES = {
     "Resumed",
     "Sent",
     "SetAside",
+    "TakenBack",
     "Unanswered",
 }
 HIDING: set[str] = set()

@@ -66,8 +66,13 @@ class Endpoint:
     def free(self) -> None: ...
 
 class Link(Endpoint):
+    SND_SETTLED: ClassVar[int]
+    properties: object
+    snd_settle_mode: int
     @property
     def name(self) -> str: ...
+    @property
+    def is_receiver(self) -> bool: ...
     @property
     def source(self) -> Terminus: ...
     @property

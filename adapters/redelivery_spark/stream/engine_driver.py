@@ -26,6 +26,7 @@ from redelivery.core.commands import (
     SetAside,
     StillAside,
     Stop,
+    TookBack,
     Unanswered,
 )
 from redelivery.core.events import (
@@ -290,9 +291,9 @@ class EngineDriver:
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
             # A row runs with its batch, and stays in the log; a port's plan has no breaker, and sets nothing aside.
-            case (
-                Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | BreakerChanged()
-            ):
+            case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside():
+                pass
+            case BreakerChanged() | TookBack():
                 pass
             case _:
                 assert_never(command)

@@ -48,6 +48,7 @@ __all__ = [
     "StillAside",
     "Stop",
     "Subscribe",
+    "TookBack",
     "Unanswered",
     "Unsubscribe",
     "outdated",
@@ -248,6 +249,18 @@ class Unanswered:
 
 
 @dataclass(frozen=True, slots=True)
+class TookBack:
+    """The broker has taken so many messages back after its limit of time; `running`: handlers have so many of them.
+
+    For the log. `seconds`: the limit, or None where it is not known.
+    """
+
+    messages: int
+    running: int
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyFault:
     """A policy raised, or gave no sensible answer, when it was asked for `member`; `text`: and what was done instead.
 
@@ -415,6 +428,7 @@ Command = (
     | SetAside
     | StillAside
     | Unanswered
+    | TookBack
     | PolicyFault
     | BreakerChanged
     | Release

@@ -36,9 +36,11 @@ from redelivery.core.events import (
     Known,
     Paused,
     Poisoned,
+    QueueFound,
     Released,
     Resumed,
     Succeeded,
+    TakenBack,
     Tick,
     Wanted,
 )  # fmt: skip
@@ -51,6 +53,7 @@ from redelivery.core.released_here import ReleasedHere
 from redelivery.core.report import Counters
 from redelivery.core.returns import Returns
 from redelivery.core.set_aside import SetAsides
+from redelivery.core.taken_back import Takeback
 from redelivery.core.transitions import enter
 from redelivery.core.workload import Workload
 
@@ -128,6 +131,9 @@ class Engine:
             self._schedule, self._running, self._suspects, self._held, self._flow, self._gate, self.counts,
             self._history,
         )  # fmt: skip
+        self._takeback = Takeback(
+            self._schedule, self._running, self._suspects, self._held, self._confirms, self._flow
+        )
         held = self._suspects, self._held, self._confirms, self._asides, self._gate, self._flow
         self.load = Workload(self._schedule, self._running, *held, credit, in_order=blocking)
 
@@ -161,10 +167,8 @@ class Engine:
 
     def _returns_at(self) -> float | None:
         """When what is withheld must go back."""
-        withholds, most = self._gate.withholds, self._most()
-        return (
-            self._gate.holds_until(most, self.load.longest_held) if withholds and most is not None else None
-        )
+        most = self._most() if self._gate.withholds else None
+        return None if most is None else self._gate.holds_until(most, self.load.longest_held)
 
     def next_alarm(self) -> float | None:
         """When a `Tick` is needed: for a poison acknowledgement without success, what is set aside, or withheld."""
@@ -205,14 +209,12 @@ class Engine:
                 commands = self._confirmed(event, now)
             case Tick():
                 commands = self._ticked(now)
-            case Connected():
-                commands = self._connected(event, now)
-            case ConnectionLost():
-                commands = self._connection_lost(event, now)
+            case Connected() | ConnectionLost() | QueueFound() | TakenBack():
+                commands = self._link_changed(event, now)
             case Paused() | Continued():
-                commands = self._paused(now, paused=isinstance(event, Paused))
+                commands = self._returns.paused(now, paused=isinstance(event, Paused))
             case Drained():
-                commands = self._drained()
+                commands = self._returns.drained()
             case Inherited():
                 self._history.inherit(event.records)
                 commands = NOTHING
@@ -600,16 +602,35 @@ class Engine:
 
     # The connection, and the end.
 
+    def _link_changed(
+        self, event: Connected | ConnectionLost | QueueFound | TakenBack, now: float
+    ) -> Sequence[Command]:
+        match event:
+            case Connected():
+                return self._connected(event, now)
+            case ConnectionLost():
+                return self._connection_lost(event, now)
+            case QueueFound():
+                return self._learn(event.capabilities)
+            case TakenBack():
+                return self._takeback.take(event.deliveries, self.epoch, self._history, self._capabilities)
+            case _:
+                assert_never(event)
+
     def _connected(self, event: Connected, now: float) -> Sequence[Command]:
         self.epoch = event.epoch
         self._since = now if event.since is None else event.since
-        able = self._capabilities = event.capabilities
         self._history.connected(event.address, event.epoch)
-        self._confirms.connected(able)
-        self._returns.connected(able)
+        able = event.capabilities
         self._flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
         # It begins small again, and the application may need more before it settles the first.
         self._gate.ask_above(self._flow.asks_above)
+        return self._learn(able)
+
+    def _learn(self, capabilities: Capabilities) -> Sequence[Command]:
+        self._capabilities = capabilities
+        self._confirms.connected(capabilities)
+        self._returns.connected(capabilities)
         return NOTHING
 
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
@@ -638,22 +659,6 @@ class Engine:
             return changed
         self._gate.close()
         return (*changed, stop)
-
-    def _paused(self, now: float, *, paused: bool) -> Sequence[Command]:
-        self._gate.pause(now, paused=paused)
-        # Its handlers go on, and are settled.
-        return (
-            [*self._flow.withdrawn(), *self._returns.fresh()] if paused and not self._gate.closed else NOTHING
-        )
-
-    def _drained(self) -> Sequence[Command]:
-        self._gate.close()
-        held = self._returns.taken_out()
-        self.counts.released += len(held)
-        commands: list[Command] = [*self._flow.withdrawn()]
-        for delivery in held:
-            commands += self._returns.one(delivery)
-        return commands
 
     # What a ledger decides otherwise (`LedgerEngine`).
 

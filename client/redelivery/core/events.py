@@ -35,10 +35,12 @@ __all__ = [
     "Known",
     "Paused",
     "Poisoned",
+    "QueueFound",
     "Released",
     "Result",
     "Resumed",
     "Succeeded",
+    "TakenBack",
     "Tick",
     "Wanted",
 ]
@@ -91,6 +93,25 @@ class ConnectionLost:
 
 class Arrived:
     """Messages came in for a consumer, oldest first."""
+
+    __slots__ = ("consumer", "deliveries")
+
+    def __init__(self, consumer: int, deliveries: Sequence[Delivery]) -> None:
+        self.consumer = consumer
+        self.deliveries = deliveries
+
+
+class QueueFound:
+    """The broker has said what it can do with the queue of a consumer, which is more or less than with others."""
+
+    __slots__ = ("capabilities",)
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self.capabilities = capabilities
+
+
+class TakenBack:
+    """The broker has taken deliveries back, which nobody has settled for too long; their connection stands."""
 
     __slots__ = ("consumer", "deliveries")
 
@@ -266,6 +287,8 @@ Event = (
     | Tick
     | Connected
     | ConnectionLost
+    | QueueFound
+    | TakenBack
     | Inherited
     | Paused
     | Continued

@@ -270,6 +270,19 @@ class MessageHistory:
         for delivery in running:
             self._lose_running(delivery, closes=closes)
 
+    def taken_back(self, unsettled: Iterable[Delivery], running: Iterable[Delivery]) -> None:
+        """Keep what is known of deliveries that the broker has taken back over a connection that stands."""
+        for delivery in unsettled:
+            record = delivery.record
+            if record is not None and record.copy is delivery:
+                self.let_wait(record)
+                record = None
+            enter(delivery, "lost")
+            self.gave_back(delivery, record)
+        for delivery in running:
+            self.gave_back(delivery)
+            self._lose_running(delivery, closes=False)
+
     def left(self) -> None:
         """Learn that its last consumer has closed: nobody is still to learn of a loss."""
         with self._lock:

@@ -163,6 +163,12 @@ class PendingConfirms:
         alarms = self._alarms[0][0] if self._alarms else None, self._asides.next_alarm()
         return min((at for at in alarms if at is not None), default=None)
 
+    def forget(self, delivery: Delivery) -> bool:
+        """Give up the handle of one, which the broker has taken back; return whether it was set aside."""
+        self.pending.discard(delivery)
+        self.in_doubt.discard(delivery)
+        return self._asides.forget(delivery)
+
     def lost(self) -> list[Delivery]:
         """Give up the handles: the connection is gone. The verdicts stay with the records."""
         pending = [*self.pending, *self._asides.lost()]

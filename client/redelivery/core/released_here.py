@@ -110,6 +110,11 @@ class ReleasedHere:
             self._many = 2 * len(self._again) + 4
         self._again.add(delivery)
 
+    def forget(self, delivery: Delivery) -> None:
+        """Forget one, which the broker has taken back."""
+        self.kept.pop(delivery, None)
+        self.coming.pop(delivery, None)
+
     def clear(self) -> None:
         """Forget all of them."""
         self._again.clear()

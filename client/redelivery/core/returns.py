@@ -113,6 +113,21 @@ class Returns:
             self._schedule.occupy(delivery)
         return commands
 
+    def paused(self, now: float, *, paused: bool) -> Sequence[Command]:
+        """Give back what was never dispatched, at the beginning of a pause. Handlers go on, and are settled."""
+        self._gate.pause(now, paused=paused)
+        return [*self._flow.withdrawn(), *self.fresh()] if paused and not self._gate.closed else ()
+
+    def drained(self) -> Sequence[Command]:
+        """Give back all that waits: nothing more is to be dispatched."""
+        self._gate.close()
+        held = self.taken_out()
+        self._counts.released += len(held)
+        commands: list[Command] = [*self._flow.withdrawn()]
+        for delivery in held:
+            commands += self.one(delivery)
+        return commands
+
     def taken_out(self) -> list[Delivery]:
         """Take out all that waits, in the order in which it came, which is the broker's."""
         held = sorted([*self._schedule, *self._suspects], key=lambda delivery: delivery.seq)

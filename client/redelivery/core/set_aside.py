@@ -146,6 +146,13 @@ class SetAsides:
         """When `tick` has something to do."""
         return self._alarms[0][0] if self._alarms else None
 
+    def forget(self, delivery: Delivery) -> bool:
+        """Give up the handle of one, which the broker has taken back; return whether it was set aside."""
+        if self._held.pop(delivery, None) is None:
+            return False
+        self._flow.set_aside(-1)
+        return True
+
     def lost(self) -> list[Delivery]:
         """Give up the handles: the connection is gone."""
         held = list(self._held)

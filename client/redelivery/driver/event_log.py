@@ -32,6 +32,7 @@ from redelivery.events import (
     PolicyFault,
     ResultStale,
     SetAside,
+    TakenBack,
     Unanswered,
     WorkerEnded,
 )
@@ -136,6 +137,17 @@ def _unanswered(event: Unanswered) -> Line:
     what = "delayed copy" if event.delayed else "poison acknowledgement"
     text = f"no answer to its {what} for {event.seconds:g} s; waited for as long as the connection stands"
     return Line(logging.WARNING, f"{named(event)}: {text}")
+
+
+def _taken_back(event: TakenBack) -> Line:
+    after = "" if event.limit is None else f" of {event.limit:g} s"
+    late = (
+        f"; {event.running} of them are being handled, and their results come too late"
+        if event.running
+        else ""
+    )
+    text = f"the broker has taken {event.messages} messages back after its consumer timeout{after}{late}"
+    return Line(logging.WARNING, f"{event.destination}: {text}")
 
 
 def _breaker(event: BreakerChanged) -> Line:
@@ -283,6 +295,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     PolicyFault: _policy,
     ResultStale: _stale,
     SetAside: _set_aside,
+    TakenBack: _taken_back,
     Unanswered: _unanswered,
     WorkerEnded: _worker_ended,
 }

@@ -35,6 +35,7 @@ from redelivery.events.of_consumer import (
     Received,
     ResultStale,
     Resumed,
+    TakenBack,
     WorkerEnded,
 )
 from redelivery.events.of_handling import (
@@ -92,6 +93,7 @@ __all__ = [
     "Sent",
     "SetAside",
     "Started",
+    "TakenBack",
     "Unanswered",
     "Verdict",
     "WorkerEnded",

@@ -21,6 +21,7 @@ __all__ = [
     "Received",
     "ResultStale",
     "Resumed",
+    "TakenBack",
     "WorkerEnded",
 ]
 
@@ -116,6 +117,19 @@ class ResultStale(ConsumerEvent):
     """A result came after the connection was lost; the broker redelivers the message. Once a consumer."""
 
     name = "result stale"
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class TakenBack(ConsumerEvent):
+    """The broker has taken messages back that were not settled within its consumer timeout; it redelivers them."""
+
+    name = "taken back"
+
+    messages: int
+    running: int
+    """Handlers still run for so many of them. Their results will be stale."""
+    limit: float | None
+    """Seconds of the timeout, or None where it is not known."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -20,7 +20,7 @@ from redelivery.adapter import AdapterEvent, Browsed, Opening, Sent, Subscribed
 from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.clock import capped, join_within
 from redelivery.core.commands import Commit, Send, Unsubscribe
-from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost
+from redelivery.core.events import Arrived, Confirmed, Connected, ConnectionLost, QueueFound, TakenBack
 from redelivery.core.protocol_poison import ProtocolPoison
 from redelivery.driver.connection.broker_redelivery_probe import DelayProbes
 from redelivery.driver.connection.browser import Browsers
@@ -298,16 +298,12 @@ class ConnectionDriver:
     def _sink(self, event: AdapterEvent) -> None:
         match event:
             case Arrived():
-                dispatcher = self.dispatchers.get(event.consumer)
-                if dispatcher is not None:
-                    dispatcher.feed(event)
-                else:
-                    self.browsers.feed(event)
+                (self.dispatchers.get(event.consumer) or self.browsers).feed(event)
             case Browsed():
                 self.browsers.feed(event)
-            case Confirmed():
-                dispatcher = self.dispatchers.get(event.delivery.consumer)
-                if dispatcher is not None:
+            case Confirmed() | TakenBack():
+                whose = event.delivery.consumer if isinstance(event, Confirmed) else event.consumer
+                if (dispatcher := self.dispatchers.get(whose)) is not None:
                     dispatcher.feed(event)
             case Sent():
                 self._sends.answered(event.token, event.error)
@@ -333,6 +329,8 @@ class ConnectionDriver:
         if event.error is None:
             self.signs.confirm(event.consumer)
             if dispatcher is not None:
+                if event.capabilities is not None:
+                    dispatcher.feed(QueueFound(event.capabilities))
                 dispatcher.show(dispatcher.events.began())
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)

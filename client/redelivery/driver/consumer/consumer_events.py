@@ -24,6 +24,7 @@ from redelivery.core.commands import (
     SetAside,
     StillAside,
     Stop,
+    TookBack,
     Unanswered,
 )
 from redelivery.core.delivery import UNKNOWN
@@ -199,6 +200,8 @@ class ConsumerEvents:
                     record = command.delivery.record
                     delayed = record is not None and not record.poisoned
                     self._note(public.Unanswered, command.delivery, command.seconds, delayed)
+                case TookBack():
+                    self._note(public.TakenBack, command.messages, command.running, command.seconds)
                 case _:
                     assert_never(command)
 
@@ -322,7 +325,7 @@ def _next_step(  # noqa: PLR0911 - the table of commands
                 AcceptUnseen() | Dispatch() | Credit() | Release() | Dropped() | Unanswered() | PolicyFault()
             ):
                 pass
-            case LookUp() | Mark() | Clear() | Bury() | StillAside() | BreakerChanged():
+            case LookUp() | Mark() | Clear() | Bury() | StillAside() | BreakerChanged() | TookBack():
                 pass
             case _:
                 assert_never(command)

@@ -34,6 +34,7 @@ from redelivery.core.commands import (
     SetAside,
     StillAside,
     Stop,
+    TookBack,
     Unanswered,
 )  # fmt: skip
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, Released, Succeeded, Tick, Wanted
@@ -633,7 +634,7 @@ class Dispatcher:
                     if command.new != "closed":
                         # The broker may limit how long what waits for it is held.
                         self._driver.expect_alarm(self)
-                case Dispatch() | LookUp() | Mark() | Unanswered():
+                case Dispatch() | LookUp() | Mark() | Unanswered() | TookBack():
                     pass
                 case Hold():
                     if self._tell_holds:

@@ -1,0 +1,62 @@
+"""How deliveries are settled: by this side, or by a broker that has waited for too long.
+
+Every method runs under the wire's lock.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from redelivery_amqp.proton_engine import RELEASED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from redelivery_amqp.delivery import AmqpDelivery
+    from redelivery_amqp.disconnect_cause import AmqpDisconnectCause
+    from redelivery_amqp.proton_engine import ProtonEngine
+    from redelivery_amqp.receiver import ReceiverLink
+
+__all__ = ["Settlements"]
+
+_by_arrival = attrgetter("number")
+
+
+class Settlements:
+    """Those of one connection."""
+
+    def __init__(self, wire: ProtonEngine, epoch: int, blame: AmqpDisconnectCause) -> None:
+        self._wire = wire
+        self._epoch = epoch
+        self._blame = blame
+
+    def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
+        """Settle deliveries of this connection; those that can be settled no more are left out."""
+        own = [
+            d for d in deliveries if d.epoch == self._epoch and d.handle is not None and not d.source.ended
+        ]
+        if len(own) > 1:
+            # Neighbours with one outcome share a frame.
+            own.sort(key=_by_arrival)
+        if own:
+            self._blame.saw(own[-1])
+            # They are all of one consumer.
+            own[-1].source.progress.written += 1
+        self._wire.settle([d.handle for d in own], outcome)
+        for delivery in own:
+            delivery.handle = None
+            delivery.source.unsettled.discard(delivery)
+        if own:
+            own[-1].source.large.forget(own)
+
+    def released(self, receiver: ReceiverLink) -> list[AmqpDelivery]:
+        """Settle what the broker has released of itself, and return it in the order of its arrival.
+
+        RabbitMQ 4.3 does so after its consumer timeout. It ends the session over a settlement without an outcome, and
+        sends nothing more to the consumer before all of it is settled (measured).
+        """
+        handles, receiver.released = set(receiver.released), []
+        own = sorted((each for each in receiver.unsettled if each.handle in handles), key=_by_arrival)
+        self.settle(own, RELEASED)
+        return own
