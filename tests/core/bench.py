@@ -49,6 +49,7 @@ class Bench:
         self.able = able
         self.now = 100.0
         self.epoch = 0
+        self.latest: list[Arrival] = []
         self.commands = self.connect()
 
     def feed(self, event: Event) -> list[Command]:
@@ -63,6 +64,7 @@ class Bench:
 
     def arrive(self, *letters: Letter) -> list[Arrival]:
         arrivals = [Arrival(letter, self.epoch, counts=self.able.counts) for letter in letters]
+        self.latest = arrivals
         self.commands = self.feed(Arrived(1, arrivals))
         return arrivals
 

@@ -34,6 +34,7 @@ from redelivery.core.events import (
     Released,
     Resumed,
     Succeeded,
+    TakenBack,
     Tick,
     Wanted,
 )
@@ -237,6 +238,9 @@ def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
     """All that can be fed now."""
     bench = walk.bench
     yield from (Wanted(), Tick(), Paused(), Drained(), ConnectionLost(bench.epoch, AdapterError("cut")))
+    # A copy that waits for a handler's end is the latest one.
+    unsettled = dict.fromkeys([*bench.engine._schedule, delivery, *bench.latest])
+    yield TakenBack(1, [*unsettled])
     yield Arrived(1, [Arrival(walk.letter, bench.epoch, counts=bench.able.counts)])
     if delivery.state == "settling":
         yield from (Confirmed(delivery), Confirmed(delivery, AdapterError("full")))

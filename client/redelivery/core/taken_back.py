@@ -81,7 +81,10 @@ class Takeback:
 
     def _rebuild(self, gone: set[Delivery]) -> None:
         """Take them out of the schedule, in which all others keep their order."""
+        # First those with a due time, which may be the heads of their groups.
+        heads = {id(delivery) for delivery in self._schedule.parked_now()}
         left = [delivery for delivery in self._schedule if delivery not in gone]
+        left.sort(key=lambda delivery: (id(delivery) not in heads, delivery.seq))
         self._schedule.clear()
         for delivery in self._running:
             self._schedule.occupy(delivery)

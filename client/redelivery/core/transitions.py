@@ -33,6 +33,7 @@ from redelivery.core.events import (
     Released,
     Resumed,
     Succeeded,
+    TakenBack,
     Tick,
     Wanted,
 )  # fmt: skip
@@ -58,6 +59,8 @@ GIVEN_BACK = (Failed, Poisoned, Deferred, Released, Known)
 """What may end a dispatch without settling the message."""
 WITHHELD = (Failed, Tick, Paused, Drained)
 """What may release a message that was never dispatched: the breaker opens, or is open for long; a pause, or the end."""
+GONE = (ConnectionLost, TakenBack)
+"""What ends a delivery that has no result yet."""
 
 TRANSITIONS = (
     # An arrival.
@@ -94,13 +97,13 @@ TRANSITIONS = (
     Transition("settling", "held", (Tick,), "it can be dead-lettered no more: the consumer stops"),
     Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and comes again"),
     Transition("held", "ready", (Wanted,), "it has made way for a fresh one, or nothing else can come"),
-    # The end of a connection.
-    Transition("ready", "lost", (ConnectionLost,), "the broker delivers it again"),
-    Transition("parked", "lost", (ConnectionLost,), "the broker delivers it again; count and due time are remembered"),
-    Transition("waiting", "lost", (ConnectionLost,), "the broker delivers it again"),
-    Transition("settling", "lost", (ConnectionLost,), "the broker may deliver it again; its verdict is remembered"),
-    Transition("aside", "lost", (ConnectionLost,), "the broker delivers it again; that it is set aside is remembered"),
-    Transition("held", "lost", (ConnectionLost,), "the broker delivers it again, or to others"),
+    # The end of a connection, or of a broker's patience.
+    Transition("ready", "lost", GONE, "the broker delivers it again"),
+    Transition("parked", "lost", GONE, "the broker delivers it again; count and due time are remembered"),
+    Transition("waiting", "lost", GONE, "the broker delivers it again"),
+    Transition("settling", "lost", GONE, "the broker may deliver it again; its verdict is remembered"),
+    Transition("aside", "lost", GONE, "the broker delivers it again; that it is set aside is remembered"),
+    Transition("held", "lost", GONE, "the broker delivers it again, or to others"),
 )  # fmt: skip
 
 
