@@ -19,6 +19,7 @@ from integration.again import (
     pytest_terminal_summary,
 )
 from integration.brokers import (
+    ALL_BROKERS,
     BROKERS,
     LIGHT_JVM,
     STOMP_BROKERS,
@@ -78,10 +79,10 @@ class Session:
         """The running broker; revived if the test before has killed, stopped or frozen it."""
         found = self._brokers.get(name)
         if found is None:
-            if "stomp" not in BROKERS[name].services:
+            if "stomp" not in ALL_BROKERS[name].services:
                 need_proton(name)
             available(name)
-            found = BROKERS[name]()
+            found = ALL_BROKERS[name]()
             self._stack.callback(found.close)
             self._brokers[name] = found
         if found.running:
@@ -113,10 +114,10 @@ class Session:
 
 def available(name: str) -> None:
     """Skip (or fail) when this broker cannot be had here."""
-    reason = BROKERS[name].unavailable()
+    reason = ALL_BROKERS[name].unavailable()
     if reason is None:
         try:
-            BROKERS[name].obtain()
+            ALL_BROKERS[name].obtain()
         except BrokerError as error:
             reason = str(error)
     skip_or_fail(name, reason)
@@ -134,7 +135,7 @@ def skip_or_fail(name: str, reason: str | None) -> None:
 def pytest_report_header() -> list[str]:
     """Which brokers will run, and why not."""
     lines: list[str] = []
-    for name, kind in BROKERS.items():
+    for name, kind in ALL_BROKERS.items():
         reason = kind.unavailable()
         which = kind.image_name() if kind.in_container() else kind.version
         must = "MUST RUN, BUT" if required(name) else "skipped"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from integration.brokers import BROKERS
+from integration.brokers import ALL_BROKERS
 from integration.brokers.toolchain import progress
 from integration.java_client import JavaClient
 
 
 def main() -> None:
     """Fetch the brokers and the Java clients, compile, and make the archive of Spark's classes."""
-    for name, kind in BROKERS.items():
+    for name, kind in ALL_BROKERS.items():
         reason = kind.unavailable()
         if reason is not None:
             progress(f"{name}: {reason}")

@@ -13,6 +13,7 @@ import pytest
 from integration.running import Running
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from integration.brokers import Broker
@@ -28,7 +29,7 @@ except ModuleNotFoundError:  # no compiler, perhaps: what needs it is skipped
     AmqpError = ConnectionError
 
 _names = itertools.count(1)
-_QUEUE = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
+_QUEUE = {"durable": True, "exclusive": False, "auto_delete": False}
 
 
 class Received(NamedTuple):
@@ -78,10 +79,12 @@ class RawAmqp(Running):
         fields = {"durable": True, **fields}
         self.declare(queue).send(proton.Message(body=body, **fields))
 
-    def declare(self, queue: str) -> Any:
-        """A sender to this queue, which is there from then on."""
+    def declare(self, queue: str, arguments: Mapping[str, object] | None = None) -> Any:
+        """A sender to this queue, which is there from then on; with `arguments`, of RabbitMQ 4, if it is new."""
         if self.broker.declares:
-            self.manage_rabbitmq("PUT", self.broker.address(queue), _QUEUE)
+            self.manage_rabbitmq(
+                "PUT", self.broker.address(queue), {**_QUEUE, "arguments": dict(arguments or {})}
+            )
         address = self.broker.address(queue)
         return self.connection.create_sender(address, name=_name(), options=self._options("target"))
 

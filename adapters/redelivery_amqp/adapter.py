@@ -128,7 +128,7 @@ class AmqpAdapter:
             return
         answer = self._confirmation(link, delivery)
         copy = copied(command, delivery, link.profile, link.wall_clock())
-        sender = link.links.sender(command.copy.destination)
+        sender = link.links.sender(command.copy.destination, dead=not command.back)
 
         def send(error: RedeliveryError | None) -> None:
             if error is None:
@@ -233,7 +233,7 @@ class AmqpAdapter:
         if command.dead_letter is None:
             link.links.attach(receiver)
         else:
-            link.links.sender(command.dead_letter).when_attached(checked)
+            link.links.sender(command.dead_letter, dead=True).when_attached(checked)
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:

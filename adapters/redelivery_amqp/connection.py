@@ -110,7 +110,7 @@ class AmqpConnection:
         properties = {str(k): v for k, v in (self.wire.connection.remote_properties or {}).items()}
         self.version = str(properties.get("version", ""))
         try:
-            self.profile = profile_for(properties, self._opening.settings.broker)
+            self.profile = profile_for(properties, self._opening.settings.broker, self._opening.settings)
         except ConfigurationError:
             self.over = True
             self._stream.end()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery_amqp.management_link import Management, Reply
+    from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.receiver import ReceiverLink
 
     Answer = Callable[[RedeliveryError | None], None]
@@ -35,21 +36,22 @@ _OF_ONE_CONSUMER = {"durable": True, "exclusive": True, "auto_delete": True, "ar
 
 
 class Declarations:
-    """Those of one connection; none are `needed` where a link makes its queue."""
+    """Those of one connection; none where a link makes its queue."""
 
-    def __init__(self, management: Management, container: str, epoch: int, *, needed: bool) -> None:
-        self._needed = needed
+    def __init__(self, management: Management, container: str, epoch: int, profile: AmqpProfile) -> None:
+        self._profile = profile
         self._management = management
         self._container = container
         self._epoch = epoch
 
-    def for_sender(self, destination: str | None, then: Answer) -> None:
+    def for_sender(self, destination: str | None, then: Answer, *, dead: bool) -> None:
         """Have what is sent to declared. `then` gets why that cannot be. None: the transaction coordinator."""
         kind, _, name = (destination or "").partition("://")
-        if kind != "queue" or not self._needed:
+        if kind != "queue" or not self._profile.declares:
             then(None)
             return
-        self._queue(name, lambda _, error: then(error))
+        arguments = self._profile.dead_letter_arguments if dead else self._profile.queue_arguments
+        self._queue(name, arguments, lambda _, error: then(error))
 
     def for_receiver(self, receiver: ReceiverLink, then: Answer) -> None:
         """Have what a consumer is to receive from declared, and tell the receiver what its queue is."""
@@ -59,10 +61,10 @@ class Declarations:
             then(error)
 
         kind, _, name = receiver.destination.partition("://")
-        if not self._needed:
+        if not self._profile.declares:
             then(None)
         elif kind == "queue":
-            self._queue(name, found, existing=receiver.command.existing)
+            self._queue(name, self._profile.queue_arguments, found, existing=receiver.command.existing)
         elif kind == "topic":
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
         else:
@@ -78,6 +80,7 @@ class Declarations:
     def _queue(
         self,
         name: str,
+        arguments: Mapping[str, object],
         then: Found,
         *,
         existing: bool = False,
@@ -90,7 +93,7 @@ class Declarations:
             elif reply.status == _MISSING and existing:
                 then(None, AdapterError(f"the broker has no queue {name}"))
             elif reply.status == _MISSING:
-                management.ask("PUT", path, _QUEUE, declared)
+                management.ask("PUT", path, {**_QUEUE, "arguments": dict(arguments)}, declared)
             else:
                 # Who may not look may be allowed to consume: the link's answer will tell.
                 then(QueueFacts.of(reply.body) if reply.done else None, None)

@@ -80,7 +80,7 @@ class LinkRegistry:
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
         self._management = Management(wire, self._manage)
-        self._declarations = Declarations(self._management, container, epoch, needed=profile.declares)
+        self._declarations = Declarations(self._management, container, epoch, profile)
         self._senders = SenderLinks(wire, profile, self.detaches, self._declarations, self._register_sender)
 
     def _stuck(self) -> None:
@@ -101,7 +101,9 @@ class LinkRegistry:
     def capabilities_of(self, consumer: int) -> Capabilities | None:
         """Return what the broker can do with a consumer's queue, where that is known, and special."""
         receiver = self._receivers.get(consumer)
-        return None if receiver is None or receiver.facts is None else self._profile.for_queue(receiver.facts)
+        if receiver is None or receiver.facts is None:
+            return None
+        return self._profile.for_queue(receiver.facts, receiver.command.hold)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
         """Know a consumer, to be attached later."""
@@ -189,9 +191,9 @@ class LinkRegistry:
         """Settle deliveries of this connection; those that can be settled no more are left out."""
         self._settlements.settle(deliveries, outcome)
 
-    def sender(self, destination: str) -> SenderLink:
-        """Return the link to send to a destination."""
-        return self._senders.to(destination)
+    def sender(self, destination: str, *, dead: bool = False) -> SenderLink:
+        """Return the link to send to a destination, which is to be declared as a dead-letter queue if it is `dead`."""
+        return self._senders.to(destination, dead=dead)
 
     def coordinator(self) -> SenderLink:
         """Return the link to the transaction coordinator."""

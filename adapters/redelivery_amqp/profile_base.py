@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Forward
+    from redelivery.settings import Settings
     from redelivery_amqp.queue_facts import QueueFacts
 
 __all__ = ["AmqpProfile"]
@@ -41,8 +45,27 @@ class AmqpProfile(ABC):
     delay_prolongs: ClassVar[bool] = False
     """Whether the broker adds the delay of a message to its life."""
 
+    queue_arguments: Mapping[str, object] = MappingProxyType({})
+    dead_letter_arguments: Mapping[str, object] = MappingProxyType({})
+    """What a queue is declared with."""
     declares: ClassVar[bool] = False
     """Whether a queue must be declared over the management node: attaching to it does not create it."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        given = (
+            []
+            if settings is None
+            else [
+                ("redelivery.queueArguments", settings.queue_arguments),
+                ("redelivery.deadLetterArguments", settings.dead_letter_arguments),
+            ]
+        )
+        for option, arguments in given:
+            if arguments and not self.declares:
+                raise ConfigurationError(
+                    f"{option} is for RabbitMQ 4: {self.capabilities.broker} takes no arguments of a queue over AMQP",
+                    option=option,
+                )
 
     @abstractmethod
     def address(self, destination: str) -> str:
@@ -65,7 +88,11 @@ class AmqpProfile(ABC):
                 return address
         return f"{kind}://{address}"
 
-    def for_queue(self, facts: QueueFacts) -> Capabilities | None:  # noqa: ARG002 - only one broker tells
+    def consumer_timeout(self, hold: float | None) -> float | None:  # noqa: ARG002 - only one broker can be asked
+        """Return the seconds that a consumer asks to be let hold a message; `hold`: as long as its policy needs."""
+        return None
+
+    def for_queue(self, facts: QueueFacts, hold: float | None) -> Capabilities | None:  # noqa: ARG002 - as above
         """Return what the broker can do with a queue, or None: the same as with all others."""
         return None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from redelivery.core.commands import Forward
-    from redelivery.settings import BrokerName
+    from redelivery.settings import BrokerName, Settings
 
 __all__ = [
     "AmqpArtemis",
@@ -164,10 +164,12 @@ _PRODUCTS: dict[str, type[AmqpProfile]] = {
 _NAMED = {profile.capabilities.broker: profile for profile in _PRODUCTS.values()}
 
 
-def profile_for(properties: Mapping[str, object], broker: BrokerName) -> AmqpProfile:
+def profile_for(
+    properties: Mapping[str, object], broker: BrokerName, settings: Settings | None = None
+) -> AmqpProfile:
     """Return the profile for the properties of the broker's open frame, or for the `broker` that the user names.
 
-    Raises ConfigurationError for other brokers.
+    Raises ConfigurationError for other brokers, and for what is set that this one cannot do.
     """
     product = str(properties.get("product", ""))
     profile = _PRODUCTS.get(product) if broker == "auto" else _NAMED[broker]
@@ -179,5 +181,5 @@ def profile_for(properties: Mapping[str, object], broker: BrokerName) -> AmqpPro
     if profile is AmqpRabbitMQ:
         version = numbers(str(properties.get("version", "")))
         if AmqpRabbitMQ4.speaks(version):
-            return AmqpRabbitMQ4(version)
-    return profile()
+            return AmqpRabbitMQ4(version, settings)
+    return profile(settings)

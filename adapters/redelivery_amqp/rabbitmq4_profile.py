@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from redelivery.core.capabilities import CONSUMER_TIMEOUT
+from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
 from redelivery.core.destination import no_such_kind
 from redelivery_amqp.profile_base import AmqpProfile
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
+    from redelivery.settings import QueueArguments, Settings
     from redelivery_amqp.queue_facts import QueueFacts
 
 __all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers"]
@@ -24,6 +25,8 @@ __all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers"]
 TOPICS = "amq.topic"
 _FIRST = (4,)
 _SINCE_4_3 = (4, 3)
+LONGEST_TIMEOUT = 12 * 3600.0
+"""Seconds that a consumer asks for at most: what has to be held for longer is given back before, and held again."""
 _QUEUES = "/queues/"
 _BY_TOPIC = f"/exchanges/{TOPICS}/"
 
@@ -36,9 +39,13 @@ class AmqpRabbitMQ4(AmqpProfile):
     sessions_in_turn = True
     rest = "#"
 
-    def __init__(self, version: tuple[int, ...] = ()) -> None:
+    def __init__(self, version: tuple[int, ...] = (), settings: Settings | None = None) -> None:
         self._newest = not version or version >= _SINCE_4_3
         self.capabilities = _capabilities(newest=self._newest)
+        self._timeout = None if settings is None else settings.consumer_timeout
+        self.queue_arguments = _typed(() if settings is None else settings.queue_arguments)
+        self.dead_letter_arguments = _typed(() if settings is None else settings.dead_letter_arguments)
+        super().__init__(settings)
 
     @staticmethod
     def speaks(version: tuple[int, ...]) -> bool:
@@ -64,10 +71,23 @@ class AmqpRabbitMQ4(AmqpProfile):
                 return f"{read}://{unquote(address[len(prefix) :])}"
         return super().qualified(address, kind)
 
-    def for_queue(self, facts: QueueFacts) -> Capabilities | None:
-        # A count says how often a message was lost with its link, or has failed. Classic queues before 4.3 have none.
-        counts = facts.kind == "quorum" or (self._newest and facts.kind == "classic")
-        return replace(self.capabilities, counts=counts)
+    def consumer_timeout(self, hold: float | None) -> float | None:
+        if not self._newest:
+            return None
+        if self._timeout is not None:
+            return self._timeout
+        needed = LONGEST_TIMEOUT if hold is None else hold / HOLDABLE
+        return min(max(CONSUMER_TIMEOUT, needed), LONGEST_TIMEOUT)
+
+    def for_queue(self, facts: QueueFacts, hold: float | None) -> Capabilities | None:
+        quorum = facts.kind == "quorum"
+        return replace(
+            self.capabilities,
+            # How often a message was lost with its link, or has failed. Classic queues have no such count before 4.3.
+            counts=quorum or (self._newest and facts.kind == "classic"),
+            # Of a classic queue 4.3 takes nothing back.
+            max_hold=self.consumer_timeout(hold) if quorum and self._newest else self.capabilities.max_hold,
+        )
 
     def sent_to(self, annotations: Mapping[str, Any]) -> str | None:
         # What a producer wrote into `to` need not be where the message was routed.
@@ -98,3 +118,12 @@ def _capabilities(*, newest: bool) -> Capabilities:
         max_hold=None if newest else CONSUMER_TIMEOUT,
         reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
     )
+
+
+def _typed(arguments: QueueArguments) -> dict[str, str | int | bool]:
+    """Return arguments as the broker wants them: a number is no text."""
+    words = {"true": True, "false": False}
+    return {
+        name: int(value) if re.fullmatch(r"-?[0-9]{1,18}", value) else words.get(value, value)
+        for name, value in arguments
+    }

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["ReceiverLink", "refusal"]
 
 SELECTOR = proton.symbol("apache.org:selector-filter:string")
+CONSUMER_TIMEOUT = proton.symbol("rabbitmq:consumer-timeout")
 GONE = frozenset({
     "amqp:not-found", "amqp:not-allowed", "amqp:resource-deleted", "amqp:unauthorized-access",
     "amqp:invalid-field", "amqp:not-implemented", "amqp:resource-locked",
@@ -95,6 +96,10 @@ class ReceiverLink:
         if self._durable:
             source.durability = proton.Terminus.DELIVERIES
             source.expiry_policy = proton.Terminus.EXPIRE_NEVER
+        timeout = self.profile.consumer_timeout(command.hold)
+        if timeout is not None:
+            # Of another type it is ignored (4.3.6).
+            receiver.properties = {CONSUMER_TIMEOUT: proton.uint(int(timeout * 1000))}
         receiver.open()
         self.handle = receiver._impl
 

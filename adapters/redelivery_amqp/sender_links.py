@@ -39,17 +39,17 @@ class SenderLinks:
         self._register = register
         self._links: dict[str | None, SenderLink] = {}
 
-    def to(self, destination: str | None) -> SenderLink:
+    def to(self, destination: str | None, *, dead: bool = False) -> SenderLink:
         """Return the link to send to a destination, which may have to be made."""
         sender = self._links.get(destination)
         if sender is None:
             sender = self._links[destination] = SenderLink(
                 COORDINATOR if destination is None else destination
             )
-            self._make(sender, destination)
+            self._make(sender, destination, dead=dead)
         return sender
 
-    def _make(self, sender: SenderLink, destination: str | None) -> None:
+    def _make(self, sender: SenderLink, destination: str | None, *, dead: bool) -> None:
         def declared(error: RedeliveryError | None) -> None:
             if error is None:
                 name = self._register(sender)
@@ -60,7 +60,7 @@ class SenderLinks:
                 self.forget(sender)
                 sender.fail(error)
 
-        self._declarations.for_sender(destination, declared)
+        self._declarations.for_sender(destination, declared, dead=dead)
 
     def forget(self, sender: SenderLink) -> None:
         """Know a link no more: it has ended, and the next message makes another one."""

@@ -154,8 +154,10 @@ class Settings:
     """Which broker it is; `auto`: what it says of itself."""
     virtual_host: str | None = None
     """None: the adapter's own default."""
+    consumer_timeout: float | None = None
+    """Seconds that RabbitMQ 4.3 is asked to let a consumer hold a message; None: as its policy needs."""
     queue_arguments: QueueArguments = ()
-    """What RabbitMQ declares a queue with that is consumed from or sent to over STOMP; nothing: a classic queue."""
+    """What RabbitMQ declares a queue with that is consumed from or sent to; nothing: the virtual host's default."""
     dead_letter_arguments: QueueArguments = ()
     """The same for the dead-letter queue."""
     dead_letter: DeadLetterRoute = "auto"

@@ -8,10 +8,11 @@ from integration.brokers.base import Broker
 from integration.brokers.brokerj import BrokerJ
 from integration.brokers.choice import containers_wanted, required
 from integration.brokers.ports import free_ports
-from integration.brokers.rabbitmq import RabbitMQ
+from integration.brokers.rabbitmq import RabbitMQ, RabbitMQ4
 from integration.brokers.toolchain import LIGHT_JVM, BrokerError, Progress
 
 __all__ = [
+    "ALL_BROKERS",
     "BROKERS",
     "LIGHT_JVM",
     "STOMP_BROKERS",
@@ -22,11 +23,14 @@ __all__ = [
     "BrokerJ",
     "Progress",
     "RabbitMQ",
+    "RabbitMQ4",
     "containers_wanted",
     "free_ports",
     "required",
 ]
 
 BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Artemis, ActiveMQ, BrokerJ, RabbitMQ)}
+# With those that only a few tests run, beside an older version.
+ALL_BROKERS: dict[str, type[Broker]] = {**BROKERS, RabbitMQ4.name: RabbitMQ4}
 # Those that the library speaks STOMP with: what the STOMP tests run against.
 STOMP_BROKERS: dict[str, type[Broker]] = {kind.name: kind for kind in (Artemis, ActiveMQ, RabbitMQ)}

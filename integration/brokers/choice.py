@@ -6,7 +6,7 @@ import os
 
 from integration.brokers.toolchain import BrokerError
 
-NAMES = ("activemq", "artemis", "brokerj", "rabbitmq")
+NAMES = ("activemq", "artemis", "brokerj", "rabbitmq", "rabbitmq4")
 
 
 def required(name: str) -> bool:

@@ -6,22 +6,21 @@ import json
 import os
 import shlex
 import shutil
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from integration.brokers import tls
 from integration.brokers.base import Broker, Place
 from integration.brokers.debian_root import INSIDE, DebianRoot
 from integration.brokers.toolchain import missing_java
-from integration.brokers.versions import version
+from integration.brokers.versions import newest
+from integration.brokers.versions import version as version_of
 from integration.raw_amqp import RawAmqp
 
 # Those in /usr/sbin change the user, and then own nothing of a node of ours.
 _DEBIAN = "/usr/lib/rabbitmq/bin"
 
 _NODE = "redelivery@localhost"
-# None: what is installed on this machine.
-_ROOT = DebianRoot(suite) if (suite := version("rabbitmq")) else None
 
 # An epmd of its own in the node's process group: the one that a node starts would outlive it as a daemon.
 _START = """set -e
@@ -58,7 +57,9 @@ class RabbitMQ(Broker):
     """
 
     name = "rabbitmq"
-    version = "3.10" if _ROOT is None else _ROOT.version or _ROOT.suite
+    suite: ClassVar[str] = version_of("rabbitmq")
+    """The suite of Debian that it is taken from; empty: what is installed on this machine."""
+    version = DebianRoot(suite).version or suite if suite else "3.10"
     image = "rabbitmq:3.10"
     image_home = ""
     ready = "Server startup complete"
@@ -95,9 +96,9 @@ class RabbitMQ(Broker):
     @classmethod
     def process_problem(cls) -> str | None:
         """Whether its programs are installed, or can be had."""
-        if _ROOT is not None:
-            return _ROOT.problem() or missing_java()
-        path = _search_path()
+        if cls.suite:
+            return DebianRoot.problem() or missing_java()
+        path = _search_path(cls.suite)
         absent = [
             tool for tool in ("rabbitmq-server", "epmd", "erl") if shutil.which(tool, path=path) is None
         ]
@@ -108,9 +109,10 @@ class RabbitMQ(Broker):
     @classmethod
     def obtain(cls) -> None:
         """Unpack the packages of another suite."""
-        if _ROOT is not None:
-            _ROOT.obtain()
-            cls.version = _ROOT.version
+        if cls.suite:
+            root = DebianRoot(cls.suite)
+            root.obtain()
+            cls.version = root.version
 
     def destination(self, queue: str) -> str:
         """With the prefix of a queue that is declared when it is not there."""
@@ -167,15 +169,15 @@ class RabbitMQ(Broker):
 
     def _inside(self, folder: str) -> list[str]:
         """What runs a command among the programs of another suite; nothing for those of this machine."""
-        if _ROOT is None or self.containerised:
+        if not self.suite or self.containerised:
             return []
-        return ["sh", f"{folder}/inside.sh", str(_ROOT.folder), folder]
+        return ["sh", f"{folder}/inside.sh", str(DebianRoot(self.suite).folder), folder]
 
     def environment(self, place: Place) -> dict[str, str]:
         """Everything of this node apart from any other one on the machine."""
         folder = place.folder
         variables = {
-            "PATH": _search_path() if not self.containerised else "",
+            "PATH": _search_path(self.suite) if not self.containerised else "",
             "LANG": "C.UTF-8",
             "HOME": folder,  # where the cookie is
             "ERL_EPMD_PORT": str(place.ports["epmd"]),
@@ -235,8 +237,16 @@ class RabbitMQ(Broker):
         }
 
 
-def _search_path() -> str:
-    if _ROOT is not None:
+class RabbitMQ4(RabbitMQ):
+    """The newest RabbitMQ that Debian has, whatever version the other tests run."""
+
+    name = "rabbitmq4"
+    suite = newest("rabbitmq")
+    version = DebianRoot(suite).version or suite
+
+
+def _search_path(suite: str) -> str:
+    if suite:
         # Outside, only what enters the folder is looked for: unshare.
-        return f"{_ROOT.programs}:/usr/bin:/bin:/usr/sbin:/sbin"
+        return f"{DebianRoot(suite).programs}:/usr/bin:/bin:/usr/sbin:/sbin"
     return f"{_DEBIAN}:{os.environ.get('PATH', os.defpath)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from integration.brokers.toolchain import BrokerError
 
-__all__ = ["CHOICES", "chosen", "version"]
+__all__ = ["CHOICES", "chosen", "newest", "version"]
 
 CHOICES = ("oldest", "newest", "all")
 
@@ -39,6 +39,11 @@ def chosen() -> str:
     if text not in ("", "present", *CHOICES):
         raise BrokerError(f"REDELIVERY_VERSIONS is {text!r}; known: {', '.join(CHOICES)}")
     return "" if text == "present" else text
+
+
+def newest(name: str) -> str:
+    """Return the newest version of this broker."""
+    return _KNOWN[name].newest
 
 
 def version(name: str) -> str:

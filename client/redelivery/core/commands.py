@@ -350,6 +350,10 @@ class Subscribe:
 
     `private`: nobody else uses the queue: where it would stay for ever, the broker is asked to drop it when it is idle.
 
+    `hold`: seconds that its policies may have it hold a message; None: without end.
+
+    `rescheduled`: the broker is to hold what waits for its redelivery; refused where it cannot do so in this queue.
+
     `dead_letter`: where copies may have to go; `Subscribed` reports an error if that can be found out to be impossible.
     """
 
@@ -367,6 +371,8 @@ class Subscribe:
     room: int = 0
     ordering: Ordering = "non_blocking"
     most: int = 0
+    hold: float | None = None
+    rescheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _full(event: ParkingFull) -> Line:
 
 
 def _stale(event: ResultStale) -> Line:
-    text = "a result came too late, for its connection was lost; the broker sends the message again"
+    text = "a result came too late: its connection was lost, or the broker has taken it back; it is delivered again"
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 

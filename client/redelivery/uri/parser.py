@@ -80,6 +80,7 @@ def parse_uri(text: str) -> Settings:
         heartbeat=read.seconds("redelivery.heartbeat", 10.0),
         connect_timeout=read.seconds("redelivery.connectTimeout", 10.0),
         send_timeout=read.seconds("redelivery.sendTimeout", 0.0) or None,
+        consumer_timeout=read.seconds("redelivery.consumerTimeout", 0.0) or None,
         maximum_header_bytes=read.whole("redelivery.maximumHeaderBytes", 2**24),
         maximum_message_bytes=read.whole("redelivery.maximumMessageBytes", 2**28),
         virtual_host=read.text("redelivery.virtualHost"),

@@ -81,6 +81,7 @@ def planned(
         number, str(destination), credit.first, options.get("selector"), options.get("subscription"),
         dead_letter=_checked_beforehand(destination, dead_letters, capabilities), room=max_parked, ordering=ordering,
         most=0 if credit.pace is None else credit.most,
+        hold=_longest_hold(destination, settings.policies, options.get("errors")), rescheduled=rescheduling is not None,
     )  # fmt: skip
     return subscribe, engine
 
@@ -217,8 +218,7 @@ def _refuse_long_holds(
     most = capabilities.most_delay
     if most is None:
         return
-    chosen = () if errors is None else ((f"for {name}", policy) for name, policy in errors.policies)
-    for name, policy in (*_serving(destination, policies), *chosen):
+    for name, policy in _serving(destination, policies, errors):
         worst = policy.worst_case_ms()
         if worst is None or worst > most * 1000:
             lasts = (
@@ -233,12 +233,31 @@ def _refuse_long_holds(
             )
 
 
-def _serving(destination: Destination, policies: RedeliveryPolicyMap) -> Iterable[tuple[str, Policy]]:
-    """Return the policies that may serve a consumer's messages: each is served by its own destination's."""
+def _longest_hold(
+    destination: Destination, policies: RedeliveryPolicyMap, errors: Classifier | None
+) -> float | None:
+    """Return how many seconds a message may wait for its redeliveries in all, or None where there is no bound."""
+    longest = 0.0
+    for _, policy in _serving(destination, policies, errors):
+        worst = policy.worst_case_ms()
+        if worst is None:
+            return None
+        longest = max(longest, worst / 1000)
+    return longest
+
+
+def _serving(
+    destination: Destination, policies: RedeliveryPolicyMap, errors: Classifier | None
+) -> Iterable[tuple[str, Policy]]:
+    """Yield the policies that may serve a consumer's messages: each is served by its own destination's."""
     if destination.kind != "native" and not is_pattern(destination):
         name = policies.pattern_for(destination)
-        return [(f"for {name or destination}", policies.policy_for(destination))]
-    return [*((f"for {name}", policy) for name, policy in policies.entries), ("by default", policies.default)]
+        yield f"for {name or destination}", policies.policy_for(destination)
+    else:
+        yield from ((f"for {name}", policy) for name, policy in policies.entries)
+        yield "by default", policies.default
+    if errors is not None:
+        yield from ((f"for {name}", policy) for name, policy in errors.policies)
 
 
 def _max_parked(settings: Settings, capabilities: Capabilities) -> int:

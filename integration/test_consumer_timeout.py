@@ -1,0 +1,85 @@
+"""RabbitMQ 4.3 takes a message back from a consumer that holds it for too long; nothing starves, nothing is lost."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+from integration.brokers import RabbitMQ4
+from integration.conftest import available
+from integration.eventually import SLACK, eventually
+from integration.raw_amqp import RawAmqp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Seconds: the broker looks some time after.
+TIMEOUT = 5.0
+LATEST = TIMEOUT + 30.0
+QUORUM = {"x-queue-type": "quorum"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RabbitMQ4]:
+    """Return a node of the newest version."""
+    available("rabbitmq4")
+    with RabbitMQ4() as node:
+        yield node
+
+
+class Handler:
+    """Hangs with the first delivery of one message, and then raises; counts the deliveries of each."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self.hangs = threading.Event()
+        self.counts: dict[str, list[int]] = {}
+        self.times: dict[str, float] = {}
+
+    def __call__(self, message: redelivery.Message) -> None:
+        """Handle one delivery."""
+        self.times.setdefault(message.text, time.monotonic())
+        self.counts.setdefault(message.text, []).append(message.delivery_count)
+        if message.text == "hangs" and len(self.counts["hangs"]) == 1:
+            self.hangs.wait(120.0)
+            raise ValueError("late")
+
+
+def test_what_is_taken_back_is_stale_and_the_others_flow(
+    broker: RabbitMQ4, unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One handler hangs past the timeout: one warning, others flow within a second, its late failure is charged."""
+    with RawAmqp(broker) as raw:
+        raw.declare(unique_queue, QUORUM)
+    uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=int(TIMEOUT * 1000))
+    uri += "&jms.redeliveryPolicy.initialRedeliveryDelay=100"
+    handler = Handler()
+
+    def taken_back() -> list[str]:
+        return [text for each in caplog.records if "consumer timeout" in (text := each.getMessage())]
+
+    connection = redelivery.connect(uri)
+    connection.listen(unique_queue, handler, workers=2)
+    with caplog.at_level(logging.WARNING, logger="redelivery"), connection.running():
+        connection.send(unique_queue, "hangs")
+        eventually(lambda: "hangs" in handler.times, 30.0)
+        eventually(taken_back, LATEST, 0.005, "the broker takes it back")
+        released = time.monotonic()
+        connection.send(unique_queue, "flows")
+        eventually(lambda: "flows" in handler.times, 1.0 + SLACK, 0.005)
+        print(
+            f"\ntaken back after {released - handler.times['hangs']:.2f} s, "
+            f"the next one {handler.times['flows'] - released:.3f} s later"
+        )
+        handler.hangs.set()
+        eventually(lambda: len(handler.counts["hangs"]) == 2, 30.0, message="the first one comes again")
+    assert handler.counts == {"hangs": [1, 2], "flows": [1]}
+    assert len(taken_back()) == 1
+    assert sum("a result came too late" in each.getMessage() for each in caplog.records) == 1
+    with RawAmqp(broker) as raw:
+        assert raw.receive(unique_queue, timeout=1.0) == [], "all is accepted"
