@@ -16,6 +16,7 @@ from redelivery.core.commands import (
     Hold,
     PoisonAck,
     Release,
+    Reschedule,
     Send,
     Subscribe,
     Unsubscribe,
@@ -91,6 +92,8 @@ class AmqpAdapter:
                 link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), ACCEPTED)
             case Release():
                 link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), RELEASED)
+            case Reschedule():
+                link.links.reschedule(cast("AmqpDelivery", command.delivery), command.due, command.notes)
             case Credit():
                 link.links.flow(command.consumer, command.messages)
             case PoisonAck():

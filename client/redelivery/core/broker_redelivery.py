@@ -1,6 +1,9 @@
-"""Redelivery by the broker: what failed goes to its own queue again, as a copy that the broker holds back.
+"""Redelivery by the broker: it holds back the message itself, or a copy that goes to the same queue again.
 
-To the engine it is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then is
+The message itself (RabbitMQ 4.3, quorum queues) is given back with the time at which it is due, uncounted, and with
+what is known of it. It is the broker's from then on, as what was accepted is.
+
+A copy, to the engine, is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then is
 the original accepted; in one transaction where that is atomic. The copy is another message to the broker, so it
 carries what was known of the original.
 """
@@ -12,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.commands import Forward
+from redelivery.core.commands import Forward, Reschedule
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, arrived_whole, copy_of, told_of
 from redelivery.core.delivery import UNKNOWN, Cause, Record
 
@@ -33,6 +36,11 @@ EARLY = 1.0
 cannot), and it waits here; less is taken for clocks that differ."""
 # Seconds since the Unix epoch: the time zone's hours short of what Python has dates for.
 NEVER = 250_000_000_000.0
+LONGEST_CAUSE = 1000
+"""Characters of a cause that the broker keeps with the message."""
+BASE = "redeliveryBase"
+"""What the broker had counted when a count was noted."""
+_NOTED = ("redeliveryCount", "redeliveryFirstFailure", "redeliveryLastFailure")
 MOST = 10_000
 """The highest count that is believed where a policy has no maximum: a delay is computed step by step."""
 
@@ -53,26 +61,33 @@ class BrokerRedelivery:
         self._empty_is_whole = empty_is_whole
         self._numbers = itertools.count(1)
 
-    def takes(self, delivery: Delivery, due: float) -> bool:
-        """Whether a copy can wait until the wall-clock time `due` in place of this message.
+    def takes(self, delivery: Delivery, due: float, *, native: bool) -> bool:
+        """Whether the message, or a copy of it, can wait at the broker until the wall-clock time `due`.
 
-        Not if its body did not arrive whole. Nor if it expires before: brokers drop what expires, or keep it where
+        No copy if its body did not arrive whole. Nor if it expires before: brokers drop what expires, or keep it where
         nobody looks.
         """
         expires = delivery.expires_at
-        whole = delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
+        whole = native or delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
         return whole and (expires is None or expires > due)
 
     def holds(
         self, delivery: Delivery, record: Record, able: Capabilities, wall_offset: float, now: float
     ) -> bool:
-        """Whether a copy is to wait at the broker until the message is due: then the record says until when."""
+        """Whether the broker is to hold it until the message is due: then the record says until when."""
+        if BASE in delivery.noted:
+            # Another process may have charged it since it was here.
+            record.count = max(record.count, _count(delivery.noted, "redeliveryCount", MOST))
         due = record.due
         if due is None or due <= now:
             return False
+        native = able.reschedule == "native"
+        if able.reschedule == "none":
+            # Another broker has taken over, which cannot: it is held here.
+            return False
         if able.longest_delay is not None:
             due = min(due, now + able.longest_delay)
-        if not self.takes(delivery, due + wall_offset):
+        if not self.takes(delivery, due + wall_offset, native=native):
             return False
         delivery.record = record
         record.returns = due
@@ -80,11 +95,14 @@ class BrokerRedelivery:
 
     def command(
         self, delivery: Delivery, record: Record, capabilities: Capabilities, wall_offset: float, now: float
-    ) -> Forward:
-        """Return the command that sends a delayed copy."""
-        del capabilities
+    ) -> Forward | Reschedule:
+        """Return the command that has the broker hold the message, or a copy of it."""
         due = now if record.returns is None else record.returns
         cause = record.cause or UNKNOWN
+        if capabilities.reschedule == "native":
+            notes = self._notes(delivery, record, cause, due, wall_offset)
+            delay, deferred = max(due - now, 0.0), record.deferred
+            return Reschedule(delivery, due + wall_offset, notes, delay, cause, record.count, deferred)
         headers = told_of(delivery, record, cause, wall_offset)
         # Sent again, it keeps its name: so consumers, and Artemis, know the second one for the same. Whoever moves it
         # to another queue by hand means another message.
@@ -95,6 +113,20 @@ class BrokerRedelivery:
             headers[DEFERRALS] = str(record.deferrals)
         copy = copy_of(delivery, self._destination, headers, delivery.expires_at)
         return Forward(delivery, replace(copy, delay=max(due - now, SHORTEST)), cause, record.count)
+
+    def _notes(
+        self, delivery: Delivery, record: Record, cause: Cause, due: float, wall_offset: float
+    ) -> Mapping[str, str | int]:
+        told = told_of(delivery, record, cause, wall_offset)
+        notes: dict[str, str | int] = {name: told[name] for name in _NOTED if name in told}
+        notes["redeliveryCause"] = cause.text[:LONGEST_CAUSE]
+        # Not believed of a message that somebody has moved to another queue.
+        notes[COPY] = f"@{self._destination}"
+        notes[DUE] = round((due + wall_offset) * 1000)
+        # Always, for a broker keeps what was noted before.
+        notes[DEFERRALS] = record.deferrals
+        notes[BASE] = delivery.broker_count or 0
+        return notes
 
     def seeded(
         self,
@@ -110,7 +142,7 @@ class BrokerRedelivery:
         record = self.record_of(delivery, policies.limit(policy), wall_offset)
         if record is None:
             return seeded
-        if seeded is not None:
+        if seeded is not None and BASE not in delivery.noted:
             record.count = max(record.count, seeded.count)
         # As a producer may write it; nothing waits for longer than its policy says.
         if record.due is not None:
@@ -124,10 +156,15 @@ class BrokerRedelivery:
         Anybody can send such properties. So none of them poisons a message before a dispatch: a count is believed up
         to the policy's `maximum` (-1: none), and what is no whole number is ignored.
         """
-        headers = delivery.headers
+        headers = delivery.noted
         if not _text(headers, COPY).endswith(f"@{self._destination}"):
             return None
-        record = Record(_count(headers, "redeliveryCount", MOST if maximum < 0 else maximum))
+        most = MOST if maximum < 0 else maximum
+        record = Record(_count(headers, "redeliveryCount", most))
+        base = _whole(headers, BASE)
+        if base is not None:
+            # The broker has counted the rest: lost connections, and processes that have died.
+            record.count = min(record.count + max(0, (delivery.broker_count or 0) - max(0, base)), most)
         record.deferrals = _count(headers, DEFERRALS, self._maximum_deferrals)
         cause = _text(headers, "redeliveryCause")
         record.cause = Cause.of(cause) if cause else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redelivery.core.breaker import BreakerState
     from redelivery.core.capabilities import Capabilities
@@ -43,6 +43,7 @@ __all__ = [
     "PoisonAck",
     "PolicyFault",
     "Release",
+    "Reschedule",
     "Send",
     "SetAside",
     "StillAside",
@@ -200,6 +201,23 @@ class Forward:
     def atomic(self, capabilities: Capabilities) -> bool:
         """Whether the original is accepted in the transaction that sends the copy."""
         return (capabilities.reschedule if self.delayed else capabilities.forward) == "atomic"
+
+
+@dataclass(frozen=True, slots=True)
+class Reschedule:
+    """Give the delivery back uncounted, and have the broker deliver it again at `due`, in seconds since the Unix epoch.
+
+    Nothing is answered: the message is the broker's at once. `notes`: what it keeps with the message, for whoever gets
+    it next (`Delivery.noted`). `delay`: seconds from now. `deferred`: the application asked for it, nothing is charged.
+    """
+
+    delivery: Delivery
+    due: float
+    notes: Mapping[str, str | int]
+    delay: float
+    cause: Cause
+    count: int
+    deferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +432,7 @@ AdapterCommand = (
     | PoisonAck
     | Forward
     | ForwardAll
+    | Reschedule
     | Release
     | Credit
     | Subscribe
@@ -430,6 +449,7 @@ Command = (
     | Hold
     | PoisonAck
     | Forward
+    | Reschedule
     | Dropped
     | SetAside
     | StillAside

@@ -270,6 +270,11 @@ class Delivery:
         return None
 
     @property
+    def noted(self) -> Mapping[str, Any]:
+        """What redelivery by the broker has noted on the message: properties of a delayed copy, or the broker's own."""
+        return self.headers
+
+    @property
     def headers(self) -> Mapping[str, Any]:
         """Application properties, without the protocol's own headers."""
         return {}

@@ -476,6 +476,7 @@ class Engine:
         ways = self._rescheduling
         if ways is None:
             return seeded
+        self._confirms.rescheduled.arrived(delivery)
         return ways.seeded(delivery, seeded, self._policies, policy, self._most(), self.wall_offset, now)
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
@@ -640,7 +641,7 @@ class Engine:
         self.epoch = -1
         changed = self._gate.lost(now)
         self._flow.restart(active=False)
-        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
+        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost(now)]
         # A broker that counts does so even for what nobody saw; remembered, the message is not charged for it.
         counted = unsettled if self._capabilities is not None and self._capabilities.counts else ()
         for delivery in (*counted, *self._running):

@@ -194,6 +194,11 @@ class MessageHistory:
             with self._lock:
                 self._records.add(key, record, self._limit, first=runs)
 
+    def recall(self, key: Hashable, record: Record) -> None:
+        """Keep a record that has a digest until the message with this key comes again."""
+        with self._lock:
+            self._records.add(key, record, self._limit)
+
     def inherit(self, records: Mapping[Hashable, Record]) -> None:
         """Take over what is known of messages with keys of their own, from before this process."""
         with self._lock:

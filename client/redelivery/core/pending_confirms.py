@@ -5,8 +5,9 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from redelivery.core.commands import Accept, Command, Dropped, Forward, SetAside, Stop, Unanswered
+from redelivery.core.commands import Accept, Command, Dropped, Forward, Reschedule, SetAside, Stop, Unanswered
 from redelivery.core.delivery import EXPIRED, UNKNOWN
+from redelivery.core.rescheduled import Rescheduled
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class PendingConfirms:
         self.pending: set[Delivery] = set()  # not confirmed yet
         # Of them, those whose answer is on its way.
         self.in_doubt: set[Delivery] = set()
+        self.rescheduled = Rescheduled()
         self._alarms: list[tuple[float, int, Delivery]] = []
         self._capabilities: Capabilities | None = None
         self.wall_offset = 0.0  # the wall clock minus `now`
@@ -84,7 +86,8 @@ class PendingConfirms:
         ways: DeadLetterRoute | BrokerRedelivery = self._dead_letters
         due = record.returns
         if due is not None and self._rescheduling is not None:
-            if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset):
+            native = self._capabilities.reschedule == "native"
+            if due < now and not self._rescheduling.takes(delivery, now + self.wall_offset, native=native):
                 # It has expired meanwhile, in an outage or between refusals: the broker would drop the copy.
                 record.returns, record.cause = None, EXPIRED
             else:
@@ -98,6 +101,8 @@ class PendingConfirms:
             delivery.outcome = "discarded"
             self._settle(delivery)
             return (command, Dropped(delivery, record.cause or UNKNOWN))
+        if isinstance(command, Reschedule):
+            return self._gave_back(command, record, now)
         if isinstance(command, Stop | SetAside):
             self.pending.discard(delivery)
             return (command,) if isinstance(command, Stop) else self._asides.take(command, record, now)
@@ -107,6 +112,15 @@ class PendingConfirms:
         record.tries += 1
         record.copied = isinstance(command, Forward)
         self._alarm(delivery, record, now + CONFIRM_TIMEOUT)
+        return (command,)
+
+    def _gave_back(self, command: Reschedule, record: Record, now: float) -> Sequence[Command]:
+        """Learn that the broker holds a message back, and go on without it."""
+        delivery = command.delivery
+        record.due, record.returns = record.returns, None
+        # Should that be lost with the connection, the message comes at once, and its delay is known here.
+        self.rescheduled.add(delivery, record, now)
+        self._settle(delivery)
         return (command,)
 
     def confirmed(self, delivery: Delivery, error: RedeliveryError | None, now: float) -> Sequence[Command]:
@@ -169,8 +183,9 @@ class PendingConfirms:
         self.in_doubt.discard(delivery)
         return self._asides.forget(delivery)
 
-    def lost(self) -> list[Delivery]:
+    def lost(self, now: float) -> list[Delivery]:
         """Give up the handles: the connection is gone. The verdicts stay with the records."""
+        self.rescheduled.lost(self._history, now)
         pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()

@@ -48,6 +48,8 @@ __all__ = ["EventLog", "Line", "named"]
 
 # Seconds, 100 years: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
+_COPY = ", for which the broker holds a copy"
+_ITSELF = ", until when the broker holds it"
 
 
 class Line(NamedTuple):
@@ -113,7 +115,8 @@ def named(event: MessageEvent) -> str:
 
 def _parked(event: Parked) -> Line:
     what = "deferred before" if event.deferred else f"failed before ({event.cause})"
-    return Line(logging.INFO, f"{named(event)}: {what}; {_redelivery(event.delay, copied=event.copied)}")
+    holds = _COPY if event.copied else _ITSELF if event.native else ""
+    return Line(logging.INFO, f"{named(event)}: {what}; {_redelivery(event.delay, holds)}")
 
 
 def _dead_lettering(event: DeadLettering) -> Line:
@@ -233,9 +236,11 @@ def _finished(event: Finished) -> Line | None:
 def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
     match event.next_step:
         case "redelivery":
-            return _redelivery(event.delay, copied=False)
+            return _redelivery(event.delay)
         case "delayed copy":
-            return _redelivery(event.delay, copied=True)
+            return _redelivery(event.delay, _COPY)
+        case "delayed by the broker":
+            return _redelivery(event.delay, _ITSELF)
         case "dead-letter copy" | "poison acknowledgement":
             return _dead_letter(event.to)
         case "drop":
@@ -250,12 +255,12 @@ def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
             return "given back to the broker, for the consumer ends"
 
 
-def _redelivery(delay: float | None, *, copied: bool) -> str:
+def _redelivery(delay: float | None, holds: str = "") -> str:
     # As Java's longest delay is, 2^63-1 ms.
     if delay is None or delay > NEVER:
         return "no redelivery for 100 years"
     seconds = f"{delay:.3f}".rstrip("0").rstrip(".")
-    return f"redelivery in {seconds} s" + (", for which the broker holds a copy" if copied else "")
+    return f"redelivery in {seconds} s{holds}"
 
 
 def _dead_letter(to: str | None) -> str:

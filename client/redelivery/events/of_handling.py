@@ -21,13 +21,14 @@ NextStep = Literal[
     "none",
     "redelivery",
     "delayed copy",
+    "delayed by the broker",
     "dead-letter copy",
     "poison acknowledgement",
     "drop",
     "stop",
     "set aside",
 ]
-"""What follows: a redelivery by this client, or by the broker with a delayed copy; a dead letter as a copy that this
+"""What follows: a redelivery by this client, or by the broker with a delayed copy or of the message itself; a dead letter as a copy that this
 client sends, or made by the broker; the message is dropped; the consumer stops; the message stays here for good."""
 
 

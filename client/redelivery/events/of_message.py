@@ -32,7 +32,9 @@ class Parked(MessageEvent):
     deferred: bool
     """It was deferred, uncharged."""
     copied: bool
-    """The broker holds a delayed copy meanwhile; else this client holds the message."""
+    """The broker holds a delayed copy meanwhile."""
+    native: bool = False
+    """The broker holds the message itself meanwhile. If it holds neither, this client holds the message."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

@@ -21,6 +21,7 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    Reschedule,
     SetAside,
     StillAside,
     Stop,
@@ -189,6 +190,9 @@ class ConsumerEvents:
                 case Forward() if command.delayed:
                     cause, delay = command.cause.text, command.copy.delay or 0.0
                     self._parked(command.delivery, cause, delay, copied=True)
+                case Reschedule():
+                    cause, late = command.cause.text, command.deferred
+                    self._parked(command.delivery, cause, command.delay, deferred=late, native=True)
                 case PoisonAck():
                     self._note(public.DeadLettering, command.delivery, command.cause.text, None)
                 case Forward():
@@ -206,9 +210,16 @@ class ConsumerEvents:
                     assert_never(command)
 
     def _parked(
-        self, delivery: Delivery, cause: str, delay: float, *, deferred: bool = False, copied: bool = False
+        self,
+        delivery: Delivery,
+        cause: str,
+        delay: float,
+        *,
+        deferred: bool = False,
+        copied: bool = False,
+        native: bool = False,
     ) -> None:
-        self._note(public.Parked, delivery, cause, delay, deferred, copied)
+        self._note(public.Parked, delivery, cause, delay, deferred, copied, native)
 
     def unseen(self, command: AcceptUnseen) -> None:
         """Note a delivery that is accepted without being handled."""
@@ -311,6 +322,8 @@ def _next_step(  # noqa: PLR0911 - the table of commands
                 return "redelivery", command.delay, None
             case Forward() if command.delayed:
                 return "delayed copy", command.copy.delay, None
+            case Reschedule():
+                return "delayed by the broker", command.delay, None
             case Forward():
                 return "dead-letter copy", None, command.copy.destination
             case PoisonAck():

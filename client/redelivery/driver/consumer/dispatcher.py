@@ -31,6 +31,7 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    Reschedule,
     SetAside,
     StillAside,
     Stop,
@@ -655,7 +656,7 @@ class Dispatcher:
                 case PoisonAck() | Forward():
                     self._driver.expect_alarm(self)
                     self._settlements.put(command)
-                case Release() | Credit():
+                case Release() | Credit() | Reschedule():
                     self._settlements.put(command)
                 case _:
                     assert_never(command)

@@ -1,0 +1,48 @@
+"""What the broker was lately told to hold back, should the connection be lost before it has read that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from redelivery.core.delivery import Delivery, Record
+    from redelivery.core.message_history import MessageHistory
+
+__all__ = ["Rescheduled"]
+
+
+# Seconds after which a broker has read it, or misses its heart-beats.
+PATIENCE = 60.0
+
+
+class Rescheduled:
+    """Records by the proof of their messages, each with the time until which its settlement may be lost."""
+
+    def __init__(self) -> None:
+        self._records: dict[Hashable, tuple[Hashable, Record, float]] = {}
+
+    def add(self, delivery: Delivery, record: Record, now: float) -> None:
+        """Remember one, as it was held back the last time."""
+        while self._records and now >= self._records[next(iter(self._records))][2]:
+            del self._records[next(iter(self._records))]
+        proof = delivery.proof
+        if proof is None:
+            return
+        if record.digest is None:
+            record.digest, record.strong = delivery.digest(), delivery.strong
+        self._records.pop(proof, None)
+        self._records[proof] = delivery.key, record, now + PATIENCE
+
+    def arrived(self, delivery: Delivery) -> None:
+        """Learn that one has come: the broker has held it, or was not told."""
+        if self._records and (proof := delivery.proof) is not None:
+            self._records.pop(proof, None)
+
+    def lost(self, history: MessageHistory, now: float) -> None:
+        """Hand over those that the broker may not have been told of: the connection is lost."""
+        for key, record, until in self._records.values():
+            if now < until:
+                history.recall(key, record)
+        self._records.clear()
