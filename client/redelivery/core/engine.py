@@ -167,7 +167,7 @@ class Engine:
 
     def _returns_at(self) -> float | None:
         """When what is withheld must go back."""
-        most = self._most() if self._gate.withholds else None
+        most = self._returns.most_delay if self._gate.withholds else None
         return None if most is None else self._gate.holds_until(most, self.load.longest_held)
 
     def next_alarm(self) -> float | None:
@@ -447,7 +447,7 @@ class Engine:
             record.deferrals += 1
         if record.deferrals > self._maximum_deferrals:
             return self._failed(Failed(delivery, event.cause, weight="own"), now)
-        most = None if self._rescheduling is not None else self._most()
+        most = None if self._rescheduling is not None else self._returns.most_delay
         delay = min(event.delay, LONGEST if most is None else most)
         return self._hold(delivery, record, delay, now, "deferred")
 
@@ -477,7 +477,9 @@ class Engine:
         if ways is None:
             return seeded
         self._confirms.rescheduled.arrived(delivery)
-        return ways.seeded(delivery, seeded, self._policies, policy, self._most(), self.wall_offset, now)
+        return ways.seeded(
+            delivery, seeded, self._policies, policy, self._returns.most_delay, self.wall_offset, now
+        )
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
         record = delivery.record = delivery.record or Record()
@@ -532,7 +534,7 @@ class Engine:
                 if live is delivery:  # else it is stale
                     self.counts.held(why)
                 return self._poison(live, record, now)
-            delay = min(delay, self._most() or delay)
+            delay = min(delay, self._returns.most_delay or delay)
             record.due = now + delay
         record.held += delay
         able = self._capabilities
@@ -567,10 +569,6 @@ class Engine:
             # What is spared may be tried at any time: a copy each time would write to the broker in an outage.
             return False
         return ways.holds(delivery, record, able, self.wall_offset, now)
-
-    def _most(self) -> float | None:
-        """Return how many seconds a message may wait here, or None."""
-        return None if self._capabilities is None else self._capabilities.most_delay
 
     def _condemn(self, delivery: Delivery, record: Record, now: float) -> Sequence[Command]:
         record.poisoned = True

@@ -57,6 +57,11 @@ class Returns:
         """Learn what the broker can do."""
         self._capabilities = capabilities
 
+    @property
+    def most_delay(self) -> float | None:
+        """Seconds that a message may wait here, or None."""
+        return None if self._capabilities is None else self._capabilities.most_delay
+
     def one(self, delivery: Delivery) -> Sequence[Command]:
         """Release a delivery where the broker can; elsewhere hold it until the consumer closes, which gives it back.
 
