@@ -86,7 +86,9 @@ class AmqpAdapter:
         link, self._link = self._link, None
         return link is not None and link.close(timeout)
 
-    def _carry_out(self, link: AmqpConnection, command: AdapterCommand) -> None:
+    def _carry_out(  # noqa: C901, PLR0912 - it is the table of commands
+        self, link: AmqpConnection, command: AdapterCommand
+    ) -> None:
         match command:
             case Accept():
                 link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), ACCEPTED)

@@ -58,7 +58,7 @@ class Declarations:
 
         def found(facts: QueueFacts | None, error: RedeliveryError | None) -> None:
             receiver.facts = facts
-            then(error)
+            then(self._unable(receiver) if error is None else error)
 
         kind, _, name = receiver.destination.partition("://")
         if not self._profile.declares:
@@ -69,6 +69,20 @@ class Declarations:
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
         else:
             then(None)
+
+    def _unable(self, receiver: ReceiverLink) -> RedeliveryError | None:
+        """Return why the broker cannot hold back what waits in a consumer's queue, or None if it need not, or can."""
+        facts = receiver.facts
+        if not receiver.command.rescheduled or (facts is not None and facts.kind == "quorum"):
+            return None
+        if facts is None or not facts.kind:
+            why = f"the broker does not say what kind of queue {receiver.destination} is"
+        else:
+            why = f"{receiver.destination} is a {facts.kind} queue, in which RabbitMQ holds nothing back"
+        return AdapterError(
+            f"redelivery.scheduler=broker: {why}; it takes a quorum queue, which is what a new one becomes with "
+            "redelivery.queueArguments=x-queue-type:quorum"
+        )
 
     def _topic_queue(self, receiver: ReceiverLink) -> str:
         subscription = receiver.command.subscription

@@ -26,6 +26,7 @@ from redelivery_amqp.section_fields import (
     GROUP_ID,
     HEADER_FIELDS,
     MESSAGE_ID,
+    NOTE,
     PRIORITY,
     PROPERTIES_FIELDS,
     REPLY_KINDS,
@@ -270,6 +271,17 @@ class AmqpDelivery(Delivery):
         found = texts_in(self.raw, at, _OUR_IDS)
         # A delayed copy is another message.
         return (found.get(COPY) or found.get("redeliveryId")) if found else None
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        if not self.source.profile.holds_back:
+            return self.headers
+        found = {
+            name.removeprefix(NOTE): value
+            for name, value in self.annotations().items()
+            if name.startswith(f"{NOTE}redelivery")
+        }
+        return {**self.headers, **found} if found else self.headers
 
     @property
     def headers(self) -> Mapping[str, Any]:

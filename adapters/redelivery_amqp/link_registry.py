@@ -26,7 +26,7 @@ from redelivery_amqp.sender_links import SenderLinks
 from redelivery_amqp.settlements import Settlements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import proton
 
@@ -190,6 +190,10 @@ class LinkRegistry:
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
         """Settle deliveries of this connection; those that can be settled no more are left out."""
         self._settlements.settle(deliveries, outcome)
+
+    def reschedule(self, delivery: AmqpDelivery, due: float, notes: Mapping[str, str | int]) -> None:
+        """Give a delivery back, to come again at the wall-clock time `due`."""
+        self._settlements.reschedule(delivery, due, notes)
 
     def sender(self, destination: str, *, dead: bool = False) -> SenderLink:
         """Return the link to send to a destination, which is to be declared as a dead-letter queue if it is `dead`."""

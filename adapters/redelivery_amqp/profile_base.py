@@ -48,6 +48,8 @@ class AmqpProfile(ABC):
     queue_arguments: Mapping[str, object] = MappingProxyType({})
     dead_letter_arguments: Mapping[str, object] = MappingProxyType({})
     """What a queue is declared with."""
+    holds_back: bool = False
+    """Whether the broker holds messages back itself, and keeps notes in their annotations."""
     declares: ClassVar[bool] = False
     """Whether a queue must be declared over the management node: attaching to it does not create it."""
 

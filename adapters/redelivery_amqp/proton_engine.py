@@ -20,7 +20,7 @@ from cproton_ffi import ffi, lib
 from redelivery_amqp.frame_log import trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 __all__ = ["ACCEPTED", "REJECTED", "RELEASED", "Handle", "ProtonEngine"]
 
@@ -159,6 +159,14 @@ class ProtonEngine:
         for handle in handles:
             update(handle, outcome)
             settle(handle)
+
+    def modify(self, handle: Handle, annotations: Mapping[str, object]) -> None:
+        """Settle a delivery that is to come again, uncounted, with more message annotations."""
+        delivery = proton.Delivery(handle)
+        delivery.local.failed = delivery.local.undeliverable = False
+        delivery.local.annotations = {proton.symbol(name): value for name, value in annotations.items()}
+        delivery.update(proton.Delivery.MODIFIED)
+        lib.pn_delivery_settle(handle)
 
     def forget(self, handle: Handle) -> None:
         """Settle a delivery whose outcome is known on both sides."""

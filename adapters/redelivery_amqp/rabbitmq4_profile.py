@@ -41,6 +41,7 @@ class AmqpRabbitMQ4(AmqpProfile):
 
     def __init__(self, version: tuple[int, ...] = (), settings: Settings | None = None) -> None:
         self._newest = not version or version >= _SINCE_4_3
+        self.holds_back = self._newest
         self.capabilities = _capabilities(newest=self._newest)
         self._timeout = None if settings is None else settings.consumer_timeout
         self.queue_arguments = _typed(() if settings is None else settings.queue_arguments)
@@ -86,6 +87,7 @@ class AmqpRabbitMQ4(AmqpProfile):
             # How often a message was lost with its link, or has failed. Classic queues have no such count before 4.3.
             counts=quorum or (self._newest and facts.kind == "classic"),
             # Of a classic queue 4.3 takes nothing back.
+            reschedule="native" if quorum and self._newest else "none",
             max_hold=self.consumer_timeout(hold) if quorum and self._newest else self.capabilities.max_hold,
         )
 
@@ -116,7 +118,10 @@ def _capabilities(*, newest: bool) -> Capabilities:
         subscriptions=True,
         # Since 4.3 each consumer asks for its own timeout.
         max_hold=None if newest else CONSUMER_TIMEOUT,
-        reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
+        reschedule="native" if newest else "none",
+        # The management node tells of each queue whether it can.
+        reschedule_proof="certain",
+        reschedule_needs="" if newest else "it takes version 4.3 and a quorum queue",
     )
 
 

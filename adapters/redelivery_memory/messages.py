@@ -28,7 +28,7 @@ class StoredMessage:
     remembers thousands of accepted deliveries, and with each of them all that it refers to.
     """
 
-    __slots__ = ("body", "broker_id", "count", "message", "message_id", "number", "timestamp")
+    __slots__ = ("body", "broker_id", "count", "message", "message_id", "notes", "number", "timestamp")
 
     def __init__(self, broker_id: str, number: int, message: Outgoing, timestamp: float) -> None:
         self.broker_id = broker_id
@@ -38,6 +38,8 @@ class StoredMessage:
         self.timestamp = timestamp
         # Deliveries that ended without a settlement.
         self.count = 0
+        # What redelivery by the broker has noted.
+        self.notes: Mapping[str, str | int] = {}
         # A producer of ours gives its messages an id of its own, which its `send` has returned.
         own = message.headers.get("redeliveryId")
         self.message_id: str = own if isinstance(own, str) else broker_id
@@ -104,6 +106,10 @@ class MemoryDelivery(Delivery):
     @property
     def message_id(self) -> str:
         return self.stored.message_id
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        return {**self.headers, **self.stored.notes} if self.stored.notes else self.headers
 
     @property
     def headers(self) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ from redelivery.core.commands import (
     Hold,
     PoisonAck,
     Release,
+    Reschedule,
     Send,
     Subscribe,
     Unsubscribe,
@@ -155,13 +156,15 @@ class MemoryServer:
                 self._poison(link, command)
             case Forward():
                 self._forward(link, command)
-            case Hold() | Release() | Subscribe() | Unsubscribe() | Commit() | ForwardAll():
+            case Hold() | Release() | Subscribe() | Unsubscribe() | Commit() | ForwardAll() | Reschedule():
                 self._do_more(link, command)
             case _:
                 assert_never(command)
 
     def _do_more(
-        self, link: MemoryConnection, command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll
+        self,
+        link: MemoryConnection,
+        command: Hold | Release | Subscribe | Unsubscribe | Commit | ForwardAll | Reschedule,
     ) -> None:
         match command:
             case Hold():
@@ -173,6 +176,8 @@ class MemoryServer:
                     if found is not None:
                         self._note("released", found.stored)
                         self._put_back(found)
+            case Reschedule():
+                self._reschedule(link, command)
             case Subscribe():
                 self._subscribe(link, command)
             case Unsubscribe():
@@ -340,6 +345,25 @@ class MemoryServer:
             if self._delayed.pop(number, None) is None:
                 return
             self._enqueue(number, message)
+            ringing = self._pump()
+        drain(ringing)
+
+    def _reschedule(self, link: MemoryConnection, command: Reschedule) -> None:
+        """Keep a message back, uncounted, with what is noted on it."""
+        found = self._settled(link, command.delivery)
+        if found is None:
+            return
+        self._note("released", found.stored)
+        found.stored.notes = dict(command.notes)
+        self._number += 1
+        number, delay = self._number, max(0.0, command.due - self.clock.time())
+        self._delayed[number] = self.clock.call_later(delay, lambda: self._due_again(number, found))
+
+    def _due_again(self, number: int, delivery: MemoryDelivery) -> None:
+        with self.lock:
+            if self._delayed.pop(number, None) is None:
+                return
+            self._put_back(delivery)
             ringing = self._pump()
         drain(ringing)
 

@@ -17,6 +17,7 @@ from redelivery.core.commands import (
     Hold,
     PoisonAck,
     Release,
+    Reschedule,
     Send,
     Subscribe,
     Unsubscribe,
@@ -99,6 +100,8 @@ class StompAdapter:
                     self._poison(link, command)
                 case Forward():
                     self._forward(link, command)
+                case Reschedule():
+                    raise AssertionError("no profile here holds a message back itself")
                 case ForwardAll():
                     raise AssertionError("no profile here forwards atomically")
                 case Send():

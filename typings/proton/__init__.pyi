@@ -39,11 +39,15 @@ class Terminus:
 class Disposition:
     data: Any
     condition: Condition | None
+    failed: bool
+    undeliverable: bool
+    annotations: Any
 
 class Delivery:
     ACCEPTED: ClassVar[int]
     REJECTED: ClassVar[int]
     RELEASED: ClassVar[int]
+    MODIFIED: ClassVar[int]
     _impl: Any
     local: Disposition
     def __init__(self, impl: Any) -> None: ...

@@ -23,6 +23,7 @@ from redelivery.core.commands import (
     PoisonAck,
     PolicyFault,
     Release,
+    Reschedule,
     SetAside,
     StillAside,
     Stop,
@@ -293,7 +294,7 @@ class EngineDriver:
             # A row runs with its batch, and stays in the log; a port's plan has no breaker, and sets nothing aside.
             case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside():
                 pass
-            case BreakerChanged() | TookBack():
+            case BreakerChanged() | TookBack() | Reschedule():
                 pass
             case _:
                 assert_never(command)

@@ -3,8 +3,8 @@
 The message itself (RabbitMQ 4.3, quorum queues) is given back with the time at which it is due, uncounted, and with
 what is known of it. It is the broker's from then on, as what was accepted is.
 
-A copy, to the engine, is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then is
-the original accepted; in one transaction where that is atomic. The copy is another message to the broker, so it
+A copy, to the engine, is a poison acknowledgement with another destination: the copy is sent, confirmed, and only then
+is the original accepted; in one transaction where that is atomic. The copy is another message to the broker, so it
 carries what was known of the original.
 """
 
@@ -68,7 +68,7 @@ class BrokerRedelivery:
         nobody looks.
         """
         expires = delivery.expires_at
-        whole = native or delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole)
+        whole = native or (delivery.readable and arrived_whole(delivery, empty_is_whole=self._empty_is_whole))
         return whole and (expires is None or expires > due)
 
     def holds(

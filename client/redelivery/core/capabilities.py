@@ -41,10 +41,10 @@ class Capabilities:
     with a selector finds what it wants among so many only.
     `individual_prefixes`: what its own individual dead-letter queues are called by: of queues, and of topics.
     `transactions`: deliveries can be accepted, and messages sent, in one transaction (`Commit`).
-    `reschedule`: how safe "send a copy that the broker holds back, then accept" is, as `forward`; `native`: it holds the
-    message itself back, uncounted, and keeps what is noted on it; `none`: it cannot, or cannot be told to. `reschedule_proof`: how that is found out when a consumer starts: by a
-    message that must not come early, and must come (`arrival`) or need not be waited for (`held`); `certain`: not at
-    all.
+    `reschedule`: how safe "send a copy that the broker holds back, then accept" is, as `forward`; `native`: it holds
+    the message itself back, uncounted, and keeps what is noted on it; `none`: it cannot, or cannot be told to.
+    `reschedule_proof`: how that is found out when a consumer starts: by a message that must not come early, and must
+    come (`arrival`) or need not be waited for (`held`); `certain`: not at all, or the broker says so of the queue.
     `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
     `marks`: what comes again after the end of a connection is marked as redelivered, all of it.
     `unsettleable`: some messages cannot be settled: `Delivery.settleable` tells which.

@@ -49,7 +49,7 @@ __all__ = ["EventLog", "Line", "named"]
 # Seconds, 100 years: no process waits for that long.
 NEVER = 100 * 365.25 * 86400
 _COPY = ", for which the broker holds a copy"
-_ITSELF = ", until when the broker holds it"
+_ITSELF = "; until then the broker holds it"
 
 
 class Line(NamedTuple):

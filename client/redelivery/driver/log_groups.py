@@ -40,7 +40,7 @@ WHAT = {
 THEN = {
     "redelivery": "redelivery",
     "delayed copy": "redelivery, for which the broker holds a copy",
-    "delayed by the broker": "redelivery, until when the broker holds them",
+    "delayed by the broker": "redelivery; until then the broker holds them",
     "dead-letter copy": "poison",
     "poison acknowledgement": "poison",
     "set aside": "poison, and set aside",

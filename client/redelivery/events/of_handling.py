@@ -28,8 +28,9 @@ NextStep = Literal[
     "stop",
     "set aside",
 ]
-"""What follows: a redelivery by this client, or by the broker with a delayed copy or of the message itself; a dead letter as a copy that this
-client sends, or made by the broker; the message is dropped; the consumer stops; the message stays here for good."""
+"""What follows: a redelivery by this client, or by the broker, which holds a delayed copy or the message itself; a dead
+letter, made by the broker or as a copy that this client sends; the message is dropped; the consumer stops; the message
+stays here for good."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
