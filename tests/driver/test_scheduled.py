@@ -34,6 +34,14 @@ POLICIES = RedeliveryPolicyMap(
 )
 
 
+@pytest.fixture(params=["atomic", "native"], autouse=True)
+def reschedule(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return what the broker holds back: a copy that it takes in a transaction, or the message itself."""
+    able = replace(redelivery_memory.adapter.CAPABILITIES, reschedule=request.param)
+    monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
+    return str(request.param)
+
+
 def test_the_broker_holds_what_waits(twin: Twin) -> None:
     """Nothing is parked or unsettled here; each redelivery comes when it is due, and the dead letter says all."""
     sent = twin.broker.send("orders", "bad", headers={"n": 1})

@@ -1,0 +1,236 @@
+"""The broker holds back the message itself, and keeps what is noted on it; one transition at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.bench import CAUSE, Bench
+from tests.core.model import WALL_OFFSET, Arrival, Letter
+
+from redelivery.core.broker_redelivery import BASE, BrokerRedelivery
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Forward, Hold, Release, Reschedule
+from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
+from redelivery.core.events import Arrived, Deferred
+from redelivery.core.rescheduled import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.core.commands import Command
+
+QUEUE = "queue://orders"
+ABLE = Capabilities("model", forward="confirmed", reschedule="native", release=True, counts=True)
+
+
+class Held(Arrival):
+    """A delivery of a message that the broker has held back."""
+
+    __slots__ = ("notes",)
+
+    def __init__(self, letter: Letter, epoch: int, notes: Mapping[str, Any]) -> None:
+        super().__init__(letter, epoch, counts=True)
+        self.notes = notes
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        return self.notes
+
+
+def bench(**options: Any) -> Bench:
+    """Return an engine whose broker holds messages back."""
+    ways = BrokerRedelivery(QUEUE, "run", maximum_deferrals=5)
+    return Bench(able=ABLE, dead_letters=DeadLetterRouting(scheduled=True), rescheduling=ways, **options)
+
+
+def one(commands: list[Command]) -> Reschedule:
+    """Return the only command."""
+    (command,) = commands
+    assert isinstance(command, Reschedule)
+    return command
+
+
+def come(at: Bench, letter: Letter, notes: Mapping[str, Any]) -> Held:
+    """Let the message come again with these notes."""
+    held = Held(letter, at.epoch, notes)
+    at.commands = at.feed(Arrived(1, [held]))
+    return held
+
+
+def test_a_failure_gives_the_message_back_with_its_time_and_its_count() -> None:
+    """Nothing is sent, parked or waited for: the message is the broker's at once."""
+    at = bench()
+    delivery = at.run(Letter(1))
+    command = one(at.fail(delivery))
+    assert (command.due, command.delay, command.count) == (at.now + 60.0 + WALL_OFFSET, 60.0, 1)
+    assert command.notes["redeliveryCount"] == "1"
+    assert command.notes[COPY] == f"@{QUEUE}"
+    assert command.notes[DUE] == round(command.due * 1000)
+    assert (delivery.state, delivery.outcome) == ("settled", "redelivered")
+    assert (at.engine.load.parked, at.engine.load.unconfirmed, at.engine.counts.redelivered) == (0, 0, 1)
+
+
+def test_counting_goes_on_to_the_dead_letter() -> None:
+    """Three redeliveries, each counted by the notes of the one before, then poison."""
+    at, letter, notes = bench(), Letter(1), {}
+    for count in (1, 2, 3):
+        held = come(at, letter, notes)
+        assert at.want() is held
+        notes = dict(one(at.fail(held)).notes)
+        assert notes["redeliveryCount"] == str(count)
+        at.now += 60.0
+    held = come(at, letter, notes)
+    assert at.want() is held
+    (forward,) = at.fail(held)
+    assert isinstance(forward, Forward)
+    assert forward.count == 4
+
+
+def test_what_the_broker_has_counted_since_is_added() -> None:
+    """A connection that was lost, or a process that died, is an attempt: the broker's count less what it was."""
+    at, letter = bench(), Letter(1, attempts=7)
+    held = come(at, letter, {COPY: f"@{QUEUE}", "redeliveryCount": "1", BASE: 5})
+    assert at.want() is held
+    assert held.record is not None
+    assert held.record.count == 3
+
+
+def test_a_deferral_is_noted_uncharged() -> None:
+    """As often as it is deferred."""
+    at, letter, notes = bench(), Letter(1), {}
+    for deferrals in (1, 2):
+        held = come(at, letter, notes)
+        assert at.want() is held
+        command = one(at.feed(Deferred(held, 5.0, CAUSE)))
+        assert (command.deferred, command.notes[DEFERRALS], command.notes["redeliveryCount"]) == (
+            True,
+            deferrals,
+            "0",
+        )
+        notes = dict(command.notes)
+        at.now += 5.0
+
+
+def test_what_comes_early_waits_here_for_the_rest() -> None:
+    """The clock of the broker is ahead by more than a second."""
+    at, letter = bench(), Letter(1)
+    notes = one(at.fail(come_first(at, letter))).notes
+    at.now += 10.0
+    held = come(at, letter, notes)
+    (hold,) = at.commands
+    assert isinstance(hold, Hold)
+    assert hold.delay == pytest.approx(50.0, abs=0.001)
+    assert at.want() is None
+    at.now += 50.0
+    assert at.want() is held
+
+
+def come_first(at: Bench, letter: Letter) -> Arrival:
+    """Let a message arrive for the first time, and be dispatched."""
+    held = come(at, letter, {})
+    assert at.want() is held
+    return held
+
+
+def test_a_message_that_expires_before_it_is_due_waits_here() -> None:
+    """The broker would drop it."""
+    at = bench()
+    (hold,) = at.fail(at.run(Letter(1, expires_at=WALL_OFFSET + 130.0)))
+    assert isinstance(hold, Hold)
+
+
+@pytest.mark.parametrize("later", [0.0, PATIENCE - 1.0])
+def test_a_settlement_that_is_lost_with_the_connection_delays_all_the_same(later: float) -> None:
+    """The message comes at once, without the note: its due time is known here, and it is given back once more."""
+    at, letter = bench(), Letter(1)
+    due = one(at.fail(come_first(at, letter))).due
+    at.now += later
+    at.lose()
+    at.connect()
+    letter.attempts += 1
+    come(at, letter, {})
+    if later < 60.0:
+        command = one(at.commands)
+        assert (command.due, command.count) == (due, 1)
+        assert command.notes[BASE] == 1
+
+
+def test_a_settlement_is_taken_for_read_after_a_minute() -> None:
+    """Whoever sends the message then has put it back."""
+    at, letter = bench(), Letter(1)
+    at.fail(come_first(at, letter))
+    other = Letter(2)
+    at.now += PATIENCE
+    at.fail(come_first(at, other))
+    at.lose()
+    at.connect()
+    assert at.engine._history.empty is False, "the second one is in doubt"
+    held = come(at, letter, {})
+    assert at.want() is held
+    assert held.record is None or held.record.count == 0
+
+
+def test_a_message_that_came_as_it_should_is_in_doubt_no_more() -> None:
+    """Its later failure is told by its later note alone."""
+    at, letter = bench(), Letter(1)
+    notes = one(at.fail(come_first(at, letter))).notes
+    at.now += 60.0 - 1.0
+    held = come(at, letter, notes)
+    assert at.want() is held
+    at.lose()
+    at.connect()
+    letter.attempts += 1
+    again = come(at, letter, notes)
+    assert again.state == "waiting", "its handler still runs"
+
+
+def test_what_another_process_has_charged_is_not_forgotten() -> None:
+    """The note that comes with the message counts more than what is remembered here."""
+    at, letter = bench(), Letter(1)
+    notes = dict(one(at.fail(come_first(at, letter))).notes)
+    at.lose()
+    at.connect()
+    at.now += 61.0
+    held = come(at, letter, {**notes, "redeliveryCount": "3", DUE: notes[DUE]})
+    assert at.want() is held
+    assert held.record is not None
+    assert held.record.count == 3
+
+
+def test_notes_of_another_queue_count_for_nothing() -> None:
+    """Somebody has moved the message, by hand or as a dead letter: it begins afresh."""
+    at, letter = bench(), Letter(1)
+    held = come(at, letter, {COPY: "@queue://other", "redeliveryCount": "3", BASE: 0})
+    assert at.want() is held
+    assert held.record is None or held.record.count == 0
+
+
+NOTES = st.fixed_dictionaries(
+    {},
+    optional={
+        COPY: st.sampled_from([f"@{QUEUE}", "", 7, None]),
+        DUE: st.one_of(st.integers(), st.text(max_size=20), st.floats(), st.none()),
+        BASE: st.one_of(st.integers(), st.text(max_size=5), st.binary(max_size=5)),
+        DEFERRALS: st.one_of(st.integers(), st.text(max_size=5), st.lists(st.integers(), max_size=2)),
+        "redeliveryCount": st.one_of(st.integers(), st.text(max_size=20), st.booleans()),
+        "redeliveryCause": st.one_of(st.text(max_size=20), st.integers()),
+        "redeliveryFirstFailure": st.one_of(st.text(max_size=20), st.integers()),
+    },
+)
+
+
+@given(NOTES, st.integers(0, 9))
+def test_no_note_kills_or_hides_a_message(notes: Mapping[str, Any], attempts: int) -> None:
+    """Anybody can send such annotations: the message is handled all the same, after its policy's delay at most."""
+    at = bench()
+    held = come(at, Letter(1, attempts=attempts), notes)
+    delivery = at.want()
+    if delivery is None:
+        at.now += 60.0
+        delivery = at.want()
+    assert delivery is held
+    commands = at.fail(held)
+    assert isinstance(commands[0], Reschedule | Forward | Hold | Release)
