@@ -75,7 +75,7 @@ def test_a_failure_gives_the_message_back_with_its_time_and_its_count() -> None:
 
 def test_counting_goes_on_to_the_dead_letter() -> None:
     """Three redeliveries, each counted by the notes of the one before, then poison."""
-    at, letter, notes = bench(), Letter(1), {}
+    at, letter, notes = bench(), Letter(1), dict[str, Any]()
     for count in (1, 2, 3):
         held = come(at, letter, notes)
         assert at.want() is held
@@ -100,7 +100,7 @@ def test_what_the_broker_has_counted_since_is_added() -> None:
 
 def test_a_deferral_is_noted_uncharged() -> None:
     """As often as it is deferred."""
-    at, letter, notes = bench(), Letter(1), {}
+    at, letter, notes = bench(), Letter(1), dict[str, Any]()
     for deferrals in (1, 2):
         held = come(at, letter, notes)
         assert at.want() is held
