@@ -95,7 +95,9 @@ class AmqpAdapter:
             case Release():
                 link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), RELEASED)
             case Reschedule():
-                link.links.reschedule(cast("AmqpDelivery", command.delivery), command.due, command.notes)
+                link.links.settlements.reschedule(
+                    cast("AmqpDelivery", command.delivery), command.due, command.notes
+                )
             case Credit():
                 link.links.flow(command.consumer, command.messages)
             case PoisonAck():

@@ -11,6 +11,7 @@ from redelivery.core.delivery import BodyKind, Delivery
 from redelivery_amqp import codec
 from redelivery_amqp.bare_message import bare
 from redelivery_amqp.bounded_values import decoded
+from redelivery_amqp.notes import noted
 from redelivery_amqp.other_bodies import other_body
 from redelivery_amqp.partial_reading import LargeMaps, fields_in, short_keys, texts_in
 from redelivery_amqp.plain_values import SaltedUUID, text_of, time_of
@@ -26,7 +27,6 @@ from redelivery_amqp.section_fields import (
     GROUP_ID,
     HEADER_FIELDS,
     MESSAGE_ID,
-    NOTE,
     PRIORITY,
     PROPERTIES_FIELDS,
     REPLY_KINDS,
@@ -274,14 +274,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def noted(self) -> Mapping[str, Any]:
-        if not self.source.profile.holds_back:
-            return self.headers
-        found = {
-            name.removeprefix(NOTE): value
-            for name, value in self.annotations().items()
-            if name.startswith(f"{NOTE}redelivery")
-        }
-        return {**self.headers, **found} if found else self.headers
+        return noted(self.headers, self.annotations()) if self.source.profile.holds_back else self.headers
 
     @property
     def headers(self) -> Mapping[str, Any]:
@@ -332,9 +325,8 @@ class AmqpDelivery(Delivery):
 
     @property
     def expiration(self) -> datetime | None:
-        at = self.field(EXPIRY)
         expires = self.expires_at
-        return time_of(at) or (None if expires is None else time_of(int(expires * 1000)))
+        return time_of(self.field(EXPIRY)) or (None if expires is None else time_of(int(expires * 1000)))
 
     @property
     def value(self) -> Any:
@@ -348,7 +340,6 @@ class AmqpDelivery(Delivery):
 
     @property
     def dated(self) -> bool:
-        """See Delivery."""
         return self.field(CREATION) is not None
 
     def digest(self) -> bytes:

@@ -26,7 +26,7 @@ from redelivery_amqp.sender_links import SenderLinks
 from redelivery_amqp.settlements import Settlements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     import proton
 
@@ -76,7 +76,7 @@ class LinkRegistry:
         self._numbers = 0
         self._round_trips = itertools.count(1)
         self._blame = AmqpDisconnectCause()
-        self._settlements = Settlements(wire, epoch, self._blame)
+        self.settlements = Settlements(wire, epoch, self._blame)
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
         self._management = Management(wire, self._manage)
@@ -189,11 +189,7 @@ class LinkRegistry:
 
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
         """Settle deliveries of this connection; those that can be settled no more are left out."""
-        self._settlements.settle(deliveries, outcome)
-
-    def reschedule(self, delivery: AmqpDelivery, due: float, notes: Mapping[str, str | int]) -> None:
-        """Give a delivery back, to come again at the wall-clock time `due`."""
-        self._settlements.reschedule(delivery, due, notes)
+        self.settlements.settle(deliveries, outcome)
 
     def sender(self, destination: str, *, dead: bool = False) -> SenderLink:
         """Return the link to send to a destination, which is to be declared as a dead-letter queue if it is `dead`."""
@@ -283,9 +279,8 @@ class LinkRegistry:
         one = self._named.get(event.link.name)
         if isinstance(one, SenderLink):
             one.on_outcome(event.delivery)
-        elif isinstance(one, ReceiverLink):
-            if event.delivery.remote_state == RELEASED:
-                one.released.append(event.delivery._impl)
+        elif isinstance(one, ReceiverLink) and event.delivery.remote_state == RELEASED:
+            one.released.append(event.delivery._impl)
         elif isinstance(one, ManagementLink) and event.link.is_receiver:
             # Answers come settled, which proton takes for news of a delivery.
             self._management.take()
@@ -293,7 +288,7 @@ class LinkRegistry:
     def taken_back(self) -> None:
         """Tell of what the broker has taken back of itself."""
         for receiver in [receiver for receiver in self._by_handle.values() if receiver.released]:
-            if own := self._settlements.released(receiver):
+            if own := self.settlements.released(receiver):
                 self._later(_told(self._sink, TakenBack(receiver.consumer, own)))
 
     def _end(self, one: Link, condition: proton.Condition | None) -> None:
@@ -320,12 +315,11 @@ class LinkRegistry:
         one.ended = True
         self.detaches.close(one)
         self._receivers.pop(one.consumer, None)
+        verb = "ended the" if one.attached else "refused a"
+        error = refusal(f"the broker {verb} consumer of {one.destination}", condition, self._wire.masked)
         if not one.attached:
-            one.answer(
-                refusal(f"the broker refused a consumer of {one.destination}", condition, self._wire.masked)
-            )
+            one.answer(error)
             return
-        error = refusal(f"the broker ended the consumer of {one.destination}", condition, self._wire.masked)
         if condition is not None and condition.name in GONE:
             one.stopped(error)
         # A time-out of RabbitMQ's, an administrator: the next connection subscribes again.

@@ -20,7 +20,6 @@ __all__ = [
     "GROUP_SEQUENCE",
     "HEADER_FIELDS",
     "MESSAGE_ID",
-    "NOTE",
     "PRIORITY",
     "PROPERTIES_FIELDS",
     "REPLY_KINDS",
@@ -40,8 +39,6 @@ DURABLE, PRIORITY, TTL, FIRST_ACQUIRER, DELIVERY_COUNT = range(HEADER_FIELDS)
     MESSAGE_ID, USER_ID, TO, SUBJECT, REPLY_TO, CORRELATION_ID, CONTENT_TYPE, CONTENT_ENCODING, EXPIRY, CREATION,
     GROUP_ID, GROUP_SEQUENCE, REPLY_TO_GROUP,
 ) = range(PROPERTIES_FIELDS)  # fmt: skip
-NOTE = "x-opt-"
-"""What the names of annotations begin with that this library has a broker keep."""
 # Of the JMS mapping's annotations.
 REPLY_KINDS = {0: "queue", 1: "topic", 2: "temp-queue", 3: "temp-topic"}
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import proton
 
+from redelivery_amqp.notes import annotations_of
 from redelivery_amqp.proton_engine import RELEASED
-from redelivery_amqp.section_fields import NOTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,17 +41,15 @@ class Settlements:
     def reschedule(self, delivery: AmqpDelivery, due: float, notes: Mapping[str, str | int]) -> None:
         """Give one back, uncounted, to come again at the wall-clock time `due`, with notes. Only of quorum queues.
 
-        The time is the broker's own (measured: 1 to 40 ms late). Each name must begin with `x-opt-`, else the session
-        ends.
+        The time is the broker's own (measured: 1 to 40 ms late).
         """
         handle = delivery.handle
         if delivery.epoch != self._epoch or handle is None or delivery.source.ended:
             return
-        annotations: dict[str, object] = {f"{NOTE}{name}": value for name, value in notes.items()}
-        annotations[DUE] = proton.timestamp(min(round(due * 1000), LATEST))
+        at = proton.timestamp(min(round(due * 1000), LATEST))
         self._blame.saw(delivery)
         delivery.source.progress.written += 1
-        self._wire.modify(handle, annotations)
+        self._wire.modify(handle, {**annotations_of(notes), DUE: at})
         delivery.handle = None
         delivery.source.unsettled.discard(delivery)
         delivery.source.large.forget((delivery,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from redelivery.core import option_values
 from redelivery.core.rate import Rate
@@ -25,8 +25,8 @@ __all__ = [
     "OptionsReader",
     "failover",
     "ledger",
+    "of_rabbitmq",
     "ordering",
-    "queue_arguments",
     "rate",
     "scheduler",
     "tls",
@@ -174,7 +174,24 @@ def tls(read: OptionsReader) -> TlsSettings:
     return made
 
 
-def queue_arguments(read: OptionsReader, name: str) -> QueueArguments:
+class RabbitMQFields(TypedDict):
+    """What only RabbitMQ is told."""
+
+    consumer_timeout: float | None
+    queue_arguments: QueueArguments
+    dead_letter_arguments: QueueArguments
+
+
+def of_rabbitmq(read: OptionsReader) -> RabbitMQFields:
+    """Return what only RabbitMQ is told."""
+    return {
+        "consumer_timeout": read.seconds("redelivery.consumerTimeout", 0.0) or None,
+        "queue_arguments": _arguments(read, "redelivery.queueArguments"),
+        "dead_letter_arguments": _arguments(read, "redelivery.deadLetterArguments"),
+    }
+
+
+def _arguments(read: OptionsReader, name: str) -> QueueArguments:
     """Return what a queue is declared with: `name:value,name:value`."""
     text = read.text(name)
     pairs = [part.partition(":") for part in text.split(",")] if text is not None else []

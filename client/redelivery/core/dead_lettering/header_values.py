@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from redelivery.core.delivery import CAUSE_LIMIT
+from redelivery.core.cause import CAUSE_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.core import option_values
-from redelivery.core.delivery import CAUSE_LIMIT, Cause
+from redelivery.core.cause import CAUSE_LIMIT, Cause
 
 if TYPE_CHECKING:
     from redelivery.core.delivery import Record
