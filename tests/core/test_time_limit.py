@@ -13,8 +13,8 @@ from tests.core.test_broker_redelivery import ATOMIC, bench, come, one
 from tests.core.test_ledger_engine import Counted, cleared
 from tests.core.test_policy_guard import Own
 
-from redelivery.core.commands import Dispatch, Hold, PoisonAck
 from redelivery.core.cause import CAUSE_LIMIT, Cause
+from redelivery.core.commands import Dispatch, Hold, PoisonAck
 from redelivery.core.delivery import Record
 from redelivery.core.events import Deferred, Failed
 from redelivery.core.ledger_entry import CRASH, Entry

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.commands import Forward, Reschedule
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, arrived_whole, copy_of, told_of
 from redelivery.core.delivery import UNKNOWN, Cause, Record
+from redelivery.core.rescheduled import Rescheduled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,6 +61,7 @@ class BrokerRedelivery:
         self._maximum_deferrals = maximum_deferrals
         self._empty_is_whole = empty_is_whole
         self._numbers = itertools.count(1)
+        self.given_back = Rescheduled()
 
     def takes(self, delivery: Delivery, due: float, *, native: bool) -> bool:
         """Whether the message, or a copy of it, can wait at the broker until the wall-clock time `due`.
@@ -138,7 +140,8 @@ class BrokerRedelivery:
         wall_offset: float,
         now: float,
     ) -> Record | None:
-        """Return what is known of a message that comes: what a delayed copy carries, else what was `seeded`."""
+        """Return what is known of a message that comes: what is noted on it, else what was `seeded`."""
+        self.given_back.arrived(delivery)
         record = self.record_of(delivery, policies.limit(policy), wall_offset)
         if record is None:
             return seeded

@@ -476,7 +476,6 @@ class Engine:
         ways = self._rescheduling
         if ways is None:
             return seeded
-        self._confirms.rescheduled.arrived(delivery)
         return ways.seeded(
             delivery, seeded, self._policies, policy, self._returns.most_delay, self.wall_offset, now
         )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.commands import Accept, Command, Dropped, Forward, Reschedule, SetAside, Stop, Unanswered
 from redelivery.core.delivery import EXPIRED, UNKNOWN
-from redelivery.core.rescheduled import Rescheduled
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -62,7 +61,6 @@ class PendingConfirms:
         self.pending: set[Delivery] = set()  # not confirmed yet
         # Of them, those whose answer is on its way.
         self.in_doubt: set[Delivery] = set()
-        self.rescheduled = Rescheduled()
         self._alarms: list[tuple[float, int, Delivery]] = []
         self._capabilities: Capabilities | None = None
         self.wall_offset = 0.0  # the wall clock minus `now`
@@ -119,7 +117,8 @@ class PendingConfirms:
         delivery = command.delivery
         record.due, record.returns = record.returns, None
         # Should that be lost with the connection, the message comes at once, and its delay is known here.
-        self.rescheduled.add(delivery, record, now)
+        assert self._rescheduling is not None, "nobody else makes the command"
+        self._rescheduling.given_back.add(delivery, record, now)
         self._settle(delivery)
         return (command,)
 
@@ -185,7 +184,8 @@ class PendingConfirms:
 
     def lost(self, now: float) -> list[Delivery]:
         """Give up the handles: the connection is gone. The verdicts stay with the records."""
-        self.rescheduled.lost(self._history, now)
+        if self._rescheduling is not None:
+            self._rescheduling.given_back.lost(self._history, now)
         pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()
