@@ -28,6 +28,7 @@ from redelivery_amqp.connection import AmqpConnection
 from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.message_copies import copied
 from redelivery_amqp.message_encoding import encoded
+from redelivery_amqp.notes import notes_of
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.sender import judged
 from redelivery_amqp.transactions import Transfer
@@ -124,7 +125,7 @@ class AmqpAdapter:
         delivery = _own(link, command.delivery)
         if delivery is None:
             return
-        link.links.reject(delivery, self._confirmation(link, delivery))
+        link.links.reject(delivery, notes_of(command), self._confirmation(link, delivery))
 
     def _forward(self, link: AmqpConnection, command: Forward) -> None:
         if command.atomic(link.profile.capabilities):

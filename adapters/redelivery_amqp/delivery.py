@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from redelivery.core.dead_lettering.routing import COPY
@@ -13,7 +13,7 @@ from redelivery_amqp.bare_message import bare
 from redelivery_amqp.bounded_values import decoded
 from redelivery_amqp.notes import noted
 from redelivery_amqp.other_bodies import other_body
-from redelivery_amqp.partial_reading import LargeMaps, fields_in, short_keys, texts_in
+from redelivery_amqp.partial_reading import fields_in, short_keys, texts_in
 from redelivery_amqp.plain_values import SaltedUUID, text_of, time_of
 from redelivery_amqp.section_fields import (
     CONTENT_ENCODING,
@@ -42,38 +42,14 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
     from datetime import datetime
 
-    import proton
-
-    from redelivery_amqp.profile_base import AmqpProfile
+    from redelivery_amqp.delivery_source import DeliverySource
     from redelivery_amqp.proton_engine import Handle
-    from redelivery_amqp.settlement_progress import SettlementProgress
-    from redelivery_amqp.subscribed_names import SubscribedNames
 
-__all__ = ["AmqpDelivery", "DeliverySource"]
+__all__ = ["AmqpDelivery"]
 
 _OUR_IDS = short_keys(COPY, "redeliveryId")
 # Bytes of a message that may stay when its body is let go of.
 _SMALL = 2048
-
-
-class DeliverySource(Protocol):
-    """The link that a delivery came over: `ReceiverLink` implements it."""
-
-    consumer: int
-    epoch: int
-    profile: AmqpProfile
-    destination: str
-    kind: str
-    many: bool
-    names: SubscribedNames
-    ended: bool
-    session: Any
-    progress: SettlementProgress
-    unsettled: set[AmqpDelivery]
-    large: LargeMaps
-
-    def describe(self, source: proton.Terminus) -> None:
-        """Say where the messages are to come from."""
 
 
 class AmqpDelivery(Delivery):
@@ -219,10 +195,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def died_of(self) -> str | None:
-        if "x-opt-ACTUAL-EXPIRY" in self.annotations():
-            return "expired"
-        cause = self.headers.get("dlqDeliveryFailureCause")  # of ActiveMQ Classic
-        return ("expired" if "Message Expired" in cause else cause) if isinstance(cause, str) else None
+        return self.source.profile.died_of(self.annotations(), self.headers)
 
     @property
     def redelivered(self) -> bool:

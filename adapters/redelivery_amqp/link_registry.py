@@ -18,7 +18,7 @@ from redelivery_amqp.delivery import AmqpDelivery
 from redelivery_amqp.detach import DetachQueue
 from redelivery_amqp.disconnect_cause import AmqpDisconnectCause, end_of
 from redelivery_amqp.management_link import Management, ManagementLink
-from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
+from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
 from redelivery_amqp.round_trip import RoundTrip, when_settled
 from redelivery_amqp.sender import SenderLink
@@ -26,7 +26,7 @@ from redelivery_amqp.sender_links import SenderLinks
 from redelivery_amqp.settlements import Settlements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     import proton
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Subscribe
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.delivery import DeliverySource
+    from redelivery_amqp.delivery_source import DeliverySource
     from redelivery_amqp.disconnect_cause import End
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.proton_engine import Handle, ProtonEngine
@@ -210,9 +210,9 @@ class LinkRegistry:
         self.detaches.begin(lambda: link.attach(self._wire.connection))
         return link
 
-    def reject(self, delivery: AmqpDelivery, answer: Answer) -> None:
-        """Reject a delivery, and tell when the broker has carried that out."""
-        self.settle([delivery], REJECTED)
+    def reject(self, delivery: AmqpDelivery, notes: Mapping[str, str | int], answer: Answer) -> None:
+        """Reject a delivery, with notes where they are kept, and tell when the broker has carried that out."""
+        self.settlements.reject(delivery, notes)
         self._ask(delivery.source, answer)
 
     def when_settled(self, receiver: DeliverySource, answer: Answer) -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["annotations_of", "noted"]
+    from redelivery.core.commands import PoisonAck
+
+__all__ = ["annotations_of", "noted", "notes_of"]
 
 # The broker ends the session over an annotation with another name.
 _PREFIX = "x-opt-"
@@ -17,6 +19,19 @@ _OURS = f"{_PREFIX}redelivery"
 def annotations_of(notes: Mapping[str, str | int]) -> dict[str, str | int]:
     """Return notes as annotations."""
     return {f"{_PREFIX}{name}": value for name, value in notes.items()}
+
+
+def notes_of(command: PoisonAck) -> dict[str, str | int]:
+    """Return what a dead letter is to tell that the broker makes itself: what a copy would tell."""
+    delivery = command.delivery
+    notes: dict[str, str | int] = {
+        "redeliveryCause": command.cause.text,
+        "redeliveryCount": str(command.count),
+        "redeliveryOriginalDestination": delivery.destination,
+    }
+    if delivery.message_id is not None:
+        notes["redeliveryOriginalId"] = delivery.message_id
+    return notes
 
 
 def noted(headers: Mapping[str, Any], annotations: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -110,6 +110,13 @@ class AmqpProfile(ABC):
         """Return the qualified origin of a dead letter, if this broker has written it; empty if that is in doubt."""
         return None
 
+    def died_of(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
+        """Return why a message is a dead letter, if a broker has written that."""
+        if "x-opt-ACTUAL-EXPIRY" in annotations:  # of Artemis
+            return "expired"
+        cause = headers.get("dlqDeliveryFailureCause")  # of ActiveMQ Classic
+        return ("expired" if "Message Expired" in cause else cause) if isinstance(cause, str) else None
+
     def moved(self, headers: Mapping[str, Any]) -> bool:  # noqa: ARG002 - only one broker tells
         """Return whether this broker's marks say that it dead-lettered a message itself."""
         return False

@@ -160,10 +160,10 @@ class ProtonEngine:
             update(handle, outcome)
             settle(handle)
 
-    def modify(self, handle: Handle, annotations: Mapping[str, object]) -> None:
-        """Settle a delivery that is to come again, uncounted, with more message annotations."""
+    def modify(self, handle: Handle, annotations: Mapping[str, object], *, dead: bool) -> None:
+        """Settle a delivery that is to come again, uncounted, or is `dead`, with more message annotations."""
         delivery = proton.Delivery(handle)
-        delivery.local.failed = delivery.local.undeliverable = False
+        delivery.local.failed = delivery.local.undeliverable = dead
         delivery.local.annotations = {proton.symbol(name): value for name, value in annotations.items()}
         delivery.update(proton.Delivery.MODIFIED)
         lib.pn_delivery_settle(handle)

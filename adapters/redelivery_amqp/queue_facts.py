@@ -16,6 +16,20 @@ class QueueFacts:
     kind: str = ""
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def keeps_dead_letters(self) -> bool:
+        """Whether what is dead-lettered stays until another queue has confirmed it; told by the arguments alone.
+
+        Otherwise RabbitMQ drops what no queue takes. Its documents say that at-least-once needs `reject-publish`.
+        """
+        told = self.arguments
+        return (
+            self.kind == "quorum"
+            and isinstance(told.get("x-dead-letter-exchange"), str)
+            and told.get("x-dead-letter-strategy") == "at-least-once"
+            and told.get("x-overflow") == "reject-publish"
+        )
+
     @classmethod
     def of(cls, body: object) -> QueueFacts | None:
         """Return what an answer of the management node says, or None if it is none."""

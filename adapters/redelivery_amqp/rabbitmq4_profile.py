@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from redelivery.core.capabilities import CONSUMER_TIMEOUT, HOLDABLE
+from redelivery.core.dead_lettering.origin import ORIGIN
 from redelivery.core.destination import no_such_kind
+from redelivery_amqp.notes import noted
 from redelivery_amqp.profile_base import AmqpProfile
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
 
@@ -87,9 +89,23 @@ class AmqpRabbitMQ4(AmqpProfile):
             # How often a message was lost with its link, or has failed. Classic queues have no such count before 4.3.
             counts=quorum or (self._newest and facts.kind == "classic"),
             # Of a classic queue 4.3 takes nothing back.
+            # Else it may drop what it dead-letters: where there is no exchange, or nobody has bound a queue to it.
+            poison_persistent=facts.keeps_dead_letters,
+            poison_non_persistent=facts.keeps_dead_letters,
             reschedule="native" if quorum and self._newest else "none",
             max_hold=self.consumer_timeout(hold) if quorum and self._newest else self.capabilities.max_hold,
         )
+
+    def died_of(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
+        told = noted({}, annotations).get("redeliveryCause", annotations.get("x-first-death-reason"))
+        return told if isinstance(told, str) and told else super().died_of(annotations, headers)
+
+    def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
+        queue = annotations.get("x-first-death-queue")
+        if not isinstance(queue, str) or not queue or ORIGIN in headers:
+            # A copy says itself what it was sent to, a topic too.
+            return None
+        return f"queue://{queue}"
 
     def sent_to(self, annotations: Mapping[str, Any]) -> str | None:
         # What a producer wrote into `to` need not be where the message was routed.

@@ -83,6 +83,11 @@ class ReceiverLink:
         """Whether the broker keeps the subscription by the link's name; else a queue of its own keeps it."""
         return self.command.subscription is not None and not self.profile.declares
 
+    @property
+    def keeps_notes(self) -> bool:
+        """Whether the queue keeps notes on its messages."""
+        return self.profile.declares and self.facts is not None and self.facts.kind == "quorum"
+
     def attach(self, connection: proton.Connection, name: str) -> None:
         """Ask the broker for the link."""
         command = self.command

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.errors import RedeliveryError
-    from redelivery_amqp.delivery import DeliverySource
+    from redelivery_amqp.delivery_source import DeliverySource
 
     Answer = Callable[[RedeliveryError | None], None]
 

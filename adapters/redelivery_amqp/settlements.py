@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import proton
 
 from redelivery_amqp.notes import annotations_of
-from redelivery_amqp.proton_engine import RELEASED
+from redelivery_amqp.proton_engine import REJECTED, RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,18 +38,32 @@ class Settlements:
         self._epoch = epoch
         self._blame = blame
 
+    def reject(self, delivery: AmqpDelivery, notes: Mapping[str, str | int]) -> None:
+        """Have the broker dead-letter one.
+
+        A quorum queue of RabbitMQ 4 keeps notes on a dead letter if it is given back as undeliverable here; the error
+        of a rejection it drops.
+        """
+        if delivery.source.keeps_notes:
+            self._give_back(delivery, annotations_of(notes), dead=True)
+        else:
+            self.settle([delivery], REJECTED)
+
     def reschedule(self, delivery: AmqpDelivery, due: float, notes: Mapping[str, str | int]) -> None:
         """Give one back, uncounted, to come again at the wall-clock time `due`, with notes. Only of quorum queues.
 
         The time is the broker's own (measured: 1 to 40 ms late).
         """
+        at = proton.timestamp(min(round(due * 1000), LATEST))
+        self._give_back(delivery, {**annotations_of(notes), DUE: at}, dead=False)
+
+    def _give_back(self, delivery: AmqpDelivery, annotations: Mapping[str, object], *, dead: bool) -> None:
         handle = delivery.handle
         if delivery.epoch != self._epoch or handle is None or delivery.source.ended:
             return
-        at = proton.timestamp(min(round(due * 1000), LATEST))
         self._blame.saw(delivery)
         delivery.source.progress.written += 1
-        self._wire.modify(handle, {**annotations_of(notes), DUE: at})
+        self._wire.modify(handle, annotations, dead=dead)
         delivery.handle = None
         delivery.source.unsettled.discard(delivery)
         delivery.source.large.forget((delivery,))

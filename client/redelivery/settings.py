@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redelivery.core.rate import Rate
 
 __all__ = [
+    "MORE_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
     "BrokerName",
     "DeadLetterRoute",
@@ -37,6 +38,11 @@ QUEUE_ARGUMENTS = frozenset({
     "x-max-priority", "x-message-ttl", "x-queue-type",
 })  # fmt: skip
 """What RabbitMQ declares a queue with when it is asked over STOMP. It ignores others, `x-delivery-limit` among them."""
+MORE_QUEUE_ARGUMENTS = QUEUE_ARGUMENTS | {
+    "x-consumer-timeout", "x-dead-letter-strategy", "x-delivery-limit", "x-max-in-memory-bytes", "x-overflow",
+    "x-quorum-initial-group-size", "x-single-active-consumer",
+}  # fmt: skip
+"""The same over AMQP 1.0, of RabbitMQ 4."""
 
 
 class Secret:

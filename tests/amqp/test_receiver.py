@@ -91,7 +91,7 @@ def test_a_rejection_is_confirmed_by_the_answer_to_a_later_frame(attached: Attac
     """No broker answers a rejection: it counts as carried out when the broker has answered what was asked after it."""
     (delivery,) = arrived(attached.receiver, "bad")
     confirmed: list[RedeliveryError | None] = []
-    attached.links.reject(delivery, confirmed.append)
+    attached.links.reject(delivery, {}, confirmed.append)
     assert attached.wire.settled == {"bad": REJECTED}
     assert confirmed == []
     (asked,) = attached.links._named.keys() - {"c-1-7"}

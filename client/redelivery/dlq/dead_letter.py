@@ -88,13 +88,13 @@ def read_letter(
         delivery.message_id,
         memories or LedgerCauses(),
     )
-    headers, buried = delivery.headers, memories.of(delivery)
-    first, last = time_in(headers, "redeliveryFirstFailure"), time_in(headers, "redeliveryLastFailure")
-    count = count_in(headers, "redeliveryCount")
+    headers, noted, buried = delivery.headers, delivery.noted, memories.of(delivery)
+    first, last = time_in(noted, "redeliveryFirstFailure"), time_in(noted, "redeliveryLastFailure")
+    count = count_in(noted, "redeliveryCount")
     if buried is not None:
         first, last = first or moment(buried.first), last or moment(buried.last or buried.at)
         count = buried.count if count is None else count
-    told = text_in(headers, "redeliveryCause") or memories.cause(delivery) or delivery.died_of or UNKNOWN
+    told = text_in(noted, "redeliveryCause") or memories.cause(delivery) or delivery.died_of or UNKNOWN
     return DeadLetter(
         message_id=identity,
         original_id=first_id(delivery),

@@ -9,6 +9,7 @@ from redelivery.core.rate import Rate
 from redelivery.errors import ConfigurationError
 from redelivery.ledger import check_url
 from redelivery.settings import (
+    MORE_QUEUE_ARGUMENTS,
     QUEUE_ARGUMENTS,
     FailoverSettings,
     Ordering,
@@ -19,7 +20,7 @@ from redelivery.settings import (
 from redelivery.uri.option_table import OPTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = [
     "OptionsReader",
@@ -182,26 +183,27 @@ class RabbitMQFields(TypedDict):
     dead_letter_arguments: QueueArguments
 
 
-def of_rabbitmq(read: OptionsReader) -> RabbitMQFields:
-    """Return what only RabbitMQ is told."""
+def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
+    """Return what only RabbitMQ is told; over `amqp` queues have more arguments."""
+    known = MORE_QUEUE_ARGUMENTS if amqp else QUEUE_ARGUMENTS
     return {
         "consumer_timeout": read.seconds("redelivery.consumerTimeout", 0.0) or None,
-        "queue_arguments": _arguments(read, "redelivery.queueArguments"),
-        "dead_letter_arguments": _arguments(read, "redelivery.deadLetterArguments"),
+        "queue_arguments": _arguments(read, "redelivery.queueArguments", known),
+        "dead_letter_arguments": _arguments(read, "redelivery.deadLetterArguments", known),
     }
 
 
-def _arguments(read: OptionsReader, name: str) -> QueueArguments:
+def _arguments(read: OptionsReader, name: str, known: Collection[str]) -> QueueArguments:
     """Return what a queue is declared with: `name:value,name:value`."""
     text = read.text(name)
     pairs = [part.partition(":") for part in text.split(",")] if text is not None else []
     found = {argument.strip(): value.strip() for argument, _, value in pairs}
     for argument, colon, _ in pairs:
-        if not colon or argument.strip() not in QUEUE_ARGUMENTS:
+        if not colon or argument.strip() not in known:
             raise option_values.refuse(
                 name,
                 read.given[name],
-                f"name:value,name:value with names out of {', '.join(sorted(QUEUE_ARGUMENTS))}",
+                f"name:value,name:value with names out of {', '.join(sorted(known))}",
             )
     if len(found) < len(pairs):
         raise ConfigurationError(f"{name} gives one argument twice", option=name)

@@ -91,7 +91,7 @@ def parse_uri(text: str) -> Settings:
         ledger=ledger(read),
         inapplicable=inapplicable,
         rate=rate(read),
-        **of_rabbitmq(read),
+        **of_rabbitmq(read, amqp=family == "amqp"),
         **breaker(read),
         **dead_letters(read),
     )
