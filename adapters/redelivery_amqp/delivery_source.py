@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import proton
 
-    from redelivery_amqp.delivery import AmqpDelivery
     from redelivery_amqp.partial_reading import LargeMaps
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.settlement_progress import SettlementProgress
@@ -29,7 +28,7 @@ class DeliverySource(Protocol):
     ended: bool
     session: Any
     progress: SettlementProgress
-    unsettled: set[AmqpDelivery]
+    unsettled: set[Any]
     large: LargeMaps
 
     @property
