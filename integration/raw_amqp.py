@@ -82,9 +82,8 @@ class RawAmqp(Running):
     def declare(self, queue: str, arguments: Mapping[str, object] | None = None) -> Any:
         """A sender to this queue, which is there from then on; with `arguments`, of RabbitMQ 4, if it is new."""
         if self.broker.declares:
-            self.manage_rabbitmq(
-                "PUT", self.broker.address(queue), {**_QUEUE, "arguments": dict(arguments or {})}
-            )
+            own = self.broker.queue_arguments if arguments is None else arguments
+            self.manage_rabbitmq("PUT", self.broker.address(queue), {**_QUEUE, "arguments": dict(own)})
         address = self.broker.address(queue)
         return self.connection.create_sender(address, name=_name(), options=self._options("target"))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
+from integration.brokers.versions import chosen
 from integration.raw_amqp import need_proton
 from integration.under_test import JmsUnderTest, Pair
 from redelivery.core.capabilities import Capabilities
@@ -163,32 +165,64 @@ class TestBrokerJ(OnBroker):
     )
 
 
-class TestRabbitMQOverAmqp(OnBroker):
-    """RabbitMQ with its AMQP 1.0 plugin; poison leaves by a confirmed copy."""
+RABBITMQ_3 = Capabilities(
+    reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
+    broker="rabbitmq",
+    poison_on_request=True,
+    forward="confirmed",
+    flow=True,
+    release=True,
+    release_counts=True,
+    selectors=False,
+    subscriptions=False,
+    queue_wildcards=False,
+    max_hold=1800.0,
+    dead_letter_destination="queue://DLQ",
+)
+RABBITMQ_4_3 = replace(
+    RABBITMQ_3,
+    reschedule="native",
+    reschedule_proof="certain",
+    reschedule_needs="",
+    release_counts=False,
+    counts=True,
+    subscriptions=True,
+    max_hold=None,
+)
 
+
+class TestRabbitMQOverAmqp(OnBroker):
+    """RabbitMQ with classic queues, before 4.0 with its AMQP 1.0 plugin; poison leaves by a confirmed copy."""
+
+    newer: ClassVar = chosen() == "newest"
     pair = Pair(
         "rabbitmq",
         "amqp",
-        Capabilities(
-            reschedule_needs="it takes a queue with arguments for each delay, which are declared over STOMP only",
-            broker="rabbitmq",
-            poison_on_request=True,
-            forward="confirmed",
-            flow=True,
-            release=True,
-            release_counts=True,
-            selectors=False,
-            subscriptions=False,
-            queue_wildcards=False,
-            max_hold=1800.0,
-            dead_letter_destination="queue://DLQ",
-        ),
+        RABBITMQ_4_3 if newer else RABBITMQ_3,
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
-        features=frozenset({"topics", "marks"}),
+        features=frozenset({"topics", "durable", "marks"} if newer else {"topics", "marks"}),
+        holds_back=not newer,
         prefix="dlx.",
         beyond_credit=8,  # it takes each flow for a fresh start, and forgets what it sent on the one before
         patience=0.7,
         typed_headers=True,
+    )
+
+
+class TestRabbitMQ4OverAmqp(OnBroker):
+    """RabbitMQ from 4.3 on with quorum queues: it holds back what waits; poison leaves by a confirmed copy."""
+
+    client = "qpid"
+    pair = Pair(
+        "rabbitmq4",
+        "amqp",
+        RABBITMQ_4_3,
+        kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
+        features=frozenset({"topics", "durable", "marks"}),
+        prefix="dlx.",
+        patience=0.7,
+        typed_headers=True,
+        options={"redelivery.queueArguments": "x-queue-type:quorum"},
     )
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 # Seconds: the broker looks some time after.
 TIMEOUT = 5.0
 LATEST = TIMEOUT + 30.0
-QUORUM = {"x-queue-type": "quorum"}
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +54,7 @@ def test_what_is_taken_back_is_stale_and_the_others_flow(
 ) -> None:
     """One handler hangs past the timeout: one warning, others flow within a second, its late failure is charged."""
     with RawAmqp(broker) as raw:
-        raw.declare(unique_queue, QUORUM)
+        raw.declare(unique_queue)
     uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=int(TIMEOUT * 1000))
     uri += "&jms.redeliveryPolicy.initialRedeliveryDelay=100"
     handler = Handler()

@@ -27,7 +27,6 @@ KILLS = int(os.environ.get("REDELIVERY_NODE_KILLS", "50" if FULL else "3"))
 WAITING = int(os.environ.get("REDELIVERY_WAITING", "100"))
 # Seconds: of the policy; and by which the clocks of a client and a node on one machine may differ.
 DELAY, EARLY = 2.0, 0.05
-QUORUM = {"x-queue-type": "quorum"}
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def broker() -> Iterator[RabbitMQ4]:
 def queue(broker: RabbitMQ4, unique_queue: str) -> str:
     """Return a quorum queue."""
     with RawAmqp(broker) as raw:
-        raw.declare(unique_queue, QUORUM)
+        raw.declare(unique_queue)
     return unique_queue
 
 
@@ -107,7 +106,7 @@ def test_each_redelivery_comes_on_time_and_to_whoever_is_there(broker: RabbitMQ4
 def test_a_classic_queue_is_refused_in_one_sentence(broker: RabbitMQ4, unique_queue: str) -> None:
     """There it would come back at once, again and again."""
     with RawAmqp(broker) as raw:
-        raw.declare(unique_queue)
+        raw.declare(unique_queue, {})
     with (
         redelivery.connect(uri_of(broker, 2)) as connection,
         pytest.raises(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from integration.eventually import SLACK
@@ -34,6 +34,8 @@ class Pair:
     typed_headers: bool = False
     prefix: str = ""
     beyond_credit: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+    holds_back: bool = True
     patience: float = 0.0
     """How long, in seconds, the other client must wait to know that nothing is there."""
 
@@ -47,7 +49,8 @@ class JmsUnderTest(BrokerUnderTest):
         self.kinds = pair.kinds
         self.features = pair.features
         self.typed_headers = pair.typed_headers
-        self.options = {"jms.userName": broker.user, "jms.password": broker.password}
+        self.options = {"jms.userName": broker.user, "jms.password": broker.password, **pair.options}
+        self.holds_back = pair.holds_back
         self.prefix = pair.prefix
         self.refuses = "denied.conformance"
         self.beyond_credit = pair.beyond_credit

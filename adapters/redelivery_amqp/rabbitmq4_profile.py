@@ -86,7 +86,6 @@ class AmqpRabbitMQ4(AmqpProfile):
         quorum = facts.kind == "quorum"
         return replace(
             self.capabilities,
-            # How often a message was lost with its link, or has failed. Classic queues have no such count before 4.3.
             counts=quorum or (self._newest and facts.kind == "classic"),
             # Of a classic queue 4.3 takes nothing back.
             # Else it may drop what it dead-letters: where there is no exchange, or nobody has bound a queue to it.
@@ -131,6 +130,8 @@ def _capabilities(*, newest: bool) -> Capabilities:
         AmqpRabbitMQ.capabilities,
         # Before 4.3 a quorum queue counts what is released against its delivery limit.
         release_counts=not newest,
+        # How often a message was lost with its link, or has failed; before 4.3 quorum queues do so only.
+        counts=newest,
         subscriptions=True,
         # Since 4.3 each consumer asks for its own timeout.
         max_hold=None if newest else CONSUMER_TIMEOUT,

@@ -135,6 +135,9 @@ class Broker(Running):
         """How a JMS client names this queue, which is there, or made when the client uses it."""
         return queue
 
+    # What a queue is declared with where that is done.
+    queue_arguments: ClassVar[Mapping[str, object]] = {}
+
     @property
     def declares(self) -> bool:
         """Whether an AMQP link finds only queues that were declared over management links."""

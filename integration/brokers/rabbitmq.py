@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import shutil
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 from integration.brokers import tls
@@ -16,6 +16,9 @@ from integration.brokers.toolchain import missing_java
 from integration.brokers.versions import newest
 from integration.brokers.versions import version as version_of
 from integration.raw_amqp import RawAmqp
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Those in /usr/sbin change the user, and then own nothing of a node of ours.
 _DEBIAN = "/usr/lib/rabbitmq/bin"
@@ -238,10 +241,11 @@ class RabbitMQ(Broker):
 
 
 class RabbitMQ4(RabbitMQ):
-    """The newest RabbitMQ that Debian has, whatever version the other tests run."""
+    """The newest RabbitMQ that Debian has, whatever version the other tests run; with quorum queues."""
 
     name = "rabbitmq4"
     suite = newest("rabbitmq")
+    queue_arguments: ClassVar[Mapping[str, object]] = {"x-queue-type": "quorum"}
     version = DebianRoot(suite).version or suite
 
 

@@ -80,6 +80,8 @@ class BrokerUnderTest(ABC):
     """By how many seconds a redelivery may come after it is due; never before."""
     options: Mapping[str, str] = {}
     """Options of every URI: a login."""
+    holds_back: bool = True
+    """Whether the broker can hold messages of these queues back; asked where it can do so in some queues."""
     refuses: str | None = None
     """A queue to which this login may not send."""
 
