@@ -29,6 +29,7 @@ from integration.brokers import (
     containers_wanted,
     required,
 )
+from integration.every_version import pytest_cmdline_main
 from integration.groups import (
     pytest_collection_modifyitems,
     pytest_configure_node,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 
 # Hooks, of integration/again.py and integration/groups.py.
 __all__ = [
+    "pytest_cmdline_main",
     "pytest_collection_modifyitems",
     "pytest_configure_node",
     "pytest_runtest_call",
