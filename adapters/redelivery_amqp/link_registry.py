@@ -103,7 +103,7 @@ class LinkRegistry:
         receiver = self._receivers.get(consumer)
         if receiver is None or receiver.facts is None:
             return None
-        return self._profile.for_queue(receiver.facts, receiver.command.hold)
+        return self._profile.for_queue(receiver.facts, receiver.command)
 
     def add(self, command: Subscribe, answer: Answer) -> ReceiverLink:
         """Know a consumer, to be attached later."""

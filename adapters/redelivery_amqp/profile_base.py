@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from redelivery.core.capabilities import Capabilities
-    from redelivery.core.commands import Forward
+    from redelivery.core.commands import Forward, Subscribe
     from redelivery.settings import Settings
     from redelivery_amqp.queue_facts import QueueFacts
 
@@ -94,7 +94,7 @@ class AmqpProfile(ABC):
         """Return the seconds that a consumer asks to be let hold a message; `hold`: as long as its policy needs."""
         return None
 
-    def for_queue(self, facts: QueueFacts, hold: float | None) -> Capabilities | None:  # noqa: ARG002 - as above
+    def for_queue(self, facts: QueueFacts, command: Subscribe) -> Capabilities | None:  # noqa: ARG002 - as above
         """Return what the broker can do with a queue, or None: the same as with all others."""
         return None
 

@@ -9,6 +9,10 @@ from typing import Any
 __all__ = ["QueueFacts"]
 
 
+DELIVERY_LIMIT = 20
+"""Of a quorum queue of RabbitMQ 4 that nobody has given another one."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
     """`kind`: `classic`, `quorum` or `stream`; empty: unknown. `arguments`: of its declaration, not of a policy."""
@@ -28,6 +32,21 @@ class QueueFacts:
             and isinstance(told.get("x-dead-letter-exchange"), str)
             and told.get("x-dead-letter-strategy") == "at-least-once"
             and told.get("x-overflow") == "reject-publish"
+        )
+
+    @property
+    def drops_after_losses(self) -> str:
+        """How the broker drops a message whose consumers lose their connections too often, as text; empty: it does not.
+
+        A policy of the broker may say otherwise, which the management node does not tell.
+        """
+        limit = self.arguments.get("x-delivery-limit", DELIVERY_LIMIT)
+        kept = isinstance(limit, int) and limit < 0
+        if self.kind != "quorum" or kept or isinstance(self.arguments.get("x-dead-letter-exchange"), str):
+            return ""
+        return (
+            f"by its arguments the broker drops a message after {limit} lost connections (x-delivery-limit): give the "
+            "queue a dead-letter exchange, or no limit (-1), by a policy of the broker or when it is declared"
         )
 
     @classmethod

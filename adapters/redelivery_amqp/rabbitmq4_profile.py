@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Subscribe
     from redelivery.settings import QueueArguments, Settings
     from redelivery_amqp.queue_facts import QueueFacts
 
@@ -27,6 +28,10 @@ __all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers"]
 TOPICS = "amq.topic"
 _FIRST = (4,)
 _SINCE_4_3 = (4, 3)
+HOLDS_BACK = (
+    "the broker can hold back what waits for its redelivery in this queue, over restarts and for any consumer: "
+    "redelivery.scheduler=broker"
+)
 LONGEST_TIMEOUT = 12 * 3600.0
 """Seconds that a consumer asks for at most: what has to be held for longer is given back before, and held again."""
 _QUEUES = "/queues/"
@@ -82,8 +87,9 @@ class AmqpRabbitMQ4(AmqpProfile):
         needed = LONGEST_TIMEOUT if hold is None else hold / HOLDABLE
         return min(max(CONSUMER_TIMEOUT, needed), LONGEST_TIMEOUT)
 
-    def for_queue(self, facts: QueueFacts, hold: float | None) -> Capabilities | None:
+    def for_queue(self, facts: QueueFacts, command: Subscribe) -> Capabilities | None:
         quorum = facts.kind == "quorum"
+        native = quorum and self._newest
         return replace(
             self.capabilities,
             counts=quorum or (self._newest and facts.kind == "classic"),
@@ -91,8 +97,10 @@ class AmqpRabbitMQ4(AmqpProfile):
             # Else it may drop what it dead-letters: where there is no exchange, or nobody has bound a queue to it.
             poison_persistent=facts.keeps_dead_letters,
             poison_non_persistent=facts.keeps_dead_letters,
-            reschedule="native" if quorum and self._newest else "none",
-            max_hold=self.consumer_timeout(hold) if quorum and self._newest else self.capabilities.max_hold,
+            reschedule="native" if native else "none",
+            max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
+            caution=facts.drops_after_losses,
+            advice="" if command.rescheduled or not native else HOLDS_BACK,
         )
 
     def died_of(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:

@@ -48,6 +48,7 @@ class Capabilities:
     `reschedule_needs`: what the broker must be set to for it. `longest_delay`: seconds that it can hold a message.
     `marks`: what comes again after the end of a connection is marked as redelivered, all of it.
     `unsettleable`: some messages cannot be settled: `Delivery.settleable` tells which.
+    `caution`: how the broker may lose a message of this queue, and the cure; `advice`: what it could do better there.
     `batch`: settlements may share a write, so the driver collects them for up to a millisecond.
     """
 
@@ -84,6 +85,8 @@ class Capabilities:
     reschedule_proof: Literal["certain", "arrival", "held"] = "arrival"
     reschedule_needs: str = ""
     longest_delay: float | None = None
+    caution: str = ""
+    advice: str = ""
 
     def poisons(self, *, persistent: bool, asked: bool = False) -> bool:
         """Whether the broker's own poison acknowledgement keeps a message that says so of itself.

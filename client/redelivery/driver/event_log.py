@@ -30,6 +30,7 @@ from redelivery.events import (
     Parked,
     ParkingFull,
     PolicyFault,
+    QueueCaution,
     ResultStale,
     SetAside,
     TakenBack,
@@ -155,6 +156,10 @@ def _taken_back(event: TakenBack) -> Line:
 
 def _breaker(event: BreakerChanged) -> Line:
     return Line(*breaker_line(event))
+
+
+def _caution(event: QueueCaution) -> Line:
+    return Line(logging.WARNING, f"{event.destination}: {event.text}")
 
 
 def _stopped(event: ConsumerStopped) -> Line:
@@ -298,6 +303,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     Parked: _parked,
     ParkingFull: _full,
     PolicyFault: _policy,
+    QueueCaution: _caution,
     ResultStale: _stale,
     SetAside: _set_aside,
     TakenBack: _taken_back,

@@ -18,6 +18,7 @@ __all__ = [
     "ParkingFull",
     "Paused",
     "PolicyFault",
+    "QueueCaution",
     "Received",
     "ResultStale",
     "Resumed",
@@ -31,6 +32,16 @@ class ConsumerStarted(ConsumerEvent):
     """The broker has confirmed a consumer, for the first time or after a reconnect."""
 
     name = "consumer started"
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class QueueCaution(ConsumerEvent):
+    """The broker may lose a message of this consumer's queue, as it is declared."""
+
+    name = "queue caution"
+
+    text: str
+    """How, and the cure."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

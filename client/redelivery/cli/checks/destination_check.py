@@ -10,7 +10,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redelivery.cli.checks.finding import fail, note, ok
+from redelivery.cli.checks.finding import fail, note, ok, warn
 from redelivery.cli.checks.log_in import NAMES
 from redelivery.cli.checks.schedule import schedule
 from redelivery.cli.exit_codes import MISCONFIGURED, UNREACHABLE
@@ -111,9 +111,14 @@ def _consume(subscribe: Subscribe, able: Capabilities, visit: Visit) -> Generato
         )
         return False
     error = visit.subscribe(asked)
+    of_queue = visit.of_queue
     visit.unsubscribe(asked.consumer)
     if error is None:
         yield ok(name, f"may be consumed; {_window(subscribe, able)}")
+        if of_queue is not None and of_queue.caution:
+            yield warn(name, of_queue.caution)
+        if of_queue is not None and of_queue.advice:
+            yield note(name, of_queue.advice)
     else:
         yield _refused(name, error, f"let this user consume from {name}, or make the queue")
     return error is not None

@@ -44,6 +44,8 @@ class Visit:
         self._early: Arrived | None = None
         self._epoch = 0
         self._stands = False
+        # What the broker can do with the queue that was asked for last, if it says.
+        self.of_queue: Capabilities | None = None
 
     def open(self) -> Capabilities:
         """Connect and log in. Raises as `Adapter.open` does."""
@@ -65,6 +67,7 @@ class Visit:
             return error
         self._adapter.execute((command,))
         answer = self._wait(Subscribed, self._settings.connect_timeout, command.consumer)
+        self.of_queue = answer.capabilities if isinstance(answer, Subscribed) else None
         if answer is not None and answer.error is None and late:
             answer = self._wait(Subscribed, late, command.consumer) or answer
         return self._silent("a consumer") if answer is None else answer.error

@@ -331,7 +331,7 @@ class ConnectionDriver:
             if dispatcher is not None:
                 if event.capabilities is not None:
                     dispatcher.feed(QueueFound(event.capabilities))
-                dispatcher.show(dispatcher.events.began())
+                dispatcher.show(dispatcher.events.began(event.capabilities))
         elif dispatcher is not None:
             self.signs.withdraw(event.consumer)
             if future is None:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from redelivery.clock import Clock
+    from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Command, Subscribe
     from redelivery.core.delivery import Delivery
     from redelivery.core.events import Event as Fed
@@ -101,9 +102,12 @@ class ConsumerEvents:
         self.watches.append(watch)
         return watch
 
-    def began(self) -> Sequence[public.Event]:
-        """Return that the broker has confirmed the consumer."""
-        return (public.ConsumerStarted(self.now(), self._subscribe),)
+    def began(self, able: Capabilities | None) -> Sequence[public.Event]:
+        """Return that the broker has confirmed the consumer; `able`: what it can do with its queue, if it says."""
+        started = public.ConsumerStarted(self.now(), self._subscribe)
+        if able is None or not able.caution or not self._first("caution"):
+            return (started,)
+        return (started, public.QueueCaution(self.now(), self._subscribe, able.caution))
 
     def refused(self, error: BaseException) -> Sequence[public.Event]:
         """Return that the broker has refused the consumer after a reconnect."""
