@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from redelivery.health import probe_answers
 from redelivery.health.probe_answers import ProbeAnswers
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ def test_a_connection_of_another_process(source: Source) -> None:
     assert (found.status, sentence(found)) == (503, "this is its child 7 after a fork\n")
 
 
-def test_no_metrics(source: Source) -> None:
-    """Without a metrics function, `/metrics` names the extra that has one."""
+@pytest.mark.parametrize("there", [True, False])
+def test_no_metrics(source: Source, monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
+    """Without a metrics function `/metrics` says which one to give, and the extra if that is not installed."""
+    monkeypatch.setattr(probe_answers, "find_spec", lambda _: object() if there else None)
     found = answers(source).answer("GET", "/metrics")
     assert found.status == 404
-    assert "pip install 'redelivery[prometheus]'" in sentence(found)
+    assert "metrics=redelivery.prometheus.text" in sentence(found)
+    assert ("pip install 'redelivery[prometheus]'" in sentence(found)) is not there
 
 
 def test_metrics(source: Source) -> None:

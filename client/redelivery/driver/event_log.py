@@ -152,7 +152,8 @@ def _worker_ended(event: WorkerEnded) -> Line:
 
 
 def _drain_begun(event: DrainBegun) -> Line:
-    return Line(logging.INFO, f"draining: {event.running} handlers run, up to {event.timeout:g} s")
+    run = "1 handler runs" if event.running == 1 else f"{event.running or 'no'} handlers run"
+    return Line(logging.INFO, f"draining: {run}, up to {event.timeout:g} s")
 
 
 def _drained(event: Drained) -> Line:
@@ -165,7 +166,9 @@ def _policy(event: PolicyFault) -> Line:
 
 
 def _connected(event: Connected) -> Line:
-    return Line(logging.INFO, f"connected to {event.address} ({f'{event.broker} {event.version}'.rstrip()})")
+    # As the loss before it: a log without INFO says that it is over.
+    level = logging.WARNING if event.again else logging.INFO
+    return Line(level, f"connected to {event.address} ({f'{event.broker} {event.version}'.rstrip()})")
 
 
 def _lost(event: ConnectionLost) -> Line:
@@ -221,7 +224,10 @@ def _finished(event: Finished) -> Line | None:
 def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
     match event.next_step:
         case "redelivery":
-            return _redelivery(event.delay, copied=False)
+            later = _redelivery(event.delay, copied=False)
+            return (
+                f"{later} at the earliest, when the breaker lets it" if event.outcome == "spared" else later
+            )
         case "delayed copy":
             return _redelivery(event.delay, copied=True)
         case "dead-letter copy" | "poison acknowledgement":
