@@ -184,39 +184,6 @@ def test_an_unknown_scheme_is_told_those_that_are_installed() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("scheme", "near"),
-    [
-        ("stomps", "stomp+ssl"),
-        ("stomp+tls", "stomp+ssl"),
-        ("stompssl", "stomp+ssl"),
-        ("stom+ssl", "stomp+ssl"),
-        ("amqp+ssl", "amqps"),
-        ("amqpssl", "amqps"),
-        ("STOMPS", "stomp+ssl"),
-        ("stmp", "stomp"),
-        ("amq", "amqp"),
-    ],
-)
-def test_a_scheme_that_asks_for_tls_is_answered_by_one_with_tls(scheme: str, near: str) -> None:
-    """A near miss never takes the encryption away."""
-    with pytest.raises(ConfigurationError, match=f"did you mean {re.escape(repr(near))}"):
-        parse_uri(f"{scheme}://h")
-
-
-@pytest.mark.parametrize(
-    ("scheme", "ours"),
-    [
-        ("tcp", "stomp://host:61613 or amqp://host:5672"),
-        ("ssl", "stomp+ssl://host:61614 or amqps://host:5671"),
-    ],
-)
-def test_a_scheme_of_the_java_client_is_answered_by_ours(scheme: str, ours: str) -> None:
-    """Those with TLS by those with TLS."""
-    with pytest.raises(ConfigurationError, match=re.escape(f"use {ours}; ")):
-        redelivery.connect(f"{scheme}://h")
-
-
 @pytest.mark.parametrize("scheme", sorted(set(SCHEMES) - set(schemes())))
 def test_a_scheme_without_an_adapter_is_not_supported_yet(scheme: str) -> None:
     """A scheme that is read, and that no adapter serves, says so, with those that can connect."""

@@ -14,11 +14,11 @@ import click
 import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.exit_codes import FAILED, OK, PARTLY, Failure
+from redelivery.cli.failure_options import FailureOptions, failure_options
 from redelivery.cli.formatting import note, to_json
 from redelivery.cli.health_endpoint import Supervision, health_options
 from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.printer import Printer, report_line
-from redelivery.cli.steering import Steering, steering_options
 from redelivery.core.credit_pace import MOST_CREDIT
 from redelivery.core.delivery import Cause
 
@@ -70,7 +70,7 @@ connected.""",
     help="Run a shell command: the body on its stdin; exit status 0 accepts, any other fails, "
     "and the end of its stderr is the cause.",
 )  # fmt: skip
-@steering_options
+@failure_options
 @click.option(
     "--workers", type=number(1), default=1, show_default=True, metavar="N", help="Messages at a time."
 )
@@ -119,8 +119,8 @@ def consume(
 
     if handler is not None and command is not None:
         raise click.UsageError("give one of --handler and --exec, not both")
-    steering = Steering.of(given, handler, command)
-    given["errors"] = steering.errors
+    failures = FailureOptions.of(given, handler, command)
+    given["errors"] = failures.errors
     uri, rest = uri_and_rest(words)
     if len(rest) != 1:
         raise click.UsageError("give one destination, after the URI if there is one")
@@ -133,7 +133,7 @@ def consume(
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
         raise click.UsageError("--timeout needs --handler or --exec")
-    work, commands = _work(handler, command, printer, output, steering, given["timeout"])
+    work, commands = _work(handler, command, printer, output, failures, given["timeout"])
     try:
         with _terminated_cleanly():
             report, error = _run(uri, rest[0], work, tally, drain_timeout, given)
@@ -166,7 +166,7 @@ def _work(
     command: str | None,
     printer: Printer | None,
     output: str,
-    steering: Steering,
+    failures: FailureOptions,
     timeout: float | None,
 ) -> tuple[Callable[[Message], Any], CommandHandler | None]:
     """Return what is done with each message, and the command handler if it is one. No I/O with the broker."""
@@ -178,9 +178,9 @@ def _work(
         commands = CommandHandler(
             command,
             own_stdout=output == "table",
-            poison_on=steering.poison_on,
-            discard_on=steering.discard_on,
-            trip_on=steering.trip_on,
+            poison_on=failures.poison_on,
+            discard_on=failures.discard_on,
+            trip_on=failures.trip_on,
             timeout=timeout,
         )
         return commands, commands

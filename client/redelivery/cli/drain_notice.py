@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self
 
 from redelivery.async_connection import AsyncConnection
 from redelivery.cli.exit_codes import REFUSED, Failure
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from redelivery.core.report import Report
-    from redelivery.driver.port import ConnectOptions
 
 __all__ = ["AsyncConsuming", "Consuming"]
 
@@ -27,9 +26,9 @@ SOON = 0.3
 class Consuming(Connection):
     """A connection that says when draining takes a while, and whether the log-in was refused."""
 
-    def __init__(self, uri: str, *, patient: bool, **options: Unpack[ConnectOptions]) -> None:
+    def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
         """Make it. `patient`: entering it waits for a broker that is down, without limit unless the URI sets one."""
-        super().__init__(uri, **options)
+        super().__init__(uri, observers=observers)
         self._patient = patient
 
     def __enter__(self) -> Self:
@@ -46,9 +45,9 @@ class Consuming(Connection):
 class AsyncConsuming(AsyncConnection):
     """Its asyncio twin."""
 
-    def __init__(self, uri: str, *, patient: bool, **options: Unpack[ConnectOptions]) -> None:
+    def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
         """Make it, as `Consuming` is made."""
-        super().__init__(uri, **options)
+        super().__init__(uri, observers=observers)
         self._patient = patient
 
     async def __aenter__(self) -> Self:

@@ -14,7 +14,7 @@ from redelivery.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Steering", "steering_options"]
+__all__ = ["FailureOptions", "failure_options"]
 
 Command = TypeVar("Command", bound="Callable[..., Any]")
 
@@ -22,8 +22,8 @@ Command = TypeVar("Command", bound="Callable[..., Any]")
 _STATUSES = {"--poison-on": "poison_on", "--discard-on": "discard_on", "--trip-on": "trip_on"}
 
 
-def steering_options(command: Command) -> Command:
-    """Add the options, of which `Steering.of` makes one value."""
+def failure_options(command: Command) -> Command:
+    """Add the options, of which `FailureOptions.of` makes one value."""
     for option in (
         click.option(
             "--trip", multiple=True, metavar="MODULE:EXCEPTION",
@@ -48,7 +48,7 @@ def steering_options(command: Command) -> Command:
     return command
 
 
-class Steering(NamedTuple):
+class FailureOptions(NamedTuple):
     """What exit statuses of a command, and exceptions of a function, mean."""
 
     poison_on: frozenset[int]
@@ -58,7 +58,7 @@ class Steering(NamedTuple):
     """What the listener is given; None: nothing is named."""
 
     @classmethod
-    def of(cls, given: dict[str, Any], handler: str | None, command: str | None) -> Steering:
+    def of(cls, given: dict[str, Any], handler: str | None, command: str | None) -> FailureOptions:
         """Take the options out of what a command was given.
 
         Raises:
@@ -76,7 +76,8 @@ class Steering(NamedTuple):
         for one, other in combinations(named, 2):
             if both := named[one] & named[other]:
                 raise click.UsageError(f"{one} and {other} both name exit status {min(both)}")
-        return cls(*named.values(), _errors(trip, named["--trip-on"]))
+        trip_on = named["--trip-on"]
+        return cls(named["--poison-on"], named["--discard-on"], trip_on, _errors(trip, trip_on))
 
 
 def _errors(trip: tuple[str, ...], trip_on: frozenset[int]) -> Classifier | None:
