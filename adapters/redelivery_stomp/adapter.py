@@ -29,7 +29,7 @@ from redelivery_stomp.connect_frame import agreed_heartbeats
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frames import frame
-from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of
+from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of, whole
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
 from redelivery_stomp.transactions import Transaction
@@ -55,6 +55,8 @@ class StompAdapter:
         self._transactions = itertools.count(1)
         # Dead-letter destinations that accept our messages.
         self._checked: set[str] = set()
+        # Those of which the broker has refused a consumer a further subscription.
+        self._single: set[str] = set()
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
         """Connect to one address; see `redelivery.adapter.Adapter.open`."""
@@ -63,6 +65,7 @@ class StompAdapter:
             old.abandon()
         self._sink = sink
         link = StompConnection(opening, sink)
+        link.turns.single = self._single
         link.open()
         self._link = link
         version = link.server.partition("/")[2].partition(" ")[0]
@@ -216,7 +219,11 @@ class StompAdapter:
         if (wrong := cannot_subscribe(link.profile, command)) is not None:
             self._sink(Subscribed(command.consumer, AdapterError(wrong)))
         else:
-            subscription = Subscription(command, link.epoch, link.profile, link.version)
+            single = command.destination in self._single
+            asked = whole(command) if single else command
+            subscription = Subscription(asked, link.epoch, link.profile, link.version)
+            if single:
+                subscription.window = None
             link.proof.browses |= command.browse
             link.turns.begin(subscription, self._sink, self._checked)
 

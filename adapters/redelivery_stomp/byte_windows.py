@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery_stomp.delivery import StompDelivery
 
-__all__ = ["MOST_BYTES", "UNIT", "ByteWindow", "CountedWindow", "Part", "size_of"]
+__all__ = ["CREDIBLE", "MARGIN", "MOST_BYTES", "UNIT", "ByteWindow", "CountedWindow", "Part", "size_of"]
 
 # Bytes: a window of so many messages is subscribed as so many of these (`StompArtemis.subscribe_headers`).
 UNIT = 1024
@@ -39,6 +39,8 @@ LIKELY = 16384
 AHEAD = 4.5
 # Bytes: a large credit of large messages is not given more than that. A thousand of 1 MB would be too much for anybody.
 MOST_BYTES = 16 << 20
+# How far what is needed of a large window may be above what there is, or below it, before something is done.
+MARGIN = 1.5
 # Kilobytes: the widest window of one subscription. Artemis reads an int of bytes.
 WIDEST = 1 << 20
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redelivery.log import logger
@@ -11,10 +12,18 @@ from redelivery_stomp.frames import frame
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from redelivery.core.commands import Subscribe
     from redelivery_stomp.delivery import StompDelivery, Subscription
     from redelivery_stomp.ports import FurtherIo
 
-__all__ = ["begin_further", "counted", "end_behind", "end_idle", "number_of"]
+__all__ = ["begin_further", "counted", "end_behind", "end_idle", "number_of", "whole"]
+
+
+def whole(command: Subscribe) -> Subscribe:
+    """Return the command for a consumer whose only subscription must have room for all that it may be given."""
+    wide = max(command.window, command.most) + command.room
+    # Of the kind that has all of its room at once.
+    return replace(command, window=wide, room=0, most=0, ordering="per_group")
 
 
 def begin_further(io: FurtherIo, source: Subscription) -> None:

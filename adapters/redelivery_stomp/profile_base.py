@@ -57,6 +57,8 @@ class StompProfile(ABC):
     one that they name. The broker gives nothing but the text."""
     closes: ClassVar[bool] = False
     """True if the broker closes the connection after every ERROR."""
+    names_subscriptions: ClassVar[bool] = False
+    """True if an ERROR about a SUBSCRIBE has no `receipt-id`, and names the subscription in its text."""
     names_requests: ClassVar[bool] = False
     """True if every ERROR about a request has its `receipt-id`: one without it, which may be forged, refuses none."""
     forgeable: ClassVar[bool] = False
@@ -117,7 +119,7 @@ class StompProfile(ABC):
         return self.problem(message.destination)
 
     def names(self, text: str, address: str) -> bool:
-        """True if the text of an ERROR without a `receipt-id` names this `destination` header."""
+        """True if the text of an ERROR without a `receipt-id` names this `destination` header, or this subscription."""
         del text, address
         return False
 

@@ -198,6 +198,7 @@ class StompArtemis(StompProfile):
     handle = b"\nmessage-id:"
     group_header = "_AMQ_GROUP_ID"
     closes = True
+    names_subscriptions = True
     _types: ClassVar = {
         "queue": "ANYCAST",
         "topic": "MULTICAST",
@@ -216,6 +217,10 @@ class StompArtemis(StompProfile):
     def reply_address(self, destination: str) -> str:
         # A bare name would be a destination of no kind to a JMS client, which then cannot be answered.
         return self.address(destination) if destination.startswith("native://") else destination
+
+    def names(self, text: str, address: str) -> bool:
+        # AMQ339016: nobody else knows the id, and no destination has one.
+        return text.endswith(f" subscription {address}")
 
     def qualified(self, address: str, kind: str) -> str:
         for prefix in ("queue://", "topic://", "temp-queue://", "temp-topic://"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from redelivery_stomp.byte_windows import MOST_BYTES, ByteWindow, size_of
+from redelivery_stomp.byte_windows import MARGIN, MOST_BYTES, ByteWindow, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from redelivery_stomp.delivery import StompDelivery
 
 __all__ = ["SampledWindow"]
-
-# How far what is needed may be above what there is, or below it, before something is done.
-MARGIN = 1.5
 
 
 class SampledWindow(ByteWindow):

@@ -15,6 +15,7 @@ from redelivery.adapter import Subscribed
 from redelivery.adapter_support.response_timeout import SILENT, ResponseTimeout
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError
+from redelivery.log import logger
 from redelivery_stomp.frames import frame
 from redelivery_stomp.headers import subscribe_headers
 from redelivery_stomp.receipts import REQUEST
@@ -46,6 +47,8 @@ class SubscribeQueue:
         self._patience = ResponseTimeout(
             lambda: io.lost("the broker has not answered a consumer that begins"), silent=SILENT
         )
+        # Destinations of which the broker refuses a consumer a further subscription. The adapter's: it outlives this.
+        self.single: set[str] = set()
         # Consumers whose check proves nothing, by dead-letter destination.
         self.doubted: dict[str, list[Subscribing]] = {}
 
@@ -276,7 +279,18 @@ class WindowWidening:
         return self._io.profile.in_turn
 
     def answer(self, error: RedeliveryError | None) -> None:
-        """Handle the answer. After a refusal the consumer has a smaller window, and goes on."""
+        """Handle the answer. After a refusal the consumer has a smaller window, and goes on.
+
+        On the next connection it asks for no further one: the queue may be limited to one consumer.
+        """
+        if isinstance(error, AdapterError):
+            self._turns.single.add(self._command.destination)
+            logger.warning(
+                "%s: the broker refused a second subscription (%s), as where a queue is limited to one consumer: from "
+                "the next connection on there is one for all of credit + maxParked",
+                self._command.destination,
+                error,
+            )
         if error is None:
             with self._io.order:
                 if self._source.window is not None:
@@ -288,7 +302,8 @@ class WindowWidening:
 
 def _write_subscribe(io: SubscribeIo, command: Subscribe, identity: str, answer: Answer) -> None:
     headers = list(subscribe_headers(io.profile, command, io.wire_id(identity)))
-    receipt = io.receipt(answer, REQUEST, str(dict(headers)["destination"]))
+    named = io.wire_id(identity) if io.profile.names_subscriptions else str(dict(headers)["destination"])
+    receipt = io.receipt(answer, REQUEST, named)
     io.write(frame(b"SUBSCRIBE", [*headers, receipt]))
 
 

@@ -54,3 +54,15 @@ def test_flow_grants_all_of_it() -> None:
     window = CreditWindow(1, 4, 1000)
     window.restart(active=True, grows=True)
     assert window.due(2) == Credit(1, 6)
+
+
+def test_nothing_is_granted_by_taking_credit_back() -> None:
+    """What was on its way when it was taken back before has come since: more than was granted then."""
+    window = CreditWindow(1, 10, 1000)
+    window.restart(active=True)
+    assert window.due(0) == Credit(1, 10)
+    window.arrived = 1
+    assert window.withdrawn() == (Credit(1, -9),)
+    window.arrived += 4
+    assert window.withdrawn() == (Credit(1, 0),)
+    assert window.late == 0

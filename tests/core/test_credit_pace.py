@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.bench import Bench
 from tests.core.credit_world import FLOW, WINDOW, CreditWorld
+from tests.core.model import Letter
 
+from redelivery.core.commands import Credit
 from redelivery.core.credit_pace import CreditPace
 
 if TYPE_CHECKING:
+    from tests.core.model import Arrival
+
     from redelivery.core.capabilities import Capabilities
+    from redelivery.core.commands import Command
 
 BOTH = pytest.mark.parametrize("able", [FLOW, WINDOW])
 
@@ -66,6 +72,15 @@ def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
         pace.restart(shrinks=shrinks)
         assert looked(pace, (0.0, 0, 0, 0), (0.01, 256, 256, 0), (0.06, 2000, 256, 0)) == [6, 6, 1000]
         assert looked(pace, (1.2, 2010, 256, ready)) == [expected]
+
+
+def test_a_new_connection_begins_small() -> None:
+    """What the handlers did over the last one is not known to hold: the first message begins the time again."""
+    pace = CreditPace(6)
+    assert looked(pace, (0.0, 0, 0, 0), (0.1, 512, 0, 0)) == [6, 1000]
+    pace.restart(shrinks=True)
+    assert (pace.credit, pace.due_at) == (6, 1)
+    assert looked(pace, (9.0, 1, 0, 0), (9.1, 101, 50, 0)) == [6, 100]
 
 
 def test_an_application_that_keeps_messages_gets_more() -> None:
@@ -125,6 +140,32 @@ def test_parked_messages_keep_no_others_out(able: Capabilities) -> None:
     assert len(world.done) == 500
     world.run()
     assert len(world.done) == 1000
+
+
+@pytest.mark.parametrize("able", [FLOW, WINDOW])
+def test_an_application_that_keeps_messages_gets_as_many_on_the_next_connection(able: Capabilities) -> None:
+    """The credit begins small there, and grows again with what it holds, before it has settled any."""
+    bench = Bench(able=able, credit=1000, max_parked=1000, pace=CreditPace(16))
+    held_then_settled(bench, bench.commands, 200)
+    bench.lose()
+    held_then_settled(bench, bench.connect(), 200)
+
+
+def held_then_settled(bench: Bench, granted: list[Command], number: int) -> None:
+    """Take so many messages, of what is granted and of what that leads to; then settle them."""
+    allowed = 0 if bench.able.flow else 16
+    held: list[Arrival] = []
+    while len(held) < number:
+        allowed += sum(each.messages for each in granted if isinstance(each, Credit))
+        assert allowed, f"it stands still with {len(held)}"
+        bench.arrive(*[Letter(1000 * bench.epoch + len(held) + each) for each in range(allowed)])
+        granted, allowed = bench.commands, 0
+        while (delivery := bench.want()) is not None:
+            held.append(delivery)
+            granted += bench.commands
+        granted += bench.commands
+    for each in held:
+        bench.succeed(each)
 
 
 @settings(max_examples=150, deadline=None)

@@ -199,3 +199,12 @@ def test_groups_are_bounded() -> None:
     event.cause_type = "Error1"
     assert not groups.admits(event, logging.WARNING, 0.0)
     assert GroupKey.of(event, logging.WARNING).cause_type == "Error1"
+
+
+def test_a_group_that_has_ended_is_not_kept() -> None:
+    """A program that runs for long has many causes, one after the other."""
+    groups = LogGroups()
+    groups.admits(_event(1), logging.WARNING, 0.0)
+    assert list(groups.ended(WINDOW)) == []
+    assert groups._groups == {}
+    assert not groups.due(10 * WINDOW)

@@ -97,6 +97,7 @@ def test_reconnects_and_the_breaker(twin: Twin, recorded: Recorded) -> None:
     connection = twin.connect(
         observers=[recorded.telemetry()], breaker=redelivery.Breaker(told=2), errors=errors
     )
+    assert recorded.points("redelivery.reconnects") == []
     twin.broker.cut()
     eventually(twin, lambda: recorded.points("redelivery.reconnects"))
     assert [each.value for each in recorded.points("redelivery.reconnects")] == [1]

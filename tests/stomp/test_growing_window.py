@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.stomp.test_windows import answer_all, begun, came, subscribed
 
-from redelivery.core.commands import Accept, Credit, Subscribe, Unsubscribe
+from redelivery.core.commands import Accept, Credit, Hold, Subscribe, Unsubscribe
+from redelivery.core.events import ConnectionLost
 from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
 
 if TYPE_CHECKING:
@@ -198,3 +199,76 @@ def test_one_read_may_bring_messages_of_an_ended_subscription_and_of_another(
     assert len(came(wire, "1.2", "1.1", "1", "1.2")) == 3
     wire.adapter.execute((Unsubscribe(1),))
     assert came(wire, "1.1", "1.2") == []
+
+
+def at_its_widest(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Return a connection to Artemis whose consumer has its widest subscription, and no other."""
+    wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
+    wire.adapter.execute((WIDER,))
+    assert subscribed(wire) == [("1.1", 1000 * 1024)]
+    wire.adapter.execute((Accept(came(wire, "1.1", size=200)),))
+    assert ended(wire) == 1
+    return wire
+
+
+def test_large_messages_that_are_parked_keep_no_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them use up a window that was made for a thousand small ones: what they take is added."""
+    wire = at_its_widest(monkeypatch)
+    one, other = came(wire, "1.1", "1.1", size=600_000)
+    wire.adapter.execute((Hold(one, 1e9, 1e9, 1, None),))
+    wire.adapter.execute((Hold(other, 1e9, 1e9, 1, None),))
+    ((name, further),) = subscribed(wire)
+    assert name == "1.2"
+    assert further >= 1000 * 1024
+    # It stays: nothing else is counted, so it is not known when it could end.
+    wire.adapter.execute((Accept([one, other, *came(wire, "1.2")]),))
+    assert subscribed(wire) == []
+    assert ended(wire) == 0
+    assert not wire.link.subscriptions["1.2"].window.known  # type: ignore[union-attr]
+
+
+def test_messages_that_become_large_get_a_wider_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each read is measured, up to 16 MB in all."""
+    wire = at_its_widest(monkeypatch)
+    for _ in range(60):
+        wire.adapter.execute((Accept(came(wire, "1.1", size=100_000)),))
+    windows = [window for _, window in subscribed(wire)]
+    assert 1 <= len(windows) <= 6
+    assert 10_000_000 <= sum(windows) <= 2 * (16 << 20)
+
+
+def test_a_window_on_its_way_is_widened_for_large_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer than are asked for use it up: a wider one takes its place, however few of them are parked."""
+    wire, _ = begun(monkeypatch, StompArtemis(), AUTO)
+    wire.adapter.execute((Credit(1, 32, widens=True),))
+    assert subscribed(wire) == [("1.1", 36 * 1024)]
+    wire.adapter.execute((Accept(came(wire, "1")),))
+    assert ended(wire) == 1
+    came(wire, "1.1", size=50_000)
+    ((name, wide),) = subscribed(wire)
+    assert name == "1.2"
+    assert wide > 36 * 1024
+
+
+LIMITED = b"ERROR\nmessage:AMQ339016 Error creating subscription TOKEN-1.1\n\n\0"
+
+
+@pytest.mark.parametrize("command", [AUTO, Subscribe(1, "queue://orders", window=4, room=1000)])
+def test_a_queue_that_takes_one_consumer_gets_one_subscription(
+    monkeypatch: pytest.MonkeyPatch, command: Subscribe
+) -> None:
+    """Artemis ends the connection over the second. That is no message's fault, and on the next one there is none."""
+    wire, _ = begun(monkeypatch, StompArtemis(), command)
+    wire.adapter.execute((Accept(came(wire, "1")),))
+    came(wire, "1", "1", "1", "1", size=20_000)
+    wire.adapter.execute((WIDER,))
+    assert b"SUBSCRIBE" in wire.commands()
+    wire.read(LIMITED)
+    (lost,) = [event for event in wire.events if isinstance(event, ConnectionLost)]
+    assert (lost.suspect, lost.consumer) == (None, None)
+    wire.again().adapter.execute((command,))
+    assert subscribed(wire) == [("1", (command.most or 4) * 1024 + 1000 * 1024)]
+    first = came(wire, "1", size=900_000)
+    wire.adapter.execute((WIDER, Hold(first[0], 1e9, 1e9, 1, None)))
+    came(wire, "1", "1", size=900_000)
+    assert subscribed(wire) == []

@@ -35,6 +35,7 @@ class Wire:
         """Stand again, on another connection: nothing has been written on it."""
         self.link = StompConnection(opening("stomp://h"), self.sink)
         self.link.profile, self.link._opened = self._profile, True
+        self.link.turns.single = self.adapter._single
         self.link.on_connected(Frame("CONNECTED", {"version": "1.2", "server": "ActiveMQ/5.18.3"}))
         self.link.proof.connected = True
         self.link.proof.handle = self._profile.handle if self._profile.forgeable else b""

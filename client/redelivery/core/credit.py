@@ -184,7 +184,7 @@ class CreditWindow:
         """Return the command that takes back what credit is left: what came now would only be given back."""
         if self.grows or not self.active:
             return ()
-        left = self._granted - self.arrived
+        # More may have come than that, after credit was taken back before. That is no reason to grant any.
+        left = self.late = max(0, self._granted - self.arrived)
         self._granted -= left
-        self.late = max(0, left)
         return (Credit(self._consumer, -left),)

@@ -603,12 +603,13 @@ class Engine:
     def _connected(self, event: Connected, now: float) -> Sequence[Command]:
         self.epoch = event.epoch
         self._since = now if event.since is None else event.since
-        self._capabilities = event.capabilities
+        able = self._capabilities = event.capabilities
         self._history.connected(event.address, event.epoch)
-        self._confirms.connected(event.capabilities)
-        self._returns.connected(event.capabilities)
-        able = event.capabilities
+        self._confirms.connected(able)
+        self._returns.connected(able)
         self._flow.restart(active=able.flow, grows=able.grows, few=able.window_in_bytes)
+        # It begins small again, and the application may need more before it settles the first.
+        self._gate.ask_above(self._flow.asks_above)
         return NOTHING
 
     def _connection_lost(self, event: ConnectionLost, now: float) -> Sequence[Command]:
