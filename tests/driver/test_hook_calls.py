@@ -14,6 +14,7 @@ from redelivery.core.commands import Subscribe
 from redelivery.driver.connection.hook_tasks import HookTasks
 from redelivery.driver.connection.hook_thread import HookThread
 from redelivery.driver.consumer import listener_hooks
+from redelivery.driver.consumer.hook_call import HookCall, HookFaults
 from redelivery.driver.consumer.listener_hooks import ListenerHooks
 from redelivery.events import DeadLettered, DeadLettering, Event, Finished
 from redelivery.events.of_handling import ResultDetails
@@ -58,6 +59,11 @@ def poisoned(delivery: Arrival) -> Finished:
 def confirmed(delivery: Arrival) -> DeadLettered:
     """Return the broker's answer."""
     return DeadLettered(0.0, ORDERS, delivery, "ValueError: x", "ValueError", 1, False)
+
+
+def as_hook(made: Callable[[], object]) -> HookCall:
+    """Return a call of `on_dead_letter` that does this."""
+    return HookCall("on_dead_letter", made, confirmed(Arrival(Letter(1), 1, counts=False)), HookFaults())
 
 
 def test_messages_whose_dead_letter_has_no_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +120,8 @@ def test_a_hook_that_leaves_does_not_end_the_others() -> None:
     def leave() -> None:
         raise SystemExit(3)
 
-    thread.elsewhere(leave)
-    thread.elsewhere(lambda: made.append(1))
+    thread.elsewhere(as_hook(leave))
+    thread.elsewhere(as_hook(lambda: made.append(1)))
     thread.close(60.0)
     assert made == [1]
 
@@ -133,8 +139,8 @@ def test_a_hook_may_close_its_connection(caplog: pytest.LogCaptureFixture) -> No
             raised.append(error)
         ended.set()
 
-    thread.elsewhere(close)
-    thread.elsewhere(lambda: None)
+    thread.elsewhere(as_hook(close))
+    thread.elsewhere(as_hook(lambda: None))
     go_on.set()
     assert ended.wait(60)
     assert raised == []
@@ -149,9 +155,9 @@ def test_calls_that_were_not_made_are_counted(caplog: pytest.LogCaptureFixture) 
         began.set()
         end.wait(60)
 
-    thread.elsewhere(hang)
+    thread.elsewhere(as_hook(hang))
     for _ in range(2):
-        thread.elsewhere(lambda: None)
+        thread.elsewhere(as_hook(lambda: None))
     assert began.wait(60)
     thread.close(0.0)
     end.set()
@@ -168,7 +174,7 @@ def test_hooks_that_are_awaited_are_waited_for() -> None:
     async def main() -> None:
         tasks = HookTasks()
         tasks.entered(asyncio.get_running_loop())
-        tasks.here(hook)
+        tasks.here(as_hook(hook))
         await tasks.wait(60.0)
         assert ended == [1]
 
@@ -178,8 +184,8 @@ def test_hooks_that_are_awaited_are_waited_for() -> None:
 def test_nothing_is_called_on_a_loop_that_is_closed() -> None:
     """And nothing is raised on the thread that reads from the broker."""
     tasks, made, loop = HookTasks(), list[int](), asyncio.new_event_loop()
-    tasks.elsewhere(lambda: made.append(1))
+    tasks.elsewhere(as_hook(lambda: made.append(1)))
     tasks.entered(loop)
     loop.close()
-    tasks.elsewhere(lambda: made.append(1))
+    tasks.elsewhere(as_hook(lambda: made.append(1)))
     assert made == []
