@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import redelivery
 from integration.brokers import BROKERS, BrokerError, required
 from integration.brokers.choice import NAMES
+from integration.conftest import available
 from integration.eventually import eventually
 from integration.peers import PEERS, put, take
+from integration.program import Program
 from integration.raw_amqp import AmqpError, RawAmqp
 from integration.raw_stomp import ConnectFailed, RawStomp
 
@@ -161,6 +164,27 @@ def test_servers_die_with_the_test_run(tmp_path: Path) -> None:
         os.kill(pid, 0)
         starter.send_signal(signal.SIGKILL)
         eventually(lambda: _gone(pid), message=f"process {pid} is gone")
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_a_broker_by_hand_ends_at_a_signal(unique_queue: str, end: signal.Signals) -> None:
+    """`python -m integration.brokers NAME` prints URIs that can be used; the broker ends with it."""
+    available("artemis")
+    root = Path(__file__).resolve().parent.parent
+    with Program(["-m", "integration.brokers", "artemis"], folder=root) as program:
+        program.prints("amqp://")
+        uris = [line for line in program.output.splitlines() if line.startswith(("stomp://", "amqp://"))]
+        assert len(uris) == 2
+        with redelivery.connect(uris[0]) as connection:
+            connection.send(unique_queue, "by hand")
+            with connection.consumer(unique_queue) as consumer:
+                message = consumer.receive(timeout=10)
+                assert message is not None
+                message.accept()
+        program.process.send_signal(end)
+        assert program.process.wait(60) == 0
+        with pytest.raises(redelivery.TransportError), redelivery.connect(uris[0]):
+            pass
 
 
 def _gone(pid: int) -> bool:

@@ -88,7 +88,7 @@ class AsyncConnection(ConnectionBase[AsyncWorker]):
         self._stopping = asyncio.Event()
         self._hook_tasks.entered(self._loop)
         try:
-            await in_own_thread(self._driver.open, later=self._later)
+            await in_own_thread(self._driver.open, later=self._later, patient=self._patient)
         # The thread goes on: what it opens must not stay.
         except asyncio.CancelledError:
             with suppress(asyncio.CancelledError):

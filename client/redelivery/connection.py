@@ -88,7 +88,7 @@ class Connection(ConnectionBase[Worker]):
                 "a connection is entered once; make a new one with redelivery.connect(...)"
             )
         try:
-            self._driver.open()
+            self._driver.open(patient=self._patient)
         except RedeliveryError as error:
             raise brief(error) from None
         self._entered, self._process = True, os.getpid()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from redelivery.errors import ConfigurationError, near_miss
+from redelivery.errors import ConfigurationError
+from redelivery.uri.near_scheme import near_scheme, wants_tls
 from redelivery.uri.option_table import SCHEMES
 
 if TYPE_CHECKING:
@@ -70,11 +71,14 @@ def unknown(scheme: str) -> ConfigurationError:
     """Return what is to be said of a scheme that no adapter serves."""
     known = schemes()
     if scheme in _OPENWIRE:
+        ours = ("stomp://host:61613", "amqp://host:5672")
+        if wants_tls(scheme):
+            ours = ("stomp+ssl://host:61614", "amqps://host:5671")
         return ConfigurationError(
-            f"{scheme}:// is OpenWire, of the Java client only: use stomp://host:61613 or amqp://host:5672; "
+            f"{scheme}:// is OpenWire, of the Java client only: use {ours[0]} or {ours[1]}; "
             f"these schemes can connect: {', '.join(known)}"
         )
     why = f"{scheme}:// is not supported yet" if scheme in SCHEMES else f"no adapter serves {scheme}://"
     return ConfigurationError(
-        f"{why}; these schemes can connect: {', '.join(known)}{near_miss(scheme, known)}"
+        f"{why}; these schemes can connect: {', '.join(known)}{near_scheme(scheme, known)}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
 HANDLERS = """
 import asyncio
+import threading
+
+hold = threading.Event()
+
+def hangs(message):
+    hold.wait(60)
 
 def leaves(message):
     raise SystemExit(0)
@@ -53,6 +60,20 @@ def test_handler_ends_the_program(cli: Any, shop: MemoryBroker, uri: str, name: 
     assert ended.code == 1
     assert ended.err.splitlines()[-1] == f"redelivery: the handler ended the program: {error}"
     assert "Traceback" not in ended.err
+    assert shop.depth("orders") == 3
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_stuck_handler_is_shown_by_its_own_frames(cli: Any, shop: MemoryBroker, uri: str) -> None:
+    """Exit code 70; the warning has each frame of the handler on its own lines, and none of what calls it."""
+    ended = cli("consume", uri, "orders", "--handler", "enders:hangs", "--timeout", "0.05")
+    sys.modules["enders"].hold.set()
+    assert ended.code == 70
+    first, frame, code, *_ = ended.err.splitlines()
+    assert first.endswith("its time is over; nothing can stop a thread")
+    assert frame.endswith(", in hangs")
+    assert code.strip() == "hold.wait(60)"
+    assert "redelivery/" not in ended.err.partition("error:")[0]
     assert shop.depth("orders") == 3
 
 

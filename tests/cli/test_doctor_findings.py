@@ -271,7 +271,7 @@ def test_a_refused_log_in() -> None:
         77,
         True,
     )
-    assert "add user:password@ before the host" in refused(unknown, error).text
+    assert "add jms.userName=... and jms.password=... to the URI" in refused(unknown, error).text
     found = refused(known, ConfigurationError("not supported yet"))
     assert (found.subject, found.code) == ("broker", 78)
 
@@ -283,7 +283,7 @@ RABBIT = Capabilities("rabbitmq", max_hold=1800.0)
 @pytest.mark.parametrize(
     ("policy", "able", "level", "text"),
     [
-        (RedeliveryPolicy(), FOREVER, "warn", "up to 6 s, dead after 7 deliveries: a service"),
+        (RedeliveryPolicy(), FOREVER, "note", "up to 6 s, dead after 7 deliveries: a service"),
         (RedeliveryPolicy(redelivery_delay=30), FOREVER, "ok", "up to 2 min 31 s, dead after 7 deliveries"),
         (RedeliveryPolicy(redelivery_delay=30), RABBIT, "ok", "rabbitmq lets it be held for 24 min"),
         (RedeliveryPolicy(maximum_redeliveries=-1), FOREVER, "note", "redelivers for ever"),
@@ -294,7 +294,7 @@ RABBIT = Capabilities("rabbitmq", max_hold=1800.0)
             "ok",
             "up to 1 h, dead after 1 h",
         ),
-        (RedeliveryPolicy.from_delays([1, 5]), FOREVER, "warn", "up to 6 s, dead after 3 deliveries"),
+        (RedeliveryPolicy.from_delays([1, 5]), FOREVER, "note", "up to 6 s, dead after 3 deliveries"),
     ],
 )
 def test_schedules(policy: Any, able: Capabilities, level: str, text: str) -> None:

@@ -74,6 +74,15 @@ def test_it_shrinks_where_more_is_here_than_is_done_in_half_a_second() -> None:
         assert looked(pace, (1.2, 2010, 256, ready)) == [expected]
 
 
+def test_a_new_connection_begins_small() -> None:
+    """What the handlers did over the last one is not known to hold: the first message begins the time again."""
+    pace = CreditPace(6)
+    assert looked(pace, (0.0, 0, 0, 0), (0.1, 512, 0, 0)) == [6, 1000]
+    pace.restart(shrinks=True)
+    assert (pace.credit, pace.due_at) == (6, 1)
+    assert looked(pace, (9.0, 1, 0, 0), (9.1, 101, 50, 0)) == [6, 100]
+
+
 def test_an_application_that_keeps_messages_gets_more() -> None:
     """With half of its credit unsettled it is given four times as much, up to the most."""
     pace = CreditPace(16, 100)

@@ -10,10 +10,9 @@ from tests.core.bench import CAUSE, NATIVE, Bench
 from tests.core.model import WALL_OFFSET, Arrival, Letter
 
 from redelivery.core.breaker import Breaker, Circuit
-from redelivery.core.commands import BreakerChanged, Clear, Credit, Dispatch, Mark, Release
+from redelivery.core.commands import BreakerChanged, Clear, Credit, Release
 from redelivery.core.delivery import Record
 from redelivery.core.events import (
-    Alone,
     Arrived,
     Continued,
     Deferred,
@@ -216,49 +215,6 @@ def test_the_ledger_writes_down_no_failure_that_is_spared() -> None:
     assert isinstance(clear, Clear)
     assert clear.entry is not None
     assert (clear.entry.count, clear.failed) == (1, False)
-
-
-def test_a_crash_suspect_is_tried_when_nothing_else_is_there() -> None:
-    """While the breaker is not closed, an exclusive run is asked for only if no other message could be tried."""
-    bench = Bench(able=NATIVE, breaker=Breaker(failures=1, messages=1, ramp=9), counted=True)
-    (bad,) = bench.arrive(Letter(0))
-    bench.feed(Wanted())
-    bench.feed(Known(bad, None))
-    bench.fail(bad)
-    (suspect,) = bench.arrive(Letter(1))
-    bench.now += 2
-    bench.feed(Wanted())
-    bench.feed(Known(suspect, Entry(suspect=True)))
-    assert bench.engine.load.suspects == 0
-    bench.feed(Wanted())
-    bench.feed(Known(bad, Entry(count=1)))
-    bench.succeed(bad)
-    assert bench.engine.load.breaker_state == "ramp"
-    assert bench.engine.load.suspects == 1
-    assert [type(each) for each in bench.feed(Alone())][:2] == [Mark, Dispatch]
-
-
-def test_a_crash_suspect_may_be_the_next_probe() -> None:
-    """If only suspects are left while the breaker is open, one is tried when the next probe is due."""
-    bench = Bench(able=NATIVE, breaker=ONE, counted=True)
-    bad, suspect = bench.arrive(Letter(0, expires_at=bench.now + 0.5 + WALL_OFFSET), Letter(1))
-    bench.feed(Wanted())
-    bench.feed(Wanted())
-    bench.feed(Known(suspect, Entry(suspect=True)))
-    bench.feed(Known(bad, None))
-    bench.fail(bad)
-    assert bench.engine.load.breaker_state == "open"
-    assert bench.feed(Alone()) == []
-    assert bench.engine.load.next_due() == bench.now + 1
-    bench.now += 1
-    bench.feed(Wanted())
-    # It has expired.
-    assert bad.state == "settling"
-    assert bench.feed(Wanted()) == []
-    assert bench.engine.load.suspects == 1
-    # It waits for its turn, which wakes the worker: no time of the breaker does.
-    assert bench.engine.load.next_due() is None
-    assert [type(each) for each in bench.feed(Alone())][:2] == [Mark, Dispatch]
 
 
 def test_the_credit_holds_in_the_ramp() -> None:

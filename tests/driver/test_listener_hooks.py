@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from tests.driver.twins import eventually
@@ -13,9 +13,12 @@ from tests.eventually import eventually as wait_for
 import redelivery
 from redelivery import ConfigurationError, RedeliveryPolicy, RedeliveryPolicyMap
 from redelivery.driver.connection.hook_thread import HookThread
+from redelivery.driver.consumer.hook_call import HookCall, HookFaults
 from redelivery.events import Death, Retry
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.driver.twins import Twin
 
     from redelivery import Message
@@ -113,7 +116,7 @@ def test_a_death_is_reported_once(twin: Twin) -> None:
 
 @pytest.mark.parametrize("hook", ["on_retry", "on_dead_letter"])
 def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged with its traceback."""
+    """It is one line on its message with the hook's name, at ERROR, with its traceback."""
 
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
@@ -122,8 +125,55 @@ def test_what_a_hook_raises_changes_nothing(twin: Twin, hook: str, caplog: pytes
     twin.listen(connection, "orders", fail, **{hook: broken})
     twin.broker.send("orders", "a")
     twin.advance(5)
-    eventually(twin, lambda: "a listener's hook failed" in caplog.text)
+    eventually(twin, lambda: f"{hook} failed" in caplog.text)
+    [line] = [each for each in caplog.records if f"{hook} failed" in each.getMessage()]
+    fields: dict[str, Any] = line.__dict__["redelivery"]
+    assert line.getMessage() == (
+        f"queue://orders: {fields['message_id']}: {hook} failed (RuntimeError: a bug); what was decided is carried out"
+    )
+    assert (line.name, line.levelname) == ("redelivery.messages", "ERROR")
+    assert (fields["event"], fields["destination"], fields["hook"]) == ("hook failed", "queue://orders", hook)
+    assert (fields["cause"], fields["cause_type"]) == ("RuntimeError: a bug", "RuntimeError")
+    assert line.exc_info is not None
     assert (connection.report().redelivered, connection.report().poisoned) == (1, 1)
+
+
+def test_a_hook_that_fails_often_has_one_traceback(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """One for each type of exception; further lines are short."""
+    errors = iter([RuntimeError("a"), RuntimeError("b"), KeyError("c")])
+
+    def broken(*_: object) -> None:
+        raise next(errors)
+
+    connection = twin.connect(**ONCE)
+    twin.listen(connection, "orders", fail, on_retry=broken)
+    for _ in range(3):
+        twin.broker.send("orders", "a")
+    twin.advance(5)
+    eventually(twin, lambda: caplog.text.count("on_retry failed") == 3)
+    lines = [each for each in caplog.records if "on_retry failed" in each.getMessage()]
+    assert [each.exc_info is not None for each in lines] == [True, False, True]
+
+
+def test_a_coroutine_hook_that_fails_is_logged(
+    redelivery_broker: MemoryBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a plain one is, with its message and its name."""
+
+    async def broken(*_: object) -> None:
+        await asyncio.to_thread(threading.get_ident)
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        async with redelivery.connect_async(redelivery_broker.uri, **NEVER) as connection:
+            connection.listen("orders", fail, on_dead_letter=broken)
+            redelivery_broker.send("orders", "a")
+            await connection.start()
+            while "on_dead_letter failed (RuntimeError: a bug)" not in caplog.text:
+                await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(threading.get_ident))])
+
+    asyncio.run(main())
+    assert "queue://orders: " in caplog.text
 
 
 def test_a_hook_may_use_the_connection(redelivery_broker: MemoryBroker) -> None:
@@ -187,8 +237,12 @@ def test_hooks_that_cannot_be_called_are_refused(twin: Twin, hook: str) -> None:
 def test_calls_that_wait_are_made_before_the_end() -> None:
     """In order, on one thread; after the end none is taken."""
     thread, made = HookThread(), list[int]()
+
+    def call(append: Callable[[], object]) -> HookCall:
+        return HookCall("on_dead_letter", append, cast("Any", None), HookFaults())
+
     for number in range(50):
-        thread.elsewhere(lambda number=number: made.append(number))  # type: ignore[misc]
+        thread.elsewhere(call(lambda number=number: made.append(number)))  # type: ignore[misc]
     thread.close(10.0)
-    thread.elsewhere(lambda: made.append(-1))
+    thread.elsewhere(call(lambda: made.append(-1)))
     assert made == list(range(50))

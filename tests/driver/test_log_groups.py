@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.driver.twins import eventually
 
 from redelivery import RedeliveryPolicy, RedeliveryPolicyMap
-from redelivery.driver.log_groups import LINES, WINDOW, GroupKey, LogGroups
+from redelivery.driver.log_groups import LINES, WINDOW, GroupKey, LogGroup, LogGroups
 from redelivery.logs import JsonFormatter
 
 if TYPE_CHECKING:
@@ -83,6 +83,17 @@ def test_a_storm_is_a_few_lines_and_then_one_every_ten_seconds(twin: Twin, kept:
     twin.call(connection.close())
     counted = sum(x["redelivery"]["count"] for x in kept.lines if x["redelivery"].get("event") == "grouped")
     assert counted + LINES == connection.report().redelivered
+
+
+def test_a_group_says_when_its_last_line_was() -> None:
+    """A storm that has ended does not read as if it went on; one that goes on has no such words."""
+    key = GroupKey("queue://orders", "delivery failed", "DbDown", "redelivery", logging.WARNING)
+    group = LogGroup(key, 100.0, 0, more=189, last=103.0)
+    assert group.text(112.0) == (
+        "queue://orders: 189 more in 12 s, the last one 9 s ago: delivery failed (DbDown), redelivery"
+    )
+    group.last = 111.5
+    assert group.text(112.0) == "queue://orders: 189 more in 12 s: delivery failed (DbDown), redelivery"
 
 
 def test_dead_letters_are_lines_of_their_own(twin: Twin, kept: Kept) -> None:
@@ -188,3 +199,12 @@ def test_groups_are_bounded() -> None:
     event.cause_type = "Error1"
     assert not groups.admits(event, logging.WARNING, 0.0)
     assert GroupKey.of(event, logging.WARNING).cause_type == "Error1"
+
+
+def test_a_group_that_has_ended_is_not_kept() -> None:
+    """A program that runs for long has many causes, one after the other."""
+    groups = LogGroups()
+    groups.admits(_event(1), logging.WARNING, 0.0)
+    assert list(groups.ended(WINDOW)) == []
+    assert groups._groups == {}
+    assert not groups.due(10 * WINDOW)

@@ -54,6 +54,33 @@ def test_a_failed_attempt_is_one_line(twin: Twin, caplog: pytest.LogCaptureFixtu
     assert [record for record in caplog.records if record.exc_info] == []
 
 
+def test_a_failure_that_is_not_charged_promises_no_time(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """The delay is the earliest time: while the breaker is open, the message waits for longer."""
+    caplog.set_level(logging.INFO, "redelivery")
+    connection = twin.connect(ONE, errors=redelivery.Classifier().trip(ValueError))
+    twin.listen(connection, "orders", fail)
+    name = twin.broker.send("orders", "a")
+    eventually(twin, lambda: connection.report().spared)
+    assert lines(caplog)[0] == (
+        "INFO",
+        (
+            f"queue://orders: {name}: failed, and is not charged (ValueError: no stock); redelivery in 2.5 s at the "
+            "earliest, when the breaker lets it"
+        ),
+    )
+
+
+def test_a_log_without_info_says_that_a_loss_is_over(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """The first connection is INFO; one after a loss is a WARNING, as the loss is."""
+    caplog.set_level(logging.INFO, "redelivery")
+    connection = twin.connect()
+    twin.broker.cut()
+    twin.advance(1)
+    eventually(twin, lambda: connection.connected)
+    made = [(each.levelname, each.getMessage().partition(" ")[0]) for each in caplog.records]
+    assert [level for level, word in made if word == "connected"] == ["INFO", "WARNING"]
+
+
 def test_tracebacks_are_for_debugging(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
     """At DEBUG each failed attempt has its traceback, right before its line."""
     caplog.set_level(logging.DEBUG, "redelivery")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from redelivery.core.report import Report
+from redelivery.health import ConnectionHealth, Health, probe_answers
 from redelivery.health.probe_answers import ProbeAnswers
 
 if TYPE_CHECKING:
@@ -71,11 +73,14 @@ def test_a_connection_of_another_process(source: Source) -> None:
     assert (found.status, sentence(found)) == (503, "this is its child 7 after a fork\n")
 
 
-def test_no_metrics(source: Source) -> None:
-    """Without a metrics function, `/metrics` names the extra that has one."""
+@pytest.mark.parametrize("there", [True, False])
+def test_no_metrics(source: Source, monkeypatch: pytest.MonkeyPatch, *, there: bool) -> None:
+    """Without a metrics function `/metrics` says which one to give, and the extra if that is not installed."""
+    monkeypatch.setattr(probe_answers, "find_spec", lambda _: object() if there else None)
     found = answers(source).answer("GET", "/metrics")
     assert found.status == 404
-    assert "pip install 'redelivery[prometheus]'" in sentence(found)
+    assert "metrics=redelivery.prometheus.text" in sentence(found)
+    assert ("pip install 'redelivery[prometheus]'" in sentence(found)) is not there
 
 
 def test_metrics(source: Source) -> None:
@@ -84,17 +89,20 @@ def test_metrics(source: Source) -> None:
     assert found == (200, "text/plain; version=0.0.4; charset=utf-8", b"redelivery_ready 1\n")
 
 
-def test_metrics_that_fail(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
+def test_metrics_that_fail(
+    source: Source, caplog: pytest.LogCaptureFixture, error: type[BaseException]
+) -> None:
     """An error of the metrics function is logged, and its text is not in the answer."""
 
     def fail() -> bytes:
-        raise ValueError("hunter2")
+        raise error("hunter2")
 
     made = ProbeAnswers(source, fail, "consuming")
     for _ in range(2):
         found = made.answer("GET", "/metrics")
         assert (found.status, "hunter2" in sentence(found)) == (500, False)
-    assert "/metrics: the metrics function failed: ValueError" in caplog.text
+    assert f"/metrics: the metrics function failed: {error.__name__}" in caplog.text
 
 
 def test_metrics_that_hang(source: Source) -> None:
@@ -115,3 +123,10 @@ def test_metrics_that_hang(source: Source) -> None:
     end.set()
     thread.join()
     assert made.answer("GET", "/metrics").status == 200
+
+
+def test_seconds_are_shown_to_the_millisecond() -> None:
+    """More digits say nothing, and make each answer longer."""
+    where = ConnectionHealth(connected=True, address="a:1", broker="b", since_s=1 / 3, reconnects=0)
+    found = Health(True, True, (), where, (), Report()).as_dict()["connection"]
+    assert (found["since_s"], found["reconnects"], found["connected"]) == (0.333, 0, True)

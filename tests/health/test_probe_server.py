@@ -119,8 +119,9 @@ def test_what_cannot_be_listened_on(source: Source, port: Any, host: str, named:
     assert named in str(error.value)
 
 
-def test_the_end(source: Source) -> None:
+def test_the_end(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     """After `close` the port is free at once, connections are cut, and no thread is left; a second call is harmless."""
+    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
     server = health.serve(source, 0)
     with connected(server, HALF) as waiting:
         eventually(lambda: serving() == 1)
@@ -144,8 +145,9 @@ def test_half_requests(server: HealthServer) -> None:
 
 
 def test_a_client_that_takes_too_long(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is cut when its time is over, although it sends."""
+    """It is cut when its time is over, although no read of it has stalled."""
     monkeypatch.setattr(probe_server, "LONGEST", 0.0)
+    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
     with connected(server, HALF) as slow:
         assert slow.recv(100) == b""
     eventually(lambda: serving() == 0)
@@ -224,20 +226,38 @@ def test_the_name_of_the_machine_is_not_looked_up(source: Source, monkeypatch: p
 def test_a_child_process_does_not_keep_the_port(source: Source) -> None:
     """After a fork the child has not its parent's socket: nothing listens when the parent has closed it."""
     server = health.serve(source, 0)
-    read, write = os.pipe()
+    (read, write), (child_read, child_write) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
         os.close(write)
-        server.close()
+        os.write(child_write, b"x")
         os.read(read, 1)  # until the parent has looked
+        server.close()
         os._exit(0)
     try:
         os.close(read)
+        os.close(child_write)
         assert ask(server, "/livez").status == 200
+        assert os.read(child_read, 1) == b"x"
         server.close()
         # Not by binding it again: another process may have been given the free port.
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection((server.host, server.port), timeout=10.0)
     finally:
-        os.close(write)
-        os.waitpid(child, 0)
+        for each in (write, child_read):
+            os.close(each)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_more_threads_than_connections_are_refused(
+    server: HealthServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that were cut, and whose threads have not ended, count: the next one is closed at once."""
+    monkeypatch.setattr(probe_server._ProbeRequest, "timeout", PATIENCE)
+    monkeypatch.setattr(probe_server, "LONGEST", PATIENCE)
+    inner = server._server
+    inner._serving += 2 * probe_server.MOST
+    with connected(server, b"") as client:
+        assert client.recv(100) == b""
+    inner._serving -= 2 * probe_server.MOST
+    assert ask(server, "/livez").status == 200

@@ -66,7 +66,12 @@ AREAS = {
         ),
     ),
     "breaker": Area(
-        ("tests/core/test_breaker.py", "tests/core/test_dispatch_gate.py", "tests/core/test_rate.py"),
+        (
+            "tests/core/test_breaker.py",
+            "tests/core/test_dispatch_gate.py",
+            "tests/core/test_suspects.py",
+            "tests/core/test_rate.py",
+        ),
         (
             "tests/core",
             "tests/driver/test_breaker.py",
@@ -77,6 +82,28 @@ AREAS = {
     "driver": Area(
         ("tests/driver", "tests/adapter_support"),
         (*_EVERYWHERE, "tests/ledger", "tests/dlq", "tests/cli", "tests/stomp", "tests/amqp"),
+    ),
+    "observers": Area(
+        (
+            "tests/driver/test_observers.py",
+            "tests/driver/test_observer_choices.py",
+            "tests/driver/test_attached_observers.py",
+            "tests/driver/test_observed_attempts.py",
+            "tests/driver/test_observed_sessions.py",
+            "tests/driver/test_consumer_events.py",
+            "tests/driver/test_listener_hooks.py",
+            "tests/driver/test_hook_calls.py",
+            "tests/driver/test_message_log.py",
+            "tests/driver/test_log_groups.py",
+            "tests/driver/test_credit_plan.py",
+            "tests/events",
+        ),
+        ("tests/driver", "tests/otel", "tests/prometheus", *_EVERYWHERE),
+    ),
+    "telemetry": Area(("tests/prometheus", "tests/otel"), ("tests/docs", "tests/driver/test_observers.py")),
+    "health": Area(
+        ("tests/health", "tests/driver/test_health.py", "tests/driver/test_handler_watch.py"),
+        ("tests/driver", "tests/cli/test_health_endpoint.py"),
     ),
     "session": Area(("tests/driver",), (*_EVERYWHERE, "tests/cli")),
     "ledger": Area(

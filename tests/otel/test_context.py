@@ -12,6 +12,7 @@ from tests.driver.twins import eventually
 from tests.otel.recorded import PRODUCER, span_id
 
 import redelivery
+from redelivery.otel.propagation import extracted
 
 if TYPE_CHECKING:
     from tests.driver.twins import Twin
@@ -154,3 +155,15 @@ def test_a_span_ended_in_another_context_is_quiet(
     contextvars.Context().run(telemetry.finished, token, results[0])
     assert len(recorded.spans("process")) == 1
     assert caplog.records == []
+
+
+def test_what_is_current_where_a_consumer_runs_is_no_part_of_its_messages(recorded: Recorded) -> None:
+    """A message that brings no trace has none, whatever has started the consumer."""
+    request = recorded.tracers.get_tracer("application").start_span("request")
+    token = context.attach(trace.set_span_in_context(request, BLUE))
+    try:
+        brought = extracted({})
+    finally:
+        context.detach(token)
+    assert not trace.get_current_span(brought).get_span_context().is_valid
+    assert baggage.get_baggage("tenant", brought) is None

@@ -75,3 +75,16 @@ def test_a_value_can_be_encoded_and_is_short() -> None:
     assert values.of("x" * 1000) == "x" * 200
     assert values.of("c") == "other"
     assert (values.of("a\ud800b"), values.known("c")) == ("a?b", False)
+
+
+def test_destinations_past_the_limit_are_not_kept() -> None:
+    """A program may make up a name for each answer: what a thread looks up has as many as there are labels."""
+    handled = HandledMessages(threading.RLock(), LabelValues(1), LabelValues(1))
+    for number in range(5):
+        handled.buckets(f"q{number}", "").observe(1.0)
+    assert handled.local.mine is not None
+    assert list(handled.local.mine.succeeded) == ["q0"]
+    assert {series: each.counted for series, each in handled.totals().items()} == {
+        ("q0", ""): 1,
+        ("other", ""): 4,
+    }

@@ -169,7 +169,7 @@ def test_an_outage_is_seen(twin: Twin, registry: CollectorRegistry) -> None:
 
 
 def test_the_breaker_is_a_gauge_and_counts(twin: Twin, registry: CollectorRegistry) -> None:
-    """It is 2 while it is open, and the change is counted."""
+    """It is 2 while it is open, and the change is counted: once in an outage, however often a message is tried."""
     options = {"breaker": redelivery.Breaker(told=2), "errors": redelivery.Classifier().trip(OSError)}
     connection = twin.connect(observers=[Metrics(registry)], **options)
 
@@ -184,6 +184,13 @@ def test_the_breaker_is_a_gauge_and_counts(twin: Twin, registry: CollectorRegist
     found = scrape(registry)
     assert found.value("redelivery_breaker_state", destination="queue://orders") == 2
     assert found.by("redelivery_outcomes_total", "outcome")["spared"] == connection.report().spared > 0
+    twin.advance(60)
+    # Probes that fail are no changes.
+    assert connection.health().consumers[0].breaker in ("open", "probing")
+    found = scrape(registry)
+    assert found.value("redelivery_breaker_state", destination="queue://orders") == 2
+    transitions = found.by("redelivery_breaker_transitions_total", "state")
+    assert transitions == {"closed": 0, "open": 1, "ramp": 0}
 
 
 def test_counts_stay_when_a_connection_is_closed(twin: Twin, registry: CollectorRegistry) -> None:

@@ -79,6 +79,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 Exit codes: 0 ok, 1 failed, 2 usage, 3 partly done, 69 broker unreachable,
+70 a handler is stuck, 75 the breaker was open for too long,
 77 log-in refused, 78 bad configuration, 130 and 143 interrupted.
 Environment: REDELIVERY_URL is the connection URI where none is given;
 NO_COLOR switches colours off.""",

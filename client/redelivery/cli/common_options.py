@@ -81,7 +81,11 @@ class _OneLine(logging.Handler):
         if error is not None:
             detail = str(error)
             text += f": {type(error).__name__}" + (f": {detail}" if detail else "")
-        lines = [f"{record.levelname.lower()}: {clean(' '.join(text.split()))}"]
+        fields: dict[str, Any] = getattr(record, "redelivery", {})
+        stack = str(fields.get("stack") or "")
+        if stack:
+            text = text.removesuffix(stack)
+        lines = [f"{record.levelname.lower()}: {clean(' '.join(text.split()))}", *stack.splitlines()]
         if self._tracebacks and record.exc_info:
             lines += logging.Formatter().formatException(record.exc_info).splitlines()
         try:

@@ -14,9 +14,10 @@ import click
 import redelivery
 from redelivery.cli.common_options import output_option, uri_and_rest, verbose_option
 from redelivery.cli.exit_codes import FAILED, OK, PARTLY, Failure
+from redelivery.cli.failure_options import FailureOptions, failure_options
 from redelivery.cli.formatting import note, to_json
 from redelivery.cli.health_endpoint import Supervision, health_options
-from redelivery.cli.param_types import number, one_of, seconds, statuses
+from redelivery.cli.param_types import number, one_of, seconds
 from redelivery.cli.printer import Printer, report_line
 from redelivery.core.credit_pace import MOST_CREDIT
 from redelivery.core.delivery import Cause
@@ -55,10 +56,12 @@ _EXPIRATION, and REDELIVERY_HEADER_<name> for each application property.
 
 \b
 Exit codes: 0 drained, 1 the broker ended the consumer, the ledger failed, or
-a handler is stuck (--timeout) or ended the program, 3 handlers were still
-running, or dead letters not confirmed, at the end of --drain-timeout, or a
-message was set aside, 69 broker unreachable, 78 bad configuration, 130 and
-143 interrupted before it was connected.""",
+a handler ended the program, 2 usage, 3 handlers were still running, or dead
+letters not confirmed, at the end of --drain-timeout, or a message was set
+aside, 69 broker unreachable, 70 a handler is stuck (--timeout), 75 the
+breaker was open for too long (redelivery.breakerAtMaximum=stop), 77 log-in
+refused, 78 bad configuration, 130 and 143 interrupted before it was
+connected.""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="[URI] DEST")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Call a Python function, plain or async def.")
@@ -67,14 +70,7 @@ message was set aside, 69 broker unreachable, 78 bad configuration, 130 and
     help="Run a shell command: the body on its stdin; exit status 0 accepts, any other fails, "
     "and the end of its stderr is the cause.",
 )  # fmt: skip
-@click.option(
-    "--poison-on", type=statuses, metavar="STATUS,...",
-    help="Exit statuses of the command that dead-letter the message at once.",
-)  # fmt: skip
-@click.option(
-    "--discard-on", type=statuses, metavar="STATUS,...",
-    help="Exit statuses of the command that accept and drop the message.",
-)  # fmt: skip
+@failure_options
 @click.option(
     "--workers", type=number(1), default=1, show_default=True, metavar="N", help="Messages at a time."
 )
@@ -86,7 +82,7 @@ message was set aside, 69 broker unreachable, 78 bad configuration, 130 and
 @click.option(
     "--timeout", type=seconds(positive=True), metavar="SECONDS",
     help="Time for one message: then a command is killed, an async function cancelled, and it has failed. After twice "
-    "as long, which only a plain function can take, consuming ends with exit code 1.",
+    "as long, which only a plain function can take, consuming ends with exit code 70.",
 )  # fmt: skip
 @click.option("--selector", help="JMS selector, evaluated by the broker.")
 @click.option("--subscription", help="Durable topic subscription; needs jms.clientID in the URI.")
@@ -123,7 +119,8 @@ def consume(
 
     if handler is not None and command is not None:
         raise click.UsageError("give one of --handler and --exec, not both")
-    steered = _steered(command, given.pop("poison_on"), given.pop("discard_on"))
+    failures = FailureOptions.of(given, handler, command)
+    given["errors"] = failures.errors
     uri, rest = uri_and_rest(words)
     if len(rest) != 1:
         raise click.UsageError("give one destination, after the URI if there is one")
@@ -136,7 +133,7 @@ def consume(
     printer = Printer(output, tally.end) if handler is None and command is None else None
     if printer is not None and given["timeout"] is not None:
         raise click.UsageError("--timeout needs --handler or --exec")
-    work, commands = _work(handler, command, printer, output, steered, given["timeout"])
+    work, commands = _work(handler, command, printer, output, failures, given["timeout"])
     try:
         with _terminated_cleanly():
             report, error = _run(uri, rest[0], work, tally, drain_timeout, given)
@@ -152,19 +149,6 @@ def consume(
     return PARTLY if report.running or report.unconfirmed or report.set_aside else OK
 
 
-def _steered(
-    command: str | None, poison_on: frozenset[int] | None, discard_on: frozenset[int] | None
-) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the exit statuses that poison and that discard. Raises UsageError if they make no sense."""
-    for name, given in (("--poison-on", poison_on), ("--discard-on", discard_on)):
-        if given is not None and command is None:
-            raise click.UsageError(f"{name} is about the exit status of a command: it needs --exec")
-    poison, discard = poison_on or frozenset(), discard_on or frozenset()
-    if both := poison & discard:
-        raise click.UsageError(f"--poison-on and --discard-on both name exit status {min(both)}")
-    return poison, discard
-
-
 def _listen_options(given: dict[str, Any]) -> ListenOptions:
     return {
         "workers": given["workers"],
@@ -173,6 +157,7 @@ def _listen_options(given: dict[str, Any]) -> ListenOptions:
         "credit": given["credit"],
         "ordering": given["ordering"],
         "timeout": given["timeout"],
+        "errors": given["errors"],
     }
 
 
@@ -181,7 +166,7 @@ def _work(
     command: str | None,
     printer: Printer | None,
     output: str,
-    steered: tuple[frozenset[int], frozenset[int]],
+    failures: FailureOptions,
     timeout: float | None,
 ) -> tuple[Callable[[Message], Any], CommandHandler | None]:
     """Return what is done with each message, and the command handler if it is one. No I/O with the broker."""
@@ -193,8 +178,9 @@ def _work(
         commands = CommandHandler(
             command,
             own_stdout=output == "table",
-            poison_on=steered[0],
-            discard_on=steered[1],
+            poison_on=failures.poison_on,
+            discard_on=failures.discard_on,
+            trip_on=failures.trip_on,
             timeout=timeout,
         )
         return commands, commands
@@ -218,7 +204,7 @@ def _run(
     if is_asynchronous(work):
         return asyncio.run(_run_async(uri, destination, work, tally, drain_timeout, given))
     supervision = Supervision.of(given)
-    connection = Consuming(uri, observers=[tally, *supervision.observers()])
+    connection = Consuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
 
@@ -250,7 +236,7 @@ async def _run_async(
     from redelivery.cli.drain_notice import AsyncConsuming  # noqa: PLC0415
 
     supervision = Supervision.of(given)
-    connection = AsyncConsuming(uri, observers=[tally, *supervision.observers()])
+    connection = AsyncConsuming(uri, patient=supervision.patient, observers=[tally, *supervision.observers()])
     tally.stop = connection.stop
     tally.connected = lambda: connection.connected
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from redelivery.async_connection import AsyncConnection
 from redelivery.cli.exit_codes import REFUSED, Failure
@@ -24,7 +24,12 @@ SOON = 0.3
 
 
 class Consuming(Connection):
-    """A connection that tells when draining takes a while, and whether the log-in was refused."""
+    """A connection that says when draining takes a while, and whether the log-in was refused."""
+
+    def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
+        """Make it. `patient`: entering it waits for a broker that is down, without limit unless the URI sets one."""
+        super().__init__(uri, observers=observers)
+        self._patient = patient
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -39,6 +44,11 @@ class Consuming(Connection):
 
 class AsyncConsuming(AsyncConnection):
     """Its asyncio twin."""
+
+    def __init__(self, uri: str, *, patient: bool, observers: list[Any]) -> None:
+        """Make it, as `Consuming` is made."""
+        super().__init__(uri, observers=observers)
+        self._patient = patient
 
     async def __aenter__(self) -> Self:
         """Connect."""

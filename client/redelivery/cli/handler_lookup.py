@@ -1,4 +1,4 @@
-"""Finding the function that `--handler module:function` names."""
+"""Finding what an option names as `module:name`: the function of `--handler`, the exceptions of `--trip`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,31 @@ from redelivery.errors import ConfigurationError, near_miss
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["is_asynchronous", "load_handler"]
+__all__ = ["is_asynchronous", "load_handler", "load_named"]
 
 
 def load_handler(name: str) -> Callable[..., Any]:
-    """Return the callable that `module:function` names; the current directory is importable.
+    """Return the callable that `module:function` names. Raises ConfigurationError as `load_named` does."""
+    found = load_named(name, "--handler", "function")
+    if not callable(found):
+        path = name.partition(":")[2]
+        raise ConfigurationError(
+            f"--handler {name}: {path} is no function but {type(found).__name__}", option="--handler"
+        )
+    handler: Callable[..., Any] = found
+    check_handler(handler, "--handler")
+    return handler
 
-    Raises ConfigurationError, naming what is missing, whatever the module raises while it is imported.
+
+def load_named(name: str, option: str, what: str) -> Any:
+    """Return the object that `module:name` names; the current directory is importable.
+
+    Raises ConfigurationError, naming what is missing, whatever the module raises while it is imported. `what`: the word
+    for such an object.
     """
     module_name, colon, path = name.partition(":")
     if not colon or not module_name.strip() or not path.strip():
-        raise ConfigurationError(f"--handler is written module:function, not {name!r}", option="--handler")
+        raise ConfigurationError(f"{option} is written module:{what}, not {name!r}", option=option)
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)  # as with `python -m`
@@ -32,24 +46,18 @@ def load_handler(name: str) -> Callable[..., Any]:
         found: Any = import_module(module_name)
     except (Exception, SystemExit) as error:
         raise ConfigurationError(
-            f"--handler {name}: cannot import {module_name}: {type(error).__name__}: {error}",
-            option="--handler",
+            f"{option} {name}: cannot import {module_name}: {type(error).__name__}: {error}",
+            option=option,
         ) from error
     for part in path.split("."):
         try:
             found = getattr(found, part)
         except AttributeError:
             raise ConfigurationError(
-                f"--handler {name}: {module_name} has no {path!r}{near_miss(path, dir(found))}",
-                option="--handler",
+                f"{option} {name}: {module_name} has no {path!r}{near_miss(path, dir(found))}",
+                option=option,
             ) from None
-    if not callable(found):
-        raise ConfigurationError(
-            f"--handler {name}: {path} is no function but {type(found).__name__}", option="--handler"
-        )
-    handler: Callable[..., Any] = found
-    check_handler(handler, "--handler")
-    return handler
+    return found
 
 
 def is_asynchronous(handler: Callable[..., Any]) -> bool:

@@ -47,7 +47,8 @@ def health_options(command: Command) -> Command:
     for option in (
         click.option(
             "--systemd", is_flag=True,
-            help="Notify systemd when messages are consumed, and its watchdog while this process is live.",
+            help="Notify systemd when messages are consumed, and its watchdog while this process is live. A broker "
+            "that is down at the start is waited for.",
         ),
         click.option(
             "--health-file", type=click.Path(dir_okay=False), metavar="PATH",
@@ -55,7 +56,8 @@ def health_options(command: Command) -> Command:
         ),
         click.option(
             "--health", type=address, metavar="[HOST:]PORT",
-            help="Answer /livez, /readyz and /metrics over HTTP there; without HOST for this machine alone.",
+            help="Answer /livez, /readyz and /metrics over HTTP there; without HOST for this machine alone. A broker "
+            "that is down at the start is waited for.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -83,6 +85,11 @@ class Supervision(NamedTuple):
         file = given["health_file"]
         exposition = None if given["health"] is None else _exposition()
         return cls(given["health"], None if file is None else Path(file), given["systemd"], exposition)
+
+    @property
+    def patient(self) -> bool:
+        """Whether a broker that is down at the start is waited for: the process is live all the same."""
+        return self.address is not None or self.systemd
 
     def observers(self) -> list[Observer]:
         """Return what counts for `/metrics`, if that is served and the extra `prometheus` is installed."""

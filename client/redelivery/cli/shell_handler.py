@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from redelivery.message import Message
 
-__all__ = ["CommandFailed", "CommandHandler", "environment_of"]
+__all__ = ["CommandFailed", "CommandHandler", "ServiceDown", "environment_of"]
 
 # Bytes of stderr that are kept: the cause is shorter.
 TAIL = 4096
@@ -31,6 +31,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 class CommandFailed(Exception):
     """The command ended with another status than 0."""
+
+
+class ServiceDown(CommandFailed):
+    """It ended with a status that `--trip-on` names: a service that it needs is down."""
 
 
 def environment_of(message: Message) -> dict[str, str]:
@@ -71,17 +75,22 @@ class CommandHandler:
         own_stdout: bool = True,
         poison_on: frozenset[int] = frozenset(),
         discard_on: frozenset[int] = frozenset(),
+        trip_on: frozenset[int] = frozenset(),
         timeout: float | None = None,
     ) -> None:
         """Raise ConfigurationError if the shell does not know the command.
 
         `own_stdout`: it writes to our stdout; otherwise to our stderr, for stdout is for data. `poison_on`,
-        `discard_on`: exit statuses that dead-letter, or drop, the message at once. `timeout`: seconds after which it is
-        killed.
+        `discard_on`: exit statuses that dead-letter, or drop, the message at once. `trip_on`: those that raise
+        `ServiceDown`. `timeout`: seconds after which it is killed.
         """
         self._timeout = timeout
         self._command = command
-        self._steered = dict.fromkeys(poison_on, Poison) | dict.fromkeys(discard_on, Discard)
+        self._steered: dict[int, type[Exception]] = {
+            **dict.fromkeys(poison_on, Poison),
+            **dict.fromkeys(discard_on, Discard),
+            **dict.fromkeys(trip_on, ServiceDown),
+        }
         self._stdout = None if own_stdout else 2
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -91,7 +100,7 @@ class CommandHandler:
     def __call__(self, message: Message) -> None:
         """Run it. Raises CommandFailed, Poison or Discard, with the end of its stderr, if the status is not 0.
 
-        CommandFailed also if it took too long, and was killed.
+        CommandFailed is ServiceDown for some statuses. It is raised also if the command took too long, and was killed.
         """
         with self._lock:
             if self._stopped:

@@ -40,7 +40,8 @@ def breaker_line(change: BreakerChanged) -> tuple[int, str]:
                 "says, until one succeeds (redelivery.breakerMaximumOpen)"
             )
         case _, "closed":
-            level = logging.INFO
+            # As its opening: a log without INFO says that it is over.
+            level = logging.WARNING
             text = f"the breaker has closed after {change.seconds:.0f} s; {change.spared} failures were not charged"
         case _:
             level, text = logging.DEBUG, "a message is tried"

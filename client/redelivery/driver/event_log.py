@@ -172,7 +172,8 @@ def _worker_ended(event: WorkerEnded) -> Line:
 
 
 def _drain_begun(event: DrainBegun) -> Line:
-    return Line(logging.INFO, f"draining: {event.running} handlers run, up to {event.timeout:g} s")
+    run = "1 handler runs" if event.running == 1 else f"{event.running or 'no'} handlers run"
+    return Line(logging.INFO, f"draining: {run}, up to {event.timeout:g} s")
 
 
 def _drained(event: Drained) -> Line:
@@ -185,7 +186,9 @@ def _policy(event: PolicyFault) -> Line:
 
 
 def _connected(event: Connected) -> Line:
-    return Line(logging.INFO, f"connected to {event.address} ({f'{event.broker} {event.version}'.rstrip()})")
+    # As the loss before it: a log without INFO says that it is over.
+    level = logging.WARNING if event.again else logging.INFO
+    return Line(level, f"connected to {event.address} ({f'{event.broker} {event.version}'.rstrip()})")
 
 
 def _lost(event: ConnectionLost) -> Line:
@@ -241,7 +244,8 @@ def _finished(event: Finished) -> Line | None:
 def _next(event: Finished) -> str:  # noqa: PLR0911 - the table of what follows
     match event.next_step:
         case "redelivery":
-            return _redelivery(event.delay)
+            spared = event.outcome == "spared"
+            return _redelivery(event.delay, " at the earliest, when the breaker lets it" if spared else "")
         case "delayed copy":
             return _redelivery(event.delay, _COPY)
         case "delayed by the broker":

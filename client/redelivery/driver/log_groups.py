@@ -79,6 +79,8 @@ class LogGroup:
     """Lines that may still be written."""
     more: int = 0
     """Lines that were not written."""
+    last: float = 0.0
+    """When the last of them was."""
     ids: list[str] = field(default_factory=list[str])
 
     @property
@@ -93,7 +95,9 @@ class LogGroup:
         ids = f": {', '.join(self.ids)}, …" if self.ids else ""
         seconds = max(1.0, now - self.began)
         what = f"{key.what}{cause}, {THEN[key.next_step]}{ids}"
-        return f"{key.destination}: {self.more:,} more in {seconds:.0f} s: {what}"
+        # Else a group that ended early reads as if its failures went on.
+        ago = f", the last one {now - self.last:.0f} s ago" if now - self.last >= 1 else ""
+        return f"{key.destination}: {self.more:,} more in {seconds:.0f} s{ago}: {what}"
 
     def fields(self, now: float) -> dict[str, Any]:
         """Return the same as fields of the log."""
@@ -124,6 +128,7 @@ class LogGroups:
             group.left -= 1
             return True
         group.more += 1
+        group.last = now
         if group.dead_letters and len(group.ids) < NAMED:
             group.ids.append(event.message_id or "None")
         return False

@@ -145,7 +145,7 @@ class Finished(MessageEvent):
 
     @property
     def delay(self) -> float | None:
-        """Seconds until the redelivery; None: there is none."""
+        """Seconds until the redelivery, as the policy plans it; None: there is none. An open breaker makes it later."""
         return self.details.delay
 
     @property

@@ -12,7 +12,7 @@ class Retry:
     """A delivery failed, and its message is redelivered."""
 
     delay: float
-    """Seconds until the redelivery."""
+    """Seconds until the redelivery, as the policy plans it; while a circuit breaker is open, it is later."""
     delivery_count: int
     """Number of the delivery that failed, from 1."""
     maximum: int | None

@@ -1,5 +1,9 @@
 """Health of a connection: what `connection.health()` returns, and the answers to probes over HTTP.
 
+- `serve(connection, 8080)` answers `/livez` and `/readyz` in threads of its own; `asgi(connection)` is the same as an
+  ASGI application, to be mounted. Both take `metrics=redelivery.prometheus.text` for `/metrics`, and `ready_when=`.
+- `connection.health().as_dict()` is the state as dictionaries and plain values.
+
 `serve` and `asgi` are loaded at first use: a program that serves no probes loads no HTTP server.
 """
 
@@ -35,3 +39,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"redelivery.health.{home}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Return the names, those too that are loaded at first use: `help` shows them."""
+    return sorted({*globals(), *__all__})

@@ -6,6 +6,7 @@ No I/O, and no lock for longer than a copy takes, but for the application's own 
 from __future__ import annotations
 
 import threading
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from redelivery.errors import ConfigurationError
@@ -77,9 +78,10 @@ class ProbeAnswers:
 
     def _scrape(self) -> ProbeAnswer:
         if self._metrics is None:
+            # The command line serves metrics where the package is there.
+            needs = "" if find_spec("prometheus_client") else "pip install 'redelivery[prometheus]', and "
             return _text(
-                404,
-                "no metrics here: pip install 'redelivery[prometheus]'; a program passes metrics= as well",
+                404, f"no metrics here: {needs}give metrics=redelivery.prometheus.text to serve or asgi"
             )
         # One at a time, and no waiting: scrapes must not take the connections that probes need.
         if not self._scraping.acquire(blocking=False):

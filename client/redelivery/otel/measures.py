@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redelivery.events.breaker_states import counted_state
 from redelivery.otel.attributes import OTHER, error_type, named, template_of
 
 if TYPE_CHECKING:
@@ -69,10 +70,11 @@ class Measures:
         self._to.reconnects.add(self._to.reconnects.cell(self._common))
 
     def breaker(self, event: BreakerChanged) -> None:
-        """Note a change of the breaker."""
+        """Note a change of the breaker. A probe is a part of `open`: that it begins, or has failed, is no change."""
         place = self._place(event.destination)
-        if event.new != event.old:
-            self._count(self._to.transitions, "", place, "redelivery.breaker.state", value=event.new)
+        old, new = counted_state(event.old), counted_state(event.new)
+        if new != old:
+            self._count(self._to.transitions, "", place, "redelivery.breaker.state", value=new)
         self._to.breaker.put(self._to.breaker.cell(self._described("", place)), _STATES[event.new])
 
     def _count(

@@ -27,10 +27,11 @@ def failure_type(result: Finished) -> str:
     if result.verdict not in ("failed", "poison"):
         return ""
     named, error = result.cause_type, result.error
-    if error is not None:
-        names = set(_names(error))
-        return named if named is not None and named in names else type(error).__name__
-    return named if named in OWN else NO_EXCEPTION
+    if error is None:
+        # It was given to `fail` or `poison`: an exception, whose type this is, or a reason in words, which has none.
+        return named or NO_EXCEPTION
+    names = set(_names(error))
+    return named if named is not None and named in names else type(error).__name__
 
 
 def dead_letter_type(event: DeadLettered, seen: Callable[[str], bool]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from dataclasses import fields
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from redelivery.core.breaker import BreakerState
 from redelivery.core.report import Report
+from redelivery.events.breaker_states import COUNTED_STATES, counted_state
 from redelivery.prometheus.client_library import Collector
 from redelivery.prometheus.error_types import dead_letter_type
 from redelivery.prometheus.families import Families
@@ -30,7 +30,6 @@ __all__ = ["OUTCOMES", "Exporter", "exporter_of"]
 LONGEST_DELAY = 100 * 365.25 * 86400
 # What `Report` counts; the others of its fields are states.
 OUTCOMES = tuple(field.name for field in fields(Report) if field.name not in ("running", "unconfirmed"))
-BREAKER_STATES: tuple[BreakerState, ...] = get_args(BreakerState)
 # Types of errors that have a label of their own.
 MOST_ERRORS = 50
 # Addresses of connections: a program has few brokers.
@@ -92,10 +91,11 @@ class Exporter(Collector):
             self._dead[self._destinations.of(event.destination), error] += 1
 
     def breaker_changed(self, event: BreakerChanged) -> None:
-        """Count a change of a breaker's state; that another probe has failed is none."""
-        if event.old != event.new:
+        """Count a change of a breaker's state. A probe is a part of `open`: that it begins, or has failed, is none."""
+        old, new = counted_state(event.old), counted_state(event.new)
+        if old != new:
             with self._lock:
-                self._transitions[self._destinations.of(event.destination), event.new] += 1
+                self._transitions[self._destinations.of(event.destination), new] += 1
 
     # The registry.
 
@@ -139,7 +139,7 @@ class Exporter(Collector):
     def _add_counts(self, families: Families, outcomes: Counter[tuple[str, str]]) -> None:
         for destination in {destination for destination, _ in outcomes}:
             # From 0 on: Prometheus sees no increase in the first sample of a series.
-            self._transitions.update({(destination, state): 0 for state in BREAKER_STATES})
+            self._transitions.update({(destination, state): 0 for state in COUNTED_STATES})
         for (destination, outcome), count in outcomes.items():
             families.outcomes.add_metric((destination, outcome), count)
         for series, buckets in self.handled.totals().items():

@@ -152,7 +152,7 @@ _TABLE: tuple[Option, ...] = (
     *_failover("backOffMultiplier", "reconnectBackOffMultiplier", "number", "2.0", "By how much they grow."),
     *_failover("maxReconnectAttempts", "maxReconnectAttempts", "integer", "-1", "-1: no limit.", -1),
     *_failover("startupMaxReconnectAttempts", "startupMaxReconnectAttempts", "integer", "",
-               "Rounds of the first connect; -1 has no limit.", -1),
+               "Rounds of the first connect; without it one; -1: no limit.", -1),
     *_failover("randomize", "randomize", "boolean", "true", "Try the addresses in random order."),
     *_failover("warnAfterReconnectAttempts", "warnAfterReconnectAttempts", "integer", "10",
                "Warn each time after so many; -1 never.", -1),

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from redelivery.errors import ConfigurationError, near_miss
+from redelivery.errors import ConfigurationError
 from redelivery.registry import schemes
+from redelivery.uri.near_scheme import near_scheme
 from redelivery.uri.option_table import JAVA_PORTS, MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX, SCHEMES
 
 __all__ = ["Address", "UriParts", "redact_uri", "split_uri"]
@@ -105,7 +106,7 @@ def _address(text: str, *, quiet: bool) -> Address:
     if scheme not in known and scheme not in schemes():
         named = "the URI's scheme" if quiet else f"the URI's scheme {scheme!r}"
         raise ConfigurationError(
-            f"{named} is unknown; those that can connect: {', '.join(schemes())}{near_miss(scheme, known)}"
+            f"{named} is unknown; those that can connect: {', '.join(schemes())}{near_scheme(scheme, known)}"
         )
     authority, slash, path = rest.partition("/")
     userinfo, at, place = authority.rpartition("@")

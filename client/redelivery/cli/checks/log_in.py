@@ -59,8 +59,8 @@ def refused(settings: Settings, error: RedeliveryError) -> Finding:
     if not isinstance(error, AdapterError):
         return fail("broker", str(error), MISCONFIGURED)
     cure = (
-        "add user:password@ before the host"
+        "add jms.userName=... and jms.password=... to the URI"
         if settings.user_name is None
-        else "correct user name and password"
+        else "correct user name and password of the URI"
     )
-    return fail("log-in", f"{error}: {cure} of the URI, or the rights of that user at the broker", REFUSED)
+    return fail("log-in", f"{error}: {cure}, or the rights of that user at the broker", REFUSED)

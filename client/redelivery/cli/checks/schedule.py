@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.cli.checks.finding import note, ok, warn
+from redelivery.cli.checks.finding import note, ok
 from redelivery.cli.formatting import duration
 from redelivery.core.policy.policy_guard import elapsed_of, limit_of
 from redelivery.core.policy.time_limit import bounded
@@ -37,7 +37,8 @@ def schedule(policy: Policy, able: Capabilities) -> Finding:
     if able.most_delay is not None:
         held += f"; {able.broker} lets it be held for {duration(able.most_delay * 1000)}"
     if worst < OUTAGE:
-        return warn(
+        # No warning: only the program knows whether its classifier names them.
+        return note(
             "policy",
             f"{held}: a service that is down for longer makes dead letters of what the breaker does not keep, as on a "
             "queue with few messages; name its exceptions by Classifier().trip(), or use back-off "

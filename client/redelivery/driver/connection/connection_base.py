@@ -78,6 +78,8 @@ class ConnectionBase(Listening, Generic[RunnerT]):
         hooks.stopped, hooks.given_up, hooks.beat = self._consumer_stopped, self._end.fail, self._look_at_runs
         # That a classifier has no effect in transactions.
         self._warned = False
+        # Whether entering it waits for a broker that is down, without limit.
+        self._patient = False
         self._entered = False
         # The process that has entered it.
         self._process: int | None = None

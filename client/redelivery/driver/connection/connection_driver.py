@@ -381,8 +381,8 @@ class ConnectionDriver:
 
     # Opening and closing.
 
-    def open(self, *, later: bool = False) -> None:
-        """Connect for the first time: each address once; then keep the connection.
+    def open(self, *, later: bool = False, patient: bool = False) -> None:
+        """Connect for the first time: each address once, `patient`: until one answers; then keep the connection.
 
         `later`: where no address answers, go on in the background as after a loss, instead of raising TransportError.
 
@@ -397,7 +397,7 @@ class ConnectionDriver:
         self._clock.attach()
         orphaned_by_forks(self)
         try:
-            for attempt in starting(self._settings.failover, self._nap):
+            for attempt in starting(self._settings.failover, self._nap, patient=patient):
                 with attempt:
                     self._connect_to_any()
         except BaseException as error:

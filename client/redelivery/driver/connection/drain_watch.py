@@ -77,8 +77,9 @@ class DrainWatch:
             ids = self._ids()
             if ids:
                 logger.info(
-                    "draining: %d handlers still run after %.0f s: %s",
-                    len(ids),
+                    "draining: %s still %s after %.0f s: %s",
+                    _handlers(ids),
+                    "runs" if len(ids) == 1 else "run",
                     now - self._began,
                     _shown(ids),
                 )
@@ -89,9 +90,9 @@ class DrainWatch:
         ids = self._ids()
         if ids:
             logger.warning(
-                "drained, but %d handlers have not ended, and are not waited for: %s; the broker redelivers their "
-                "messages once the connection is closed",
-                len(ids), _shown(ids),
+                "drained, but %s not ended, and nothing waits for that: %s; the broker redelivers those messages "
+                "once the connection is closed",
+                f"{_handlers(ids)} {'has' if len(ids) == 1 else 'have'}", _shown(ids),
             )  # fmt: skip
 
     def end(self, report: Report) -> Report:
@@ -106,6 +107,10 @@ class DrainWatch:
     def _ids(self) -> list[str]:
         found = [runner.run.now_running() for runner in self._runners]
         return [str(one.delivery.message_id) for one in found if one is not None]
+
+
+def _handlers(ids: Sequence[str]) -> str:
+    return "1 handler" if len(ids) == 1 else f"{len(ids)} handlers"
 
 
 def _shown(ids: Sequence[str]) -> str:

@@ -58,10 +58,15 @@ class FailoverAddresses:
         return self._addresses[self._turn]
 
 
-def starting(failover: FailoverSettings, nap: Callable[[float], None]) -> Retrying:
-    """Return tenacity's loop over rounds of first attempts: one, unless the URI asks for more."""
+def starting(failover: FailoverSettings, nap: Callable[[float], None], *, patient: bool) -> Retrying:
+    """Return tenacity's loop over rounds of first attempts.
+
+    Unless the URI sets their number, it is one; `patient`: there is no limit.
+    """
     rounds = failover.startup_max_reconnect_attempts
-    return _loop(failover, 1, 1 if rounds is None else rounds, nap, TransportError)
+    if rounds is None:
+        rounds = -1 if patient else 1
+    return _loop(failover, 1, rounds, nap, TransportError)
 
 
 def delay_after(attempts: int, failover: FailoverSettings, addresses: int) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.delivery import Cause
+from redelivery.core.destination import Destination
 from redelivery.driver.connection.pulse import SILENT
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.health import ConsumerHealth, Health
@@ -91,8 +92,11 @@ class HealthCheck:
 
     def _listener(self, listener: HandlerRegistration[Any]) -> ConsumerHealth:
         runners = cast("Sequence[Runner]", tuple(listener.runners))
+        # The same name before it is started.
         name = (
-            listener.destination if listener.dispatcher is None else listener.dispatcher.subscribe.destination
+            str(Destination.parse(listener.destination))
+            if listener.dispatcher is None
+            else listener.dispatcher.subscribe.destination
         )
         return self._consumer(listener.dispatcher, name, runners)
 

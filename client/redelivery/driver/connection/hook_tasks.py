@@ -7,11 +7,10 @@ import inspect
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from redelivery.driver.connection.hook_thread import called
-from redelivery.log import logger
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
+
+    from redelivery.driver.consumer.hook_call import HookCall
 
 __all__ = ["HookTasks"]
 
@@ -27,15 +26,15 @@ class HookTasks:
         """Call on this loop from now on."""
         self._loop = loop
 
-    def here(self, call: Callable[[], object]) -> None:
+    def here(self, call: HookCall) -> None:
         """Make a call on the loop, where its caller is."""
-        result = called(call)
+        result = call()
         if inspect.iscoroutine(result):
-            task = asyncio.ensure_future(_awaited(result))
+            task = asyncio.ensure_future(_awaited(result, call))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def elsewhere(self, call: Callable[[], object]) -> None:
+    def elsewhere(self, call: HookCall) -> None:
         """Have a call made on the loop, from any thread."""
         if self._loop is not None:
             # The loop is closed: nothing is called any more.
@@ -51,9 +50,9 @@ class HookTasks:
             await asyncio.wait(self._tasks, timeout=timeout)
 
 
-async def _awaited(hook: Coroutine[Any, Any, object]) -> None:
+async def _awaited(hook: Coroutine[Any, Any, object], call: HookCall) -> None:
     """Await a hook; what it raises is logged."""
     try:
         await hook
-    except Exception:
-        logger.exception("a listener's hook failed; what was decided is carried out")
+    except Exception as error:  # noqa: BLE001 - logged
+        call.failed(error)

@@ -10,18 +10,9 @@ from redelivery.clock import join_within
 from redelivery.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from redelivery.driver.consumer.hook_call import HookCall
 
-__all__ = ["HookThread", "called"]
-
-
-def called(call: Callable[[], object]) -> object:
-    """Make a call; what it raises is logged, and changes nothing."""
-    try:
-        return call()
-    except BaseException:
-        logger.exception("a listener's hook failed; what was decided is carried out")
-        return None
+__all__ = ["HookThread"]
 
 
 class HookThread:
@@ -29,15 +20,15 @@ class HookThread:
 
     def __init__(self) -> None:
         self._turn = threading.Condition()
-        self._calls: deque[Callable[[], object]] = deque()
+        self._calls: deque[HookCall] = deque()
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def here(self, call: Callable[[], object]) -> None:
+    def here(self, call: HookCall) -> None:
         """Make a call on this thread."""
-        called(call)
+        call()
 
-    def elsewhere(self, call: Callable[[], object]) -> None:
+    def elsewhere(self, call: HookCall) -> None:
         """Have a call made; not any more once the connection is closed."""
         with self._turn:
             if self._closed:
@@ -69,4 +60,4 @@ class HookThread:
                         return
                     self._turn.wait()
                 call = self._calls.popleft()
-            called(call)
+            call()

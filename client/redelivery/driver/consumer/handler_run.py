@@ -6,6 +6,7 @@ time-outs, `health()`, a drain.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from math import inf
@@ -26,6 +27,17 @@ __all__ = ["HandlerRun", "RunWatch", "Running", "stack_of"]
 _threads = sys._current_frames  # pyright: ignore[reportPrivateUsage]
 # Lines of a stack in the log: the innermost ten frames, two lines each.
 STACK_LINES = 20
+# Modules whose functions call a handler.
+_CALLERS = tuple(
+    os.path.join("redelivery", *path)
+    for path in (
+        ("driver", "consumer", "worker.py"),
+        ("driver", "consumer", "async_worker.py"),
+        ("driver", "consumer", "handler_threads.py"),
+        ("driver", "consumer", "observation.py"),
+        ("cli", "consume.py"),
+    )
+)
 
 
 class RunWatch(Protocol):
@@ -130,15 +142,20 @@ def stack_of(run: HandlerRun) -> str:
     if thread is None and task is not None:
         frames, busy = _frames_of(task.get_coro())
         if not busy:
-            pairs = ((frame, frame.f_lineno) for frame in frames[-STACK_LINES // 2 :])
-            return _shown(traceback.StackSummary.extract(pairs).format())
+            pairs = ((frame, frame.f_lineno) for frame in frames)
+            return _shown(traceback.StackSummary.extract(pairs))
         # It keeps its loop from turning: it is where that thread is.
         thread = run.loop_thread
     frame = None if thread is None else _threads().get(thread)
-    return "" if frame is None else _shown(traceback.format_stack(frame, limit=STACK_LINES // 2))
+    return "" if frame is None else _shown(traceback.extract_stack(frame))
 
 
-def _shown(entries: list[str]) -> str:
+def _shown(frames: traceback.StackSummary) -> str:
+    """Return the handler's own frames as text: those behind the last one of what calls it."""
+    callers = [number for number, each in enumerate(frames) if each.filename.endswith(_CALLERS)]
+    # None is left where it has just begun.
+    own = frames[callers[-1] + 1 :] if callers else frames
+    entries = traceback.StackSummary.from_list((own or frames)[-STACK_LINES // 2 :]).format()
     return "\n".join("".join(entries).rstrip().splitlines()[-STACK_LINES:])
 
 

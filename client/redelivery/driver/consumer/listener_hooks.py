@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from redelivery.driver.consumer.hook_call import HookCall, HookFaults
 from redelivery.errors import ConfigurationError
 from redelivery.events import DeadLettered, DeadLettering, Observer
 from redelivery.events.retry_and_death import Death, Retry
@@ -56,10 +57,10 @@ def check_hooks(options: ListenOptions, *, awaits: bool, mode: str | None) -> No
 class HookCalls(Protocol):
     """Interface of what calls the hooks of a connection; `HookThread` and `HookTasks` implement it."""
 
-    def here(self, call: Callable[[], object]) -> None:
+    def here(self, call: HookCall) -> None:
         """Make a call on the handler's thread, or on its loop."""
 
-    def elsewhere(self, call: Callable[[], object]) -> None:
+    def elsewhere(self, call: HookCall) -> None:
         """Have a call made where it may take long."""
 
     def close(self, timeout: float) -> None:
@@ -94,6 +95,7 @@ class ListenerHooks(Observer):
         self._on_retry = on_retry
         self._on_dead_letter = on_dead_letter
         self._calls = calls
+        self._faults = HookFaults()
         self._dying: dict[Hashable, Dying] = {}
 
     def finished(self, token: Any, result: Finished) -> None:  # noqa: ARG002 - the hooks begin nothing
@@ -108,7 +110,7 @@ class ListenerHooks(Observer):
                 result.cause or "unknown",
                 result.error,
             )
-            self._calls.here(lambda: hook(message, retry))
+            self._calls.here(HookCall("on_retry", lambda: hook(message, retry), result, self._faults))
         elif result.outcome == "poisoned" and self._on_dead_letter is not None:
             self._keep(result, Dying(message, result.error))
 
@@ -125,7 +127,8 @@ class ListenerHooks(Observer):
             hook = self._on_dead_letter
             dying = self._dying.pop(_key(event), None) or Dying(self._message(event.delivery), None)
             death = Death(event.cause, event.delivery_count, dying.error)
-            self._calls.elsewhere(lambda: hook(dying.message, death))
+            call = HookCall("on_dead_letter", lambda: hook(dying.message, death), event, self._faults)
+            self._calls.elsewhere(call)
 
     def _keep(self, event: MessageEvent, dying: Dying) -> None:
         while len(self._dying) >= MOST:

@@ -1,0 +1,18 @@
+"""States of a breaker as counters have them: while one message is tried, it is open all the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from redelivery.core.breaker import BreakerState
+
+__all__ = ["COUNTED_STATES", "CountedState", "counted_state"]
+
+CountedState = Literal["closed", "open", "ramp"]
+COUNTED_STATES: tuple[CountedState, ...] = ("closed", "open", "ramp")
+
+
+def counted_state(state: BreakerState) -> CountedState:
+    """Return the state, without the difference between `open` and `probing`."""
+    return "open" if state == "probing" else state

@@ -1,0 +1,106 @@
+"""`redelivery consume` for a supervisor, on a broker that is down at its start."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+
+from redelivery.errors import AdapterError, TransportError
+from redelivery.health.probe_server import _listening
+from redelivery_memory.adapter import MemoryAdapter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HANDLERS = """
+def plain(message):
+    pass
+
+async def waits(message):
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def handlers(tmp_path: Path) -> None:
+    """A module of handlers in the current directory."""
+    (tmp_path / "handlers.py").write_text(HANDLERS)
+
+
+class Door:
+    """Refuses attempts to connect, in turn, and looks at the probes at each."""
+
+    def __init__(self) -> None:
+        self.refusals: list[Exception] = []
+        self.seen: list[tuple[int, int, str]] = []
+        """Status of `/livez` and of `/readyz`, and the consumer's name."""
+
+    def knock(self) -> None:
+        """Take one attempt."""
+        for server in [each for each in _listening if each.fileno() >= 0]:
+            base = f"http://127.0.0.1:{server.server_port}"
+            with urlopen(f"{base}/livez") as answer:
+                live, body = answer.status, json.loads(answer.read())
+            with pytest.raises(HTTPError) as unready:
+                urlopen(f"{base}/readyz")
+            unready.value.close()
+            self.seen.append((live, unready.value.code, body["consumers"][0]["destination"]))
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Door:
+    """What the broker in this process refuses."""
+    made, plain = Door(), MemoryAdapter.open
+
+    def opened(self: MemoryAdapter, *given: Any) -> Any:
+        made.knock()
+        return plain(self, *given)
+
+    monkeypatch.setattr(MemoryAdapter, "open", opened)
+    return made
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("handler", ["plain", "waits"])
+def test_a_broker_that_is_down_is_waited_for(cli: Any, uri: str, door: Door, handler: str) -> None:
+    """With --health the process is live and not ready until the broker answers, and consumes then."""
+    door.refusals = [TransportError("down")] * 3
+    ended = cli("consume", uri, "orders", "--handler", f"handlers:{handler}", "--count", "3", "--health", "0")
+    assert ended.code == 0
+    assert ended.err.splitlines()[-1] == "report: accepted 3"
+    assert door.seen == [(200, 503, "queue://orders")] * 4
+
+
+@pytest.mark.usefixtures("shop")
+def test_systemd_waits_too(cli: Any, uri: str, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --systemd a broker that is down at the start is waited for."""
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    door.refusals = [TransportError("down")] * 2
+    ended = cli("consume", uri, "orders", "--handler", "handlers:plain", "--count", "3", "--systemd")
+    assert (ended.code, door.refusals) == (0, [])
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize(
+    ("options", "limit"), [([], ""), (["--health-file", "live"], ""), (["--health", "0"], "1")]
+)
+def test_otherwise_it_ends(cli: Any, uri: str, door: Door, options: list[str], limit: str) -> None:
+    """Without these options, or where the URI sets a limit, a broker that is down is exit code 69."""
+    door.refusals = [TransportError("down")] * 2
+    given = f"failover:(memory://shop)?startupMaxReconnectAttempts={limit}" if limit else uri
+    ended = cli("consume", given, "orders", "--handler", "handlers:plain", *options)
+    assert (ended.code, len(door.refusals)) == (69, 1)
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_refused_log_in_is_not_waited_for(cli: Any, uri: str, door: Door) -> None:
+    """It is exit code 77 also while a broker is waited for."""
+    door.refusals = [TransportError("down"), AdapterError("wrong password")]
+    ended = cli("consume", uri, "orders", "--handler", "handlers:plain", "--health", "0")
+    assert (ended.code, door.refusals) == (77, [])

@@ -1,0 +1,44 @@
+"""A scheme that no adapter serves, and the one that an error suggests."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import redelivery
+from redelivery import ConfigurationError
+from redelivery.uri.parser import parse_uri
+
+
+@pytest.mark.parametrize(
+    ("scheme", "near"),
+    [
+        ("stomps", "stomp+ssl"),
+        ("stomp+tls", "stomp+ssl"),
+        ("stompssl", "stomp+ssl"),
+        ("stom+ssl", "stomp+ssl"),
+        ("amqp+ssl", "amqps"),
+        ("amqpssl", "amqps"),
+        ("STOMPS", "stomp+ssl"),
+        ("stmp", "stomp"),
+        ("amq", "amqp"),
+    ],
+)
+def test_a_scheme_that_asks_for_tls_is_answered_by_one_with_tls(scheme: str, near: str) -> None:
+    """A near miss never takes the encryption away."""
+    with pytest.raises(ConfigurationError, match=f"did you mean {re.escape(repr(near))}"):
+        parse_uri(f"{scheme}://h")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ours"),
+    [
+        ("tcp", "stomp://host:61613 or amqp://host:5672"),
+        ("ssl", "stomp+ssl://host:61614 or amqps://host:5671"),
+    ],
+)
+def test_a_scheme_of_the_java_client_is_answered_by_ours(scheme: str, ours: str) -> None:
+    """Those with TLS by those with TLS."""
+    with pytest.raises(ConfigurationError, match=re.escape(f"use {ours}; ")):
+        redelivery.connect(f"{scheme}://h")
