@@ -6,10 +6,18 @@ For `integration.measure_windows`, which runs it. docs/measured-windows.md, sect
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
 
 from integration.brokers import Broker, RabbitMQ
 from integration.raw_amqp import RawAmqp
 from integration.stomp_wire import NAMES, Wire, ack, address, by, end, errors, filled, messages, number, put
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from integration.stomp_wire import Frame
 
 
 def groups(broker: Broker) -> None:
@@ -44,6 +52,70 @@ def groups(broker: Broker) -> None:
                 owners.setdefault(number(one) % 4, set()).add(one.header(b"subscription").decode())
             shown = {f"g{k}": "".join(sorted(v)) for k, v in sorted(owners.items())}
             print(f"  {how}: {'; '.join(line)}; {len(seen)} in all, groups at {shown}")
+
+
+def elsewhere(broker: Broker) -> None:
+    """The end of a full subscription beside a wider one of its own connection, and one of another connection."""
+    for when in ("before the wide one", "after the wide one"):
+        for many in (0, 1, 4):
+            group: Callable[[int], str] | None = None if not many else partial(_group, many)
+            queue = filled(broker, 4, "elsewhere", group=group)
+            with Wire(broker) as own, Wire(broker) as other:
+                own.write(own.subscribe(queue, "narrow", 4))
+                held = messages(own.quiet())
+                if when == "before the wide one":
+                    other.write(other.subscribe(queue, "other", 10))
+                    other.quiet()
+                own.write(own.subscribe(queue, "wide", 20))
+                own.quiet()
+                if when == "after the wide one":
+                    other.write(other.subscribe(queue, "other", 10))
+                    other.quiet()
+                own.write(end("narrow", b"receipt:u\n"))
+                found = (own.quiet(), other.quiet())
+                kept, gone = (sorted(map(number, messages(each))) for each in found)
+                print(
+                    f"  {many} groups, the other begun {when}: {len(held)} held, then {kept} by the wide one, "
+                    f"{gone} at the other connection"
+                )
+    for times in (1, 3, 7):
+        queue = filled(broker, 1, "counted")
+        with Wire(broker) as wire:
+            for turn in range(times):
+                wire.write(wire.subscribe(queue, f"s{turn}", 4))
+                assert messages(wire.quiet()), "it is sent again"
+                wire.write(end(f"s{turn}", b"receipt:u\n"))
+                wire.quiet()
+        with RawAmqp(broker) as amqp:
+            print(f"  {times} such ends: AMQP delivery-count {amqp.receive(queue)[0].delivery_count}")
+
+
+def spread(broker: Broker) -> None:
+    """How many of 1,000 messages in 100 groups each of four connections gets, with windows of several sizes."""
+    for late in (0.0, 0.5):
+        for size in (4, 164, 1000):
+            queue = filled(broker, 1000, "spread", group=partial(_group, 100))
+            counts = [0, 0, 0, 0]
+            with ExitStack() as stack:
+                wires = [stack.enter_context(Wire(broker)) for _ in counts]
+                waiting: list[list[Frame]] = [[] for _ in counts]
+                for at, wire in enumerate(wires):
+                    wire.write(wire.subscribe(queue, "s", size))
+                    waiting[at] = messages(wire.quiet(late)) if late else []
+                idle = 0
+                while sum(counts) < 1000 and idle < 50:
+                    idle += 1
+                    for at, wire in enumerate(wires):
+                        waiting[at] += messages(wire.read(0.002))
+                        if waiting[at]:
+                            wire.write(ack([waiting[at].pop(0)]))
+                            counts[at] += 1
+                            idle = 0
+            print(f"  windows of {size}, begun {'one after the other' if late else 'together'}: {counts}")
+
+
+def _group(many: int, at: int) -> str:
+    return f"g{at % many}"
 
 
 def kinds(broker: Broker) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from benchmarks.fill import fill
 
 from integration.brokers import STOMP_BROKERS, Broker
-from integration.measure_window_kinds import groups, kinds
+from integration.measure_window_kinds import elsewhere, groups, kinds, spread
 from integration.stomp_wire import NAMES, Wire, ack, by, drained, end, errors, filled, messages, number
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def rates(broker: Broker, total: int = 40_000, rounds: int = 3) -> None:
 
 
 MEASURED: tuple[Callable[[Broker], None], ...] = (
-    sums, order, returned, churned, resubscribed, groups, kinds, begun, rates,
+    sums, order, returned, churned, resubscribed, groups, elsewhere, spread, kinds, begun, rates,
 )  # fmt: skip
 
 
