@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from integration.brokers import BROKERS
+from integration.brokers import ALL_BROKERS
 from integration.matrix import FULL
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def group_of(item: pytest.Function) -> str | None:
         return None
     if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
         return _spark(item)
-    broker = next(_named(_asked(item), BROKERS), None)
+    broker = next(_named(_asked(item), ALL_BROKERS), None)
     return broker and f"{broker}-{_protocol(item, broker)}"
 
 
@@ -135,7 +135,7 @@ def _spark(item: pytest.Function) -> str:
 
 def _protocol(item: pytest.Function, broker: str) -> str:
     """The protocol that a test asks for; one that asks for none is where its module's name or the shorter group is."""
-    if "stomp" not in BROKERS[broker].services:
+    if "stomp" not in ALL_BROKERS[broker].services:
         return "amqp"
     usual = "stomp" if "stomp" in item.path.name else "amqp"
     return next(_named(_asked(item), ("stomp", "amqp")), usual)

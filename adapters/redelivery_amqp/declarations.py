@@ -1,7 +1,8 @@
 """What must be declared on RabbitMQ 4 before a link is made: queues, and the queue and bindings of a topic's consumer.
 
-A queue is looked up first, and declared only where there is none: who may not declare gets no answer to that, also for
-a queue that is there. Nothing is remembered, as anybody may delete a queue; it is one round trip for each link.
+A queue is looked up first, and declared only where there is none: the broker ends the session over a declaration by who
+may not declare, also of a queue that is there. Nothing is remembered, as anybody may delete a queue; it is one round trip
+for each link.
 
 Every method runs under the wire's lock.
 """
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Declarations"]
 
+# Characters of the broker's words.
+LONGEST = 500
 _MISSING, _DIFFERENT = 404, 409
+TOPICS_OF = "x-redelivery-topics"
+"""The argument that tells which topics the queue of a durable subscription is for; the broker keeps any argument."""
 _QUEUE = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
 # Gone with its connection, as the subscription is.
 _OF_ONE_CONSUMER = {"durable": True, "exclusive": True, "auto_delete": True, "arguments": {}}
@@ -125,7 +130,11 @@ class Declarations:
 
 
 class _TopicQueue:
-    """The queue of one consumer of a topic, and its bindings: those that it had for other topics are removed."""
+    """The queue of one consumer of a topic, and its bindings.
+
+    The queue of a durable subscription tells in an argument which topics it is for: bindings cannot be listed without
+    their keys (4.3.6), and a queue that is bound to other topics too would get their messages for ever.
+    """
 
     def __init__(
         self,
@@ -137,14 +146,17 @@ class _TopicQueue:
         self._management = management
         self._name = name
         self._then = then
-        self._lasting = receiver.command.subscription is not None
+        self._subscription = receiver.command.subscription
         self._keys = [_key(member.name) for member in Destination.parse(receiver.destination).members]
+        self._topics = ",".join(self._keys)
         self._facts: QueueFacts | None = None
         receiver.address = queue_path(name)
 
     def declare(self) -> None:
         """Declare the queue, then what it is bound to."""
-        body = _QUEUE if self._lasting else _OF_ONE_CONSUMER
+        body = _OF_ONE_CONSUMER
+        if self._subscription is not None:
+            body = {**_QUEUE, "arguments": {TOPICS_OF: self._topics}}
         self._management.ask("PUT", queue_path(self._name), body, self._declared)
 
     def _declared(self, reply: Reply) -> None:
@@ -152,20 +164,16 @@ class _TopicQueue:
             self._then(None, _refused(f"queue {self._name}", reply))
             return
         self._facts = QueueFacts.of(reply.body) if reply.done else None
-        if self._lasting:
-            path = f"/bindings?src={TOPICS}&dstq={quote(self._name, safe='')}"
-            self._management.ask("GET", path, None, self._bound_before)
-        else:
-            self._bind()
-
-    def _bound_before(self, reply: Reply) -> None:
-        old = [
-            str(each["location"])
-            for each in (reply.body if isinstance(reply.body, list) else [])
-            if isinstance(each, Mapping) and "location" in each and each.get("binding_key") not in self._keys
-        ]
-        for location in old:
-            self._management.ask("DELETE", location, None, lambda _: None)
+        topics = self._facts.arguments.get(TOPICS_OF) if self._facts is not None else None
+        if self._subscription is not None and topics not in (None, self._topics):
+            self._then(
+                None,
+                AdapterError(
+                    f"the durable subscription {self._subscription} is for {topics}, and not for {self._topics}: give "
+                    f"it another name, or delete its queue {self._name} first"
+                ),
+            )
+            return
         self._bind()
 
     def _bind(self) -> None:
@@ -195,5 +203,6 @@ def _key(topic: str) -> str:
 def _refused(what: str, reply: Reply) -> RedeliveryError:
     if isinstance(reply.error, TransportError):
         return reply.error
-    why = reply.error if reply.error is not None else reply.body or f"status {reply.status}"
-    return AdapterError(f"the broker does not declare the {what}: {why}")
+    why = str(reply.error if reply.error is not None else reply.body or f"status {reply.status}")
+    # Of a request that it cannot take it tells the place in its program, over pages.
+    return AdapterError(f"the broker does not declare the {what}: {why.splitlines()[0][:LONGEST]}")

@@ -247,6 +247,7 @@ class RabbitMQ4(RabbitMQ):
     suite = newest("rabbitmq")
     queue_arguments: ClassVar[Mapping[str, object]] = {"x-queue-type": "quorum"}
     version = DebianRoot(suite).version or suite
+    image = "rabbitmq:4.3"
 
 
 def _search_path(suite: str) -> str:

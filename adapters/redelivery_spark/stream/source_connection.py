@@ -109,6 +109,9 @@ class SourceConnection:
     def log_capabilities(self) -> Capabilities:
         """What can be done about rows of the log: held as long as anybody likes, dead-lettered by a confirmed copy."""
         able = replace(self.capabilities, flow=False, release=True, counts=False, forward="confirmed")
+        if able.reschedule == "native":
+            # What is in the log is not the broker's any more, so it can hold nothing of it back.
+            able = replace(able, reschedule="none")
         return able if self.commits else replace(able, max_hold=None)
 
     def engine_for_log(self) -> Engine:

@@ -1,0 +1,246 @@
+"""What is declared on RabbitMQ 4 before a link is made, by what its management node answers."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.peer import PATIENCE, Conversation, ScriptedPeer  # noqa: E402
+
+import redelivery  # noqa: E402
+from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed  # noqa: E402
+from redelivery.clock import SystemClock  # noqa: E402
+from redelivery.core.commands import Send, Subscribe  # noqa: E402
+from redelivery.core.outgoing import Outgoing  # noqa: E402
+from redelivery_amqp import AmqpAdapter  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from redelivery.errors import RedeliveryError
+
+LASTING = {"durable": True, "exclusive": False, "auto_delete": False}
+
+
+class Node(ScriptedPeer):
+    """A broker with queues, and a management node for them; `ends` names requests over which it ends the session."""
+
+    product = "RabbitMQ"
+    version = "4.3.6"
+
+    def __init__(self, **queues: Mapping[str, Any]) -> None:
+        """Have these queues, with their arguments."""
+        self.queues: dict[str, dict[str, Any]] = {name: dict(arguments) for name, arguments in queues.items()}
+        self.requests: list[tuple[str, str]] = []
+        self.bodies: list[Any] = []
+        self.ends: set[tuple[str, str]] = set()
+        self.answers: dict[tuple[str, str], list[tuple[int, Any]]] = {}
+        self._pairs: dict[str, Any] = {}
+        super().__init__(self._consumed)
+        self.taken = self._manage
+
+    def _consumed(self, conversation: Conversation, link: Any) -> None:
+        del conversation
+        if link.source.address == "/management":
+            self._pairs[link.name] = link
+
+    def _manage(self, conversation: Conversation, link: Any) -> None:
+        if link.remote_target.address != "/management":
+            return
+        message = proton.Message()
+        message.decode(link.recv(link.current.pending))
+        link.advance()
+        request = message.subject, message.address
+        self.requests.append(request)
+        self.bodies.append(message.body)
+        if request in self.ends:
+            link.session.condition = proton.Condition("amqp:unauthorized-access", "access refused for user 'x'")
+            link.session.close()
+            conversation.flush()
+            return
+        status, body = self._answer(*request, message.body)
+        reply = proton.Message(subject=str(status), correlation_id=message.id, body=body)
+        answers = self._pairs[link.name]
+        delivery = answers.delivery(f"a{self.next()}")
+        answers.stream(reply.encode())
+        answers.advance()
+        delivery.settle()
+        conversation.flush()
+
+    def _answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if scripted := self.answers.get((method, path)):
+            return scripted.pop(0)
+        if method == "POST":
+            return 204, None
+        name = unquote(path.removeprefix("/queues/"))
+        new = name not in self.queues
+        if method == "GET" and new:
+            return 404, f"queue '{name}' not found"
+        arguments = self.queues.setdefault(name, dict(body["arguments"]) if new else {})
+        told = {"name": name, "type": arguments.get("x-queue-type", "classic"), "arguments": arguments}
+        return (201 if new else 200), told
+
+
+class Asked:
+    """An adapter on a node, and what it has answered."""
+
+    def __init__(self, node: Node, options: str = "") -> None:
+        """Connect."""
+        self.events: list[AdapterEvent] = []
+        self._came = threading.Condition()
+        self.adapter = AmqpAdapter()
+        settings = redelivery.parse_uri(f"amqp://127.0.0.1:{node.port}?jms.clientID=me{options}")
+        self.adapter.open(Opening(settings, settings.endpoints[0], 1, SystemClock()), self._take)
+
+    def _take(self, event: AdapterEvent) -> None:
+        with self._came:
+            self.events.append(event)
+            self._came.notify_all()
+
+    def subscribed(self, destination: str, consumer: int = 1, **fields: Any) -> Subscribed:
+        """Subscribe, and return the answer."""
+        self.adapter.execute((Subscribe(consumer, destination, 10, **fields),))
+        with self._came:
+            assert self._came.wait_for(lambda: self._answers(consumer), PATIENCE)
+        return self._answers(consumer)[0]
+
+    def _answers(self, consumer: int) -> list[Subscribed]:
+        return [each for each in self.events if isinstance(each, Subscribed) and each.consumer == consumer]
+
+    def refused(self, destination: str, **fields: Any) -> str:
+        """Subscribe, and return the words of the refusal."""
+        error = self.subscribed(destination, **fields).error
+        assert isinstance(error, redelivery.AdapterError)
+        return str(error)
+
+    def sent(self, destination: str) -> RedeliveryError | None:
+        """Send a message, and return why it was not taken."""
+        self.adapter.execute((Send(1, Outgoing(destination, b"")),))
+        with self._came:
+            assert self._came.wait_for(lambda: any(isinstance(each, Sent) for each in self.events), PATIENCE)
+        return next(each for each in self.events if isinstance(each, Sent)).error
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """Return a node with a quorum queue and a classic one."""
+    with Node(quorum={"x-queue-type": "quorum"}, classic={}) as peer:
+        yield peer
+
+
+def test_a_queue_that_is_there_is_only_looked_up(node: Node) -> None:
+    """Who may not declare gets no answer to a declaration, also of a queue that is there."""
+    assert Asked(node).subscribed("queue://classic").error is None
+    assert node.requests == [("GET", "/queues/classic")]
+    assert node.consumers[-1] == (1, "/queues/classic")
+
+
+def test_a_queue_that_is_not_there_is_declared(node: Node) -> None:
+    """Durable, with the arguments of the URI in their types, under any name."""
+    options = "&redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1,x-single-active-consumer:true"
+    name, path = "büro/1%2 x", "/queues/b%C3%BCro%2F1%252%20x"
+    assert Asked(node, options).subscribed(f"queue://{name}").error is None
+    assert node.requests == [("GET", path), ("PUT", path)]
+    arguments = {"x-queue-type": "quorum", "x-delivery-limit": -1, "x-single-active-consumer": True}
+    assert node.bodies[-1] == {**LASTING, "arguments": arguments}
+    assert node.queues[name] == arguments
+    assert node.consumers[-1] == (1, path)
+
+
+def test_what_is_sent_to_is_declared_too(node: Node) -> None:
+    """A message to a queue that is not there would be refused."""
+    assert Asked(node).sent("queue://new") is None
+    assert node.requests == [("GET", "/queues/new"), ("PUT", "/queues/new")]
+
+
+def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
+    """It is declared before the consumer begins."""
+    options = "&redelivery.deadLetterArguments=x-queue-type:quorum"
+    assert Asked(node, options).subscribed("queue://classic", dead_letter="queue://DLQ").error is None
+    assert node.queues["DLQ"] == {"x-queue-type": "quorum"}
+    assert node.queues["classic"] == {}
+
+
+def test_a_queue_that_must_be_there_is_not_declared(node: Node) -> None:
+    """The dead-letter tools read what there is, and make nothing."""
+    assert Asked(node).refused("queue://absent", existing=True) == "the broker has no queue absent"
+    assert "absent" not in node.queues
+
+
+def test_a_declaration_that_the_broker_forbids_is_refused_in_its_words(node: Node) -> None:
+    """It ends the session over it; what was asked behind is asked again over another pair."""
+    node.ends.add(("PUT", "/queues/forbidden"))
+    asked = Asked(node)
+    asked.adapter.execute((Subscribe(1, "queue://forbidden", 10), Subscribe(2, "queue://allowed", 10)))
+    assert asked.subscribed("queue://classic", 3).error is None
+    (forbidden,), (allowed,) = asked._answers(1), asked._answers(2)
+    assert "does not declare the queue forbidden" in str(forbidden.error)
+    assert "access refused for user 'x'" in str(forbidden.error)
+    assert allowed.error is None
+    assert node.connections == 1
+
+
+def test_who_may_not_look_may_be_allowed_to_consume(node: Node) -> None:
+    """Then nothing is known of the queue, and its link decides."""
+    node.ends.add(("GET", "/queues/classic"))
+    answer = Asked(node).subscribed("queue://classic")
+    assert (answer.error, answer.capabilities) == (None, None)
+
+
+def test_a_queue_that_another_client_has_declared_meanwhile_is_taken_as_it_is(node: Node) -> None:
+    """The broker says that it is there with other arguments; it is looked up again."""
+    path = "/queues/race"
+    node.answers = {
+        ("GET", path): [(404, "no"), (200, {"type": "quorum", "arguments": {"x-queue-type": "quorum"}})],
+        ("PUT", path): [(409, "inequivalent arg")],
+    }
+    answer = Asked(node).subscribed("queue://race")
+    assert answer.error is None
+    assert answer.capabilities is not None
+    assert answer.capabilities.reschedule == "native"
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+def test_what_the_broker_can_do_is_told_of_the_queue(node: Node, kind: str) -> None:
+    """A quorum queue holds back what waits, and takes a message back after the timeout that was asked for."""
+    able = Asked(node).subscribed(f"queue://{kind}", hold=7200.0).capabilities
+    assert able is not None
+    quorum = kind == "quorum"
+    assert able.reschedule == ("native" if quorum else "none")
+    assert able.max_hold == (9000.0 if quorum else None)
+    assert ("drops a message after 20 lost connections" in able.caution) == quorum
+    assert ("redelivery.scheduler=broker" in able.advice) == quorum
+
+
+def test_what_the_broker_cannot_hold_back_is_refused_at_the_start(node: Node) -> None:
+    """In a classic queue it would come back at once, again and again."""
+    asked = Asked(node)
+    assert asked.subscribed("queue://quorum", rescheduled=True).error is None
+    words = asked.refused("queue://classic", consumer=2, rescheduled=True)
+    assert "queue://classic is a classic queue, in which RabbitMQ holds nothing back" in words
+    assert "redelivery.queueArguments=x-queue-type:quorum" in words
+
+
+def test_a_consumer_of_a_topic_has_a_queue_of_its_own(node: Node) -> None:
+    """It goes with its connection, and is bound to each topic, in the broker's own wildcards."""
+    assert Asked(node).subscribed("topic://a.>,topic://b.*").error is None
+    (_, path), (method, bindings), _ = node.requests
+    assert (method, bindings) == ("POST", "/bindings")
+    assert node.bodies[0] == {"durable": True, "exclusive": True, "auto_delete": True, "arguments": {}}
+    assert [body["binding_key"] for body in node.bodies[1:]] == ["a.#", "b.*"]
+    assert node.consumers[-1] == (1, path)
+
+
+def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:
+    """It is called by client id and subscription, and is for one topic: another one is refused."""
+    assert Asked(node).subscribed("topic://prices", subscription="desk").error is None
+    assert node.bodies[0] == {**LASTING, "arguments": {"x-redelivery-topics": "prices"}}
+    assert list(node.queues) == ["quorum", "classic", "me.desk"]
+    words = Asked(node).refused("topic://orders", subscription="desk")
+    assert words.startswith("the durable subscription desk is for prices, and not for orders")
+    assert node.requests[-1] == ("PUT", "/queues/me.desk")
