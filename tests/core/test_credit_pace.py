@@ -47,17 +47,17 @@ def test_half_a_second_of_work_where_workers_wait() -> None:
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.05, 48, 3, 0)) == [6, 48]
 
 
-def test_from_5_120_a_second_on_it_is_the_most() -> None:
-    """Though no handler has waited: a twentieth of a second's would be a quarter of it."""
-    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 511, 0, 0)) == [6, 255]
-    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 512, 0, 0)) == [6, 1000]
+def test_from_2_500_a_second_on_it_is_the_most() -> None:
+    """Though no handler has waited: all of it is two fifths of a second's work."""
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 249, 0, 0)) == [6, 124]
+    assert looked(CreditPace(6), (0.0, 0, 0, 0), (0.1, 250, 0, 0)) == [6, 1000]
 
 
 def test_less_than_double_is_not_worth_it() -> None:
     """But the last step to the most is."""
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (2.2, 48, 48, 0)) == [6, 6]
     assert looked(CreditPace(6), (0.0, 0, 0, 0), (2.0, 48, 48, 0)) == [6, 12]
-    assert looked(CreditPace(900), (0.0, 0, 0, 0), (0.1, 256, 256, 0)) == [900, 1000]
+    assert looked(CreditPace(900), (0.0, 0, 0, 0), (0.11, 256, 256, 0)) == [900, 1000]
 
 
 def test_a_rate_of_a_moment_says_nothing() -> None:

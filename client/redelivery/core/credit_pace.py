@@ -16,6 +16,8 @@ MOST_CREDIT = 1000
 PULLED = 16
 # Seconds of work that a consumer may hold: one whose handlers had to wait for messages, and one whose had not.
 WAITING, BUSY = 0.5, 0.05
+# Where the largest credit is no more work than this, it is taken at once.
+WHOLE = 0.4
 # Where handlers had to wait, so many times the credit before, or so many seconds of work, are seldom too little. On a
 # busy machine slow ones wait at times, too, and what a STOMP window has grown by stays.
 STEP, STEP_SECONDS = 4, 0.1
@@ -109,8 +111,8 @@ class CreditPace:
         wanted = rate * BUSY
         if starved:
             wanted = min(rate * WAITING, max(STEP * self.credit, rate * STEP_SECONDS))
-        if rate * BUSY >= ENOUGH:
-            # All of it is a fifth of a second of work. Several such processes then have the rate of a fixed credit.
+        if rate * WHOLE >= self._most:
+            # Several such processes then have the rate of a fixed credit.
             wanted = self._most
         wanted = int(min(self._most, wanted))
         if wanted >= 2 * self.credit or wanted == self._most:
