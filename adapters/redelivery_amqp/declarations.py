@@ -1,15 +1,14 @@
 """What must be declared on RabbitMQ 4 before a link is made: queues, and the queue and bindings of a topic's consumer.
 
-A queue is looked up first, and declared only where there is none: the broker ends the session over a declaration by who
-may not declare, also of a queue that is there. Nothing is remembered, as anybody may delete a queue; it is one round trip
-for each link.
+A queue is looked up first, and declared only where there is none. The broker ends the session over a declaration by who
+may not declare, also of a queue that is there. Nothing is remembered, as anybody may delete a queue: it is one round
+trip for each link.
 
 Every method runs under the wire's lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -19,7 +18,7 @@ from redelivery_amqp.queue_facts import QueueFacts
 from redelivery_amqp.rabbitmq4_profile import TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from redelivery_amqp.management_link import Management, Reply
     from redelivery_amqp.profile_base import AmqpProfile
