@@ -1,0 +1,80 @@
+"""What a broker says of one queue when it confirms its consumer, and what it takes back from it later."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+import redelivery
+import redelivery_memory.server
+from redelivery import events
+from redelivery.adapter import Subscribed
+from redelivery.core.events import TakenBack
+from redelivery_memory.adapter import CAPABILITIES
+
+if TYPE_CHECKING:
+    from tests.driver.twins import Twin
+
+CAUTION = "by its arguments the broker drops a message after 20 lost connections"
+
+
+def found(monkeypatch: pytest.MonkeyPatch, **fields: object) -> None:
+    """Have the broker say this of each queue."""
+    able = replace(CAPABILITIES, **fields)  # type: ignore[arg-type]
+    monkeypatch.setattr(redelivery_memory.server, "Subscribed", partial(Subscribed, capabilities=able))
+
+
+def test_how_a_queue_may_lose_a_message_is_a_warning(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each consumer, however often it is connected, and an event for observers."""
+    found(monkeypatch, caution=CAUTION)
+    shown: list[events.Event] = []
+    connection = twin.connect(observers=[shown.append])
+    with caplog.at_level(logging.WARNING, logger="redelivery"):
+        twin.call(connection.consumer("orders"))
+        twin.broker.cut()
+        twin.advance(1.0)
+        twin.call(connection.consumer("bills"))
+    lines = [each.getMessage() for each in caplog.records if CAUTION in each.getMessage()]
+    assert lines == [f"queue://orders: {CAUTION}", f"queue://bills: {CAUTION}"]
+    assert [each.text for each in shown if isinstance(each, events.QueueCaution)] == [CAUTION, CAUTION]
+
+
+def test_what_a_queue_can_do_counts_more_than_what_its_broker_can(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This one has no poison acknowledgement that keeps a message, so a copy is sent."""
+    found(monkeypatch, poison_persistent=False, poison_non_persistent=False)
+    twin.broker.send("orders", "bad")
+    connection = twin.connect("?redelivery.deadLetterDestination=graves")
+    message = twin.receive(twin.call(connection.consumer("orders")))
+    assert message is not None
+    message.poison("no")
+    twin.advance(1.0)
+    assert twin.broker.depth("graves") == 1
+
+
+def test_what_the_broker_takes_back_is_stale_and_told_once(
+    twin: Twin, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The message that the application has is another consumer's from now on."""
+    twin.broker.send("orders", "slow")
+    shown: list[events.Event] = []
+    connection = twin.connect(observers=[shown.append])
+    consumer = twin.call(connection.consumer("orders"))
+    message = twin.receive(consumer)
+    assert message is not None
+    with caplog.at_level(logging.WARNING, logger="redelivery"):
+        consumer._dispatcher.feed(TakenBack(message._delivery.consumer, [message._delivery]))
+        assert message.accept() is False
+    assert message.outcome == "stale"
+    (told,) = [each for each in shown if isinstance(each, events.TakenBack)]
+    assert (told.messages, told.running, told.limit) == (1, 1, None)
+    lines = [each.getMessage() for each in caplog.records]
+    assert "the broker has taken 1 messages back after its consumer timeout" in lines[0]
+    assert isinstance(connection.report(), redelivery.Report)
