@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
-
 import redelivery
 import redelivery_memory.server
 from redelivery import events
@@ -17,6 +15,7 @@ from redelivery.core.events import TakenBack
 from redelivery_memory.adapter import CAPABILITIES
 
 if TYPE_CHECKING:
+    import pytest
     from tests.driver.twins import Twin
 
 CAUTION = "by its arguments the broker drops a message after 20 lost connections"
@@ -48,7 +47,7 @@ def test_how_a_queue_may_lose_a_message_is_a_warning(
 def test_what_a_queue_can_do_counts_more_than_what_its_broker_can(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This one has no poison acknowledgement that keeps a message, so a copy is sent."""
+    """Its poison acknowledgement would not keep a message here, so a copy is sent."""
     found(monkeypatch, poison_persistent=False, poison_non_persistent=False)
     twin.broker.send("orders", "bad")
     connection = twin.connect("?redelivery.deadLetterDestination=graves")
