@@ -34,9 +34,14 @@ LONGEST = 500
 _MISSING, _DIFFERENT = 404, 409
 TOPICS_OF = "x-redelivery-topics"
 """The argument that tells which topics the queue of a durable subscription is for; the broker keeps any argument."""
-_QUEUE = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
+_QUEUE: Mapping[str, object] = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
 # Gone with its connection, as the subscription is.
-_OF_ONE_CONSUMER = {"durable": True, "exclusive": True, "auto_delete": True, "arguments": {}}
+_OF_ONE_CONSUMER: Mapping[str, object] = {
+    "durable": True,
+    "exclusive": True,
+    "auto_delete": True,
+    "arguments": {},
+}
 
 
 class Declarations:
@@ -177,7 +182,12 @@ class _TopicQueue:
 
     def _bind(self) -> None:
         key, *self._keys = self._keys
-        body = {"source": TOPICS, "destination_queue": self._name, "binding_key": key, "arguments": {}}
+        body: Mapping[str, object] = {
+            "source": TOPICS,
+            "destination_queue": self._name,
+            "binding_key": key,
+            "arguments": {},
+        }
         self._management.ask("POST", "/bindings", body, self._bound)
 
     def _bound(self, reply: Reply) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 __all__ = ["QueueFacts"]
 
@@ -18,7 +18,7 @@ class QueueFacts:
     """`kind`: `classic`, `quorum` or `stream`; empty: unknown. `arguments`: of its declaration, not of a policy."""
 
     kind: str = ""
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def keeps_dead_letters(self) -> bool:
@@ -54,8 +54,9 @@ class QueueFacts:
         """Return what an answer of the management node says, or None if it is none."""
         if not isinstance(body, Mapping):
             return None
-        kind, arguments = body.get("type"), body.get("arguments")
-        return cls(
-            kind if isinstance(kind, str) else "",
-            {str(name): value for name, value in arguments.items()} if isinstance(arguments, Mapping) else {},
-        )
+        told = cast("Mapping[object, object]", body)
+        kind, arguments = told.get("type"), told.get("arguments")
+        given: Mapping[object, object] = {}
+        if isinstance(arguments, Mapping):
+            given = cast("Mapping[object, object]", arguments)
+        return cls(kind if isinstance(kind, str) else "", {str(name): value for name, value in given.items()})
