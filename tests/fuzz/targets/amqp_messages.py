@@ -87,11 +87,17 @@ def _check(data: bytes) -> None:
     from redelivery_amqp import codec  # noqa: PLC0415
     from redelivery_amqp.delivery import AmqpDelivery  # noqa: PLC0415
     from redelivery_amqp.message_copies import NEVER_COPIED, copied  # noqa: PLC0415
-    from redelivery_amqp.profiles import AmqpArtemis, AmqpBrokerJ, AmqpClassic, AmqpRabbitMQ  # noqa: PLC0415
+    from redelivery_amqp.profiles import (  # noqa: PLC0415
+        AmqpArtemis,
+        AmqpBrokerJ,
+        AmqpClassic,
+        AmqpRabbitMQ,
+        AmqpRabbitMQ4,
+    )
     from redelivery_amqp.receiver import ReceiverLink  # noqa: PLC0415
 
     # By its length, as they differ in little.
-    profiles = (AmqpArtemis(), AmqpBrokerJ(), AmqpClassic(), AmqpRabbitMQ())
+    profiles = (AmqpArtemis(), AmqpBrokerJ(), AmqpClassic(), AmqpRabbitMQ(), AmqpRabbitMQ4())
     profile = profiles[len(data) % len(profiles)]
     link = ReceiverLink(Subscribe(1, "queue://shop.>", 100), 1, profile, lambda _: None)
     found = AmqpDelivery(link, data, None, 0, 1e9)
