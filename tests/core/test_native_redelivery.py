@@ -206,6 +206,7 @@ def test_notes_of_another_queue_count_for_nothing() -> None:
     held = come(at, letter, {COPY: "@queue://other", "redeliveryCount": "3", BASE: 0})
     assert at.want() is held
     assert held.record is None or held.record.count == 0
+    assert one(at.fail(held)).notes["redeliveryCount"] == "1"
 
 
 NOTES = st.fixed_dictionaries(

@@ -77,7 +77,7 @@ class BrokerRedelivery:
         self, delivery: Delivery, record: Record, able: Capabilities, wall_offset: float, now: float
     ) -> bool:
         """Whether the broker is to hold it until the message is due: then the record says until when."""
-        if BASE in delivery.noted:
+        if BASE in delivery.noted and self._noted_here(delivery):
             # Another process may have charged it since it was here.
             record.count = max(record.count, _count(delivery.noted, "redeliveryCount", MOST))
         due = record.due
@@ -153,6 +153,10 @@ class BrokerRedelivery:
             record.due = min(record.due, now + min(delay, most or delay))
         return record
 
+    def _noted_here(self, delivery: Delivery) -> bool:
+        """Whether what is noted on a message was noted in this queue: else somebody has moved it here."""
+        return _text(delivery.noted, COPY).endswith(f"@{self._destination}")
+
     def record_of(self, delivery: Delivery, maximum: int, wall_offset: float) -> Record | None:
         """Return what a delayed copy carries, or None for another message.
 
@@ -160,7 +164,7 @@ class BrokerRedelivery:
         to the policy's `maximum` (-1: none), and what is no whole number is ignored.
         """
         headers = delivery.noted
-        if not _text(headers, COPY).endswith(f"@{self._destination}"):
+        if not self._noted_here(delivery):
             return None
         most = MOST if maximum < 0 else maximum
         record = Record(_count(headers, "redeliveryCount", most))
