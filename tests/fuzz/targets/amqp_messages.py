@@ -85,20 +85,14 @@ def _check(data: bytes) -> None:
     from redelivery.core.delivery import Cause, Record  # noqa: PLC0415
     from redelivery.core.destination import Destination  # noqa: PLC0415
     from redelivery_amqp import codec  # noqa: PLC0415
+    from redelivery_amqp import profiles as known  # noqa: PLC0415
     from redelivery_amqp.delivery import AmqpDelivery  # noqa: PLC0415
     from redelivery_amqp.message_copies import NEVER_COPIED, copied  # noqa: PLC0415
-    from redelivery_amqp.profiles import (  # noqa: PLC0415
-        AmqpArtemis,
-        AmqpBrokerJ,
-        AmqpClassic,
-        AmqpRabbitMQ,
-        AmqpRabbitMQ4,
-    )
     from redelivery_amqp.receiver import ReceiverLink  # noqa: PLC0415
 
     # By its length, as they differ in little.
-    profiles = (AmqpArtemis(), AmqpBrokerJ(), AmqpClassic(), AmqpRabbitMQ(), AmqpRabbitMQ4())
-    profile = profiles[len(data) % len(profiles)]
+    kinds = (known.AmqpArtemis, known.AmqpBrokerJ, known.AmqpClassic, known.AmqpRabbitMQ, known.AmqpRabbitMQ4)
+    profile = kinds[len(data) % len(kinds)]()
     link = ReceiverLink(Subscribe(1, "queue://shop.>", 100), 1, profile, lambda _: None)
     found = AmqpDelivery(link, data, None, 0, 1e9)
     assert found.destination in (link.destination, "queue://shop") or found.destination.startswith(
