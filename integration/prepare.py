@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from integration.brokers import ALL_BROKERS
-from integration.brokers.toolchain import progress
+from integration.brokers.choice import required
+from integration.brokers.toolchain import BrokerError, progress
 from integration.java_client import JavaClient
 
 
@@ -14,7 +15,13 @@ def main() -> None:
         if reason is not None:
             progress(f"{name}: {reason}")
             continue
-        kind.obtain()
+        try:
+            kind.obtain()
+        except BrokerError as error:
+            if required(name):
+                raise
+            progress(f"{name}: {error}")
+            continue
         for client in kind.java_clients:
             JavaClient.prepare(client)
     try:
