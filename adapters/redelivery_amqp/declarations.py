@@ -10,12 +10,11 @@ Every method runs under the wire's lock.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from redelivery.core.destination import Destination
 from redelivery.errors import AdapterError, RedeliveryError, TransportError
 from redelivery_amqp.queue_facts import QueueFacts
-from redelivery_amqp.rabbitmq4_profile import TOPICS
+from redelivery_amqp.rabbitmq4_profile import TOPICS, queue_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ __all__ = ["Declarations"]
 LONGEST = 500
 _MISSING, _DIFFERENT = 404, 409
 TOPICS_OF = "x-redelivery-topics"
-"""The argument that tells which topics the queue of a durable subscription is for; the broker keeps any argument."""
+"""The argument that names the topics of a durable subscription's queue; the broker keeps any argument."""
 _QUEUE: Mapping[str, object] = {"durable": True, "exclusive": False, "auto_delete": False, "arguments": {}}
 # Gone with its connection, as the subscription is.
 _OF_ONE_CONSUMER: Mapping[str, object] = {
@@ -108,27 +107,31 @@ class Declarations:
         *,
         existing: bool = False,
     ) -> None:
-        management, path = self._management, queue_path(name)
+        management, path = self._management, queue_address(name)
 
         def looked(reply: Reply) -> None:
-            if isinstance(reply.error, TransportError):
-                then(None, reply.error)
-            elif reply.status == _MISSING and existing:
+            if reply.status == _MISSING and existing:
                 then(None, AdapterError(f"the broker has no queue {name}"))
             elif reply.status == _MISSING:
                 management.ask("PUT", path, {**_QUEUE, "arguments": dict(arguments)}, declared)
             else:
-                # Who may not look may be allowed to consume: the link's answer will tell.
-                then(QueueFacts.of(reply.body) if reply.done else None, None)
+                known(reply)
 
         def declared(reply: Reply) -> None:
-            if reply.done:
-                then(QueueFacts.of(reply.body), None)
-            elif reply.status == _DIFFERENT:
+            if reply.status == _DIFFERENT:
                 # Another client has declared it meanwhile, in another way.
-                management.ask("GET", path, None, looked)
+                management.ask("GET", path, None, known)
+            elif reply.done:
+                known(reply)
             else:
                 then(None, _refused(f"queue {name}", reply))
+
+        def known(reply: Reply) -> None:
+            if isinstance(reply.error, TransportError):
+                then(None, reply.error)
+            else:
+                # Who may not look may be allowed to consume: the link's answer decides.
+                then(QueueFacts.of(reply.body) if reply.done else None, None)
 
         management.ask("GET", path, None, looked)
 
@@ -136,8 +139,8 @@ class Declarations:
 class _TopicQueue:
     """The queue of one consumer of a topic, and its bindings.
 
-    The queue of a durable subscription tells in an argument which topics it is for: bindings cannot be listed without
-    their keys (4.3.6), and a queue that is bound to other topics too would get their messages for ever.
+    An argument names the topics of a durable subscription's queue: bindings cannot be listed without their keys
+    (4.3.6), and a queue that is bound to other topics too would get their messages for ever.
     """
 
     def __init__(
@@ -154,14 +157,14 @@ class _TopicQueue:
         self._keys = [_key(member.name) for member in Destination.parse(receiver.destination).members]
         self._topics = ",".join(self._keys)
         self._facts: QueueFacts | None = None
-        receiver.address = queue_path(name)
+        receiver.address = queue_address(name)
 
     def declare(self) -> None:
         """Declare the queue, then what it is bound to."""
         body = _OF_ONE_CONSUMER
         if self._subscription is not None:
             body = {**_QUEUE, "arguments": {TOPICS_OF: self._topics}}
-        self._management.ask("PUT", queue_path(self._name), body, self._declared)
+        self._management.ask("PUT", queue_address(self._name), body, self._declared)
 
     def _declared(self, reply: Reply) -> None:
         if not reply.done and reply.status != _DIFFERENT:
@@ -199,11 +202,6 @@ class _TopicQueue:
             self._then(self._facts, None)
 
 
-def queue_path(name: str) -> str:
-    """Return the path of a queue, which is its address too."""
-    return f"/queues/{quote(name, safe='')}"
-
-
 def _key(topic: str) -> str:
     """Return the binding key of a topic, where `>` at the end stands for any number of words."""
     return f"{topic[:-1]}#" if topic == ">" or topic.endswith(".>") else topic
@@ -213,5 +211,6 @@ def _refused(what: str, reply: Reply) -> RedeliveryError:
     if isinstance(reply.error, TransportError):
         return reply.error
     why = str(reply.error if reply.error is not None else reply.body or f"status {reply.status}")
-    # Of a request that it cannot take it tells the place in its program, over pages.
-    return AdapterError(f"the broker does not declare the {what}: {why.splitlines()[0][:LONGEST]}")
+    # Of a request that it cannot take it names the place in its program, over pages.
+    first = why.partition("\n")[0]
+    return AdapterError(f"the broker does not declare the {what}: {first[:LONGEST]}")

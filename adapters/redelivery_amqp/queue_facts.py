@@ -10,7 +10,7 @@ __all__ = ["QueueFacts"]
 
 
 DELIVERY_LIMIT = 20
-"""Of a quorum queue of RabbitMQ 4 that nobody has given another one."""
+"""Of a quorum queue of RabbitMQ 4 that has no other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +22,16 @@ class QueueFacts:
 
     @property
     def keeps_dead_letters(self) -> bool:
-        """Whether what is dead-lettered stays until another queue has confirmed it; told by the arguments alone.
+        """Whether what is dead-lettered stays until another queue has confirmed it, by the arguments alone.
 
         Otherwise RabbitMQ drops what no queue takes. Its documents say that at-least-once needs `reject-publish`.
         """
-        told = self.arguments
+        arguments = self.arguments
         return (
             self.kind == "quorum"
-            and isinstance(told.get("x-dead-letter-exchange"), str)
-            and told.get("x-dead-letter-strategy") == "at-least-once"
-            and told.get("x-overflow") == "reject-publish"
+            and isinstance(arguments.get("x-dead-letter-exchange"), str)
+            and arguments.get("x-dead-letter-strategy") == "at-least-once"
+            and arguments.get("x-overflow") == "reject-publish"
         )
 
     @property
@@ -54,8 +54,8 @@ class QueueFacts:
         """Return what an answer of the management node says, or None if it is none."""
         if not isinstance(body, Mapping):
             return None
-        told = cast("Mapping[object, object]", body)
-        kind, arguments = told.get("type"), told.get("arguments")
+        answer = cast("Mapping[object, object]", body)
+        kind, arguments = answer.get("type"), answer.get("arguments")
         given: Mapping[object, object] = {}
         if isinstance(arguments, Mapping):
             given = cast("Mapping[object, object]", arguments)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.settings import QueueArguments, Settings
     from redelivery_amqp.queue_facts import QueueFacts
 
-__all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers"]
+__all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers", "queue_address"]
 
 # The exchange that topics go to, and that STOMP and MQTT clients of the broker use too.
 TOPICS = "amq.topic"
@@ -71,7 +71,7 @@ class AmqpRabbitMQ4(AmqpProfile):
             return name
         if kind not in ("queue", "topic"):
             raise no_such_kind(destination)
-        return (_QUEUES if kind == "queue" else _BY_TOPIC) + quote(name, safe="")
+        return queue_address(name) if kind == "queue" else _topic_address(name)
 
     def qualified(self, address: str, kind: str) -> str:
         for prefix, read in ((_QUEUES, "queue"), (_BY_TOPIC, "topic")):
@@ -93,19 +93,19 @@ class AmqpRabbitMQ4(AmqpProfile):
         return replace(
             self.capabilities,
             counts=quorum or (self._newest and facts.kind == "classic"),
-            # Of a classic queue 4.3 takes nothing back.
-            # Else it may drop what it dead-letters: where there is no exchange, or nobody has bound a queue to it.
+            # Else it may drop what it dead-letters: without an exchange, or where no queue is bound to it.
             poison_persistent=facts.keeps_dead_letters,
             poison_non_persistent=facts.keeps_dead_letters,
             reschedule="native" if native else "none",
+            # Of a classic queue 4.3 takes nothing back.
             max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
             caution=facts.drops_after_losses,
             advice="" if command.rescheduled or not native else HOLDS_BACK,
         )
 
     def died_of(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
-        told = noted({}, annotations).get("redeliveryCause", annotations.get("x-first-death-reason"))
-        return told if isinstance(told, str) and told else super().died_of(annotations, headers)
+        cause = noted({}, annotations).get("redeliveryCause", annotations.get("x-first-death-reason"))
+        return cause if isinstance(cause, str) and cause else super().died_of(annotations, headers)
 
     def origin(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
         queue = annotations.get("x-first-death-queue")
@@ -120,11 +120,20 @@ class AmqpRabbitMQ4(AmqpProfile):
         if not isinstance(key, str):
             return None
         if exchange == TOPICS:
-            return f"{_BY_TOPIC}{quote(key, safe='')}"
-        return f"{_QUEUES}{quote(key, safe='')}" if exchange == "" else None
+            return _topic_address(key)
+        return queue_address(key) if exchange == "" else None
 
     def redelivered(self, first_acquirer: bool | None) -> bool:
         return first_acquirer is False
+
+
+def queue_address(name: str) -> str:
+    """Return the address of a queue, which is also its path for the management node."""
+    return f"{_QUEUES}{quote(name, safe='')}"
+
+
+def _topic_address(key: str) -> str:
+    return f"{_BY_TOPIC}{quote(key, safe='')}"
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -144,7 +153,7 @@ def _capabilities(*, newest: bool) -> Capabilities:
         # Since 4.3 each consumer asks for its own timeout.
         max_hold=None if newest else CONSUMER_TIMEOUT,
         reschedule="native" if newest else "none",
-        # The management node tells of each queue whether it can.
+        # The management node says of each queue whether it can.
         reschedule_proof="certain",
         reschedule_needs="" if newest else "it takes version 4.3 and a quorum queue",
     )

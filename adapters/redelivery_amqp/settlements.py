@@ -58,34 +58,28 @@ class Settlements:
         self._give_back(delivery, {**annotations_of(notes), DUE: at}, dead=False)
 
     def _give_back(self, delivery: AmqpDelivery, annotations: Mapping[str, object], *, dead: bool) -> None:
-        handle = delivery.handle
-        if delivery.epoch != self._epoch or handle is None or delivery.source.ended:
-            return
-        self._blame.saw(delivery)
-        delivery.source.progress.written += 1
-        self._wire.modify(handle, annotations, dead=dead)
-        delivery.handle = None
-        delivery.source.unsettled.discard(delivery)
-        delivery.source.large.forget((delivery,))
+        if own := self._begin((delivery,)):
+            self._wire.modify(delivery.handle, annotations, dead=dead)
+            _end(own)
 
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
         """Settle deliveries of this connection; those that can be settled no more are left out."""
+        if own := self._begin(deliveries):
+            self._wire.settle([d.handle for d in own], outcome)
+            _end(own)
+
+    def _begin(self, deliveries: Sequence[AmqpDelivery]) -> list[AmqpDelivery]:
+        """Return those that can be settled, as they arrived: neighbours with one outcome share a frame."""
         own = [
             d for d in deliveries if d.epoch == self._epoch and d.handle is not None and not d.source.ended
         ]
         if len(own) > 1:
-            # Neighbours with one outcome share a frame.
             own.sort(key=_by_arrival)
         if own:
             self._blame.saw(own[-1])
             # They are all of one consumer.
             own[-1].source.progress.written += 1
-        self._wire.settle([d.handle for d in own], outcome)
-        for delivery in own:
-            delivery.handle = None
-            delivery.source.unsettled.discard(delivery)
-        if own:
-            own[-1].source.large.forget(own)
+        return own
 
     def released(self, receiver: ReceiverLink) -> list[AmqpDelivery]:
         """Settle what the broker has released of itself, and return it in the order of its arrival.
@@ -97,3 +91,11 @@ class Settlements:
         own = sorted((each for each in receiver.unsettled if each.handle in handles), key=_by_arrival)
         self.settle(own, RELEASED)
         return own
+
+
+def _end(own: Sequence[AmqpDelivery]) -> None:
+    """Let go of deliveries that are settled."""
+    for delivery in own:
+        delivery.handle = None
+        delivery.source.unsettled.discard(delivery)
+    own[-1].source.large.forget(own)

@@ -37,8 +37,6 @@ EARLY = 1.0
 cannot), and it waits here; less is taken for clocks that differ."""
 # Seconds since the Unix epoch: the time zone's hours short of what Python has dates for.
 NEVER = 250_000_000_000.0
-LONGEST_CAUSE = 1000
-"""Characters of a cause that the broker keeps with the message."""
 BASE = "redeliveryBase"
 """What the broker had counted when a count was noted."""
 _NOTED = ("redeliveryCount", "redeliveryFirstFailure", "redeliveryLastFailure")
@@ -77,9 +75,10 @@ class BrokerRedelivery:
         self, delivery: Delivery, record: Record, able: Capabilities, wall_offset: float, now: float
     ) -> bool:
         """Whether the broker is to hold it until the message is due: then the record says until when."""
-        if BASE in delivery.noted and self._noted_here(delivery):
+        noted = delivery.noted
+        if BASE in noted and self._noted_here(noted):
             # Another process may have charged it since it was here.
-            record.count = max(record.count, _count(delivery.noted, "redeliveryCount", MOST))
+            record.count = max(record.count, _count(noted, "redeliveryCount", MOST))
         due = record.due
         if due is None or due <= now:
             return False
@@ -121,7 +120,7 @@ class BrokerRedelivery:
     ) -> Mapping[str, str | int]:
         told = told_of(delivery, record, cause, wall_offset)
         notes: dict[str, str | int] = {name: told[name] for name in _NOTED if name in told}
-        notes["redeliveryCause"] = cause.text[:LONGEST_CAUSE]
+        notes["redeliveryCause"] = cause.text
         # Not believed of a message that somebody has moved to another queue.
         notes[COPY] = f"@{self._destination}"
         notes[DUE] = round((due + wall_offset) * 1000)
@@ -153,9 +152,9 @@ class BrokerRedelivery:
             record.due = min(record.due, now + min(delay, most or delay))
         return record
 
-    def _noted_here(self, delivery: Delivery) -> bool:
+    def _noted_here(self, noted: Mapping[str, Any]) -> bool:
         """Whether what is noted on a message was noted in this queue: else somebody has moved it here."""
-        return _text(delivery.noted, COPY).endswith(f"@{self._destination}")
+        return _text(noted, COPY).endswith(f"@{self._destination}")
 
     def record_of(self, delivery: Delivery, maximum: int, wall_offset: float) -> Record | None:
         """Return what a delayed copy carries, or None for another message.
@@ -164,7 +163,7 @@ class BrokerRedelivery:
         to the policy's `maximum` (-1: none), and what is no whole number is ignored.
         """
         headers = delivery.noted
-        if not self._noted_here(delivery):
+        if not self._noted_here(headers):
             return None
         most = MOST if maximum < 0 else maximum
         record = Record(_count(headers, "redeliveryCount", most))

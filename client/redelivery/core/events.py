@@ -111,7 +111,7 @@ class QueueFound:
 
 
 class TakenBack:
-    """The broker has taken deliveries back, which nobody has settled for too long; their connection stands."""
+    """The broker has taken deliveries back, which were not settled in time; their connection stands."""
 
     __slots__ = ("consumer", "deliveries")
 

@@ -195,7 +195,7 @@ class MessageHistory:
                 self._records.add(key, record, self._limit, first=runs)
 
     def recall(self, key: Hashable, record: Record) -> None:
-        """Keep a record that has a digest until the message with this key comes again."""
+        """Keep a record that has a digest until the message with this key is delivered again."""
         with self._lock:
             self._records.add(key, record, self._limit)
 

@@ -1,4 +1,4 @@
-"""What the broker was lately told to hold back, should the connection be lost before it has read that."""
+"""What the broker is to hold back since lately, should the connection be lost before it has read that."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Rescheduled:
         self._records[proof] = delivery.key, record, now + PATIENCE
 
     def arrived(self, delivery: Delivery) -> None:
-        """Learn that one has come: the broker has held it, or was not told."""
+        """Learn that one has come: the broker has held it, or has not read that."""
         if self._records and (proof := delivery.proof) is not None:
             self._records.pop(proof, None)
 
     def lost(self, history: MessageHistory, now: float) -> None:
-        """Hand over those that the broker may not have been told of: the connection is lost."""
+        """Hand over what the broker may not have read: the connection is lost."""
         for key, record, until in self._records.values():
             if now < until:
                 history.recall(key, record)

@@ -1,4 +1,4 @@
-"""What the broker takes back although its connection stands, because nobody has settled it for too long.
+"""What the broker takes back although its connection stands, because it was not settled in time.
 
 RabbitMQ 4.3 does so with a consumer's timeout: the message goes to any consumer at once. What this consumer still does
 about the delivery counts for nothing, as after the loss of a connection; what is known of the message is kept.

@@ -176,7 +176,7 @@ def tls(read: OptionsReader) -> TlsSettings:
 
 
 class RabbitMQFields(TypedDict):
-    """What only RabbitMQ is told."""
+    """What only RabbitMQ takes."""
 
     consumer_timeout: float | None
     queue_arguments: QueueArguments
@@ -184,7 +184,7 @@ class RabbitMQFields(TypedDict):
 
 
 def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
-    """Return what only RabbitMQ is told; over `amqp` queues have more arguments."""
+    """Return what only RabbitMQ takes; over `amqp` queues have more arguments."""
     known = MORE_QUEUE_ARGUMENTS if amqp else QUEUE_ARGUMENTS
     return {
         "consumer_timeout": read.seconds("redelivery.consumerTimeout", 0.0) or None,
