@@ -29,6 +29,7 @@ from integration.brokers import (
     containers_wanted,
     required,
 )
+from integration.compatibility.record import recorder
 from integration.every_version import pytest_cmdline_main
 from integration.groups import (
     pytest_collection_modifyitems,
@@ -146,7 +147,13 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let long work (downloads, starts) speak on stderr although pytest captures it; have light JVMs."""
+    """Let long work (downloads, starts) speak on stderr although pytest captures it; have light JVMs.
+
+    And write down what the run shows, where that is asked for.
+    """
+    found = recorder(config)
+    if found is not None:
+        config.pluginmanager.register(found, "compatibility")
     capture = config.pluginmanager.getplugin("capturemanager")
     plain = Progress.write
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "group_of",
+    "pair_of",
     "pytest_collection_modifyitems",
     "pytest_configure_node",
     "pytest_runtest_setup",
@@ -122,8 +123,14 @@ def group_of(item: pytest.Function) -> str | None:
         return None
     if item.path.name.startswith("test_spark") and item.path.name not in WITHOUT_SPARK:
         return _spark(item)
+    pair = pair_of(item)
+    return None if pair is None else "-".join(pair)
+
+
+def pair_of(item: pytest.Function) -> tuple[str, str] | None:
+    """Return the broker and the protocol that a test is about, or None."""
     broker = next(_named(_asked(item), ALL_BROKERS), None)
-    return broker and f"{broker}-{_protocol(item, broker)}"
+    return None if broker is None else (broker, _protocol(item, broker))
 
 
 def _spark(item: pytest.Function) -> str:

@@ -69,6 +69,7 @@ class StompClient(Running):
         }
         headers |= {name: str(value) for name, value in optional.items() if value is not None}
         destination = f"/topic/{topic}" if queue is None else self._broker.destination(queue)
+        needed = {} if queue is None else self._broker.send_headers
         identity = ""
         with RawStomp(self._broker, auto_content_length=False) as raw:
             for number in range(copies):
@@ -76,7 +77,7 @@ class StompClient(Running):
                 own = {"amqp-message-id": identity, "content-length": str(len(body))}
                 own |= {"number": str(number)} if copies > 1 else {}
                 own |= {"receipt": "last"} if number == copies - 1 else {}
-                raw.connection.send(destination, body, headers={**headers, **own})
+                raw.connection.send(destination, body, headers={**needed, **headers, **own})
             raw.confirmed("last")
         return identity
 

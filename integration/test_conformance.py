@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
-from integration.brokers.versions import chosen
+from integration.brokers.versions import rabbitmq_release
 from integration.raw_amqp import need_proton
 from integration.under_test import JmsUnderTest, Pair
 from redelivery.core.capabilities import Capabilities
@@ -179,29 +179,34 @@ RABBITMQ_3 = Capabilities(
     max_hold=1800.0,
     dead_letter_destination="queue://DLQ",
 )
-RABBITMQ_4_3 = replace(
+RABBITMQ_4_0 = replace(
     RABBITMQ_3,
-    reschedule="native",
     reschedule_proof="certain",
+    reschedule_needs="it takes version 4.3 and a quorum queue",
+    subscriptions=True,
+)
+RABBITMQ_4_3 = replace(
+    RABBITMQ_4_0,
+    reschedule="native",
     reschedule_needs="",
     release_counts=False,
     counts=True,
-    subscriptions=True,
     max_hold=None,
 )
+RELEASE = rabbitmq_release()
 
 
 class TestRabbitMQOverAmqp(OnBroker):
     """RabbitMQ with classic queues, before 4.0 with its AMQP 1.0 plugin; poison leaves by a confirmed copy."""
 
-    newer: ClassVar = chosen() == "newest"
     pair = Pair(
         "rabbitmq",
         "amqp",
-        RABBITMQ_4_3 if newer else RABBITMQ_3,
+        {(3, 10): RABBITMQ_3, (4, 0): RABBITMQ_4_0, (4, 3): RABBITMQ_4_3}[RELEASE],
         kinds={"text": "whole", "bytes": "whole", "map": "whole", "object": "whole", "stream": "whole"},
-        features=frozenset({"topics", "durable", "marks"} if newer else {"topics", "marks"}),
-        holds_back=not newer,
+        features=frozenset({"topics", "marks"} if RELEASE == (3, 10) else {"topics", "durable", "marks"}),
+        holds_back=RELEASE != (4, 3),
+        persistence=RELEASE != (4, 0),
         prefix="dlx.",
         beyond_credit=8,  # it takes each flow for a fresh start, and forgets what it sent on the one before
         patience=0.7,
@@ -226,6 +231,23 @@ class TestRabbitMQ4OverAmqp(OnBroker):
     )
 
 
+RABBITMQ_STOMP = Capabilities(
+    reschedule="confirmed",
+    grows=True,
+    reschedule_needs="the right to declare queues named redelivery.delay.*",
+    longest_delay=4294967.295,
+    broker="rabbitmq",
+    poison_on_request=True,
+    forward="confirmed",
+    release=True,
+    release_counts=True,
+    selectors=False,
+    queue_wildcards=False,
+    max_hold=1800.0,
+    dead_letter_destination="queue://DLQ",
+)
+
+
 class TestRabbitMQOverStomp(OnBroker):
     """RabbitMQ with its STOMP plugin, on classic queues; poison leaves by a confirmed copy.
 
@@ -236,23 +258,27 @@ class TestRabbitMQOverStomp(OnBroker):
     pair = Pair(
         "rabbitmq",
         "stomp",
-        Capabilities(
-            reschedule="confirmed",
-            grows=True,
-            reschedule_needs="the right to declare queues named redelivery.delay.*",
-            longest_delay=4294967.295,
-            broker="rabbitmq",
-            poison_on_request=True,
-            forward="confirmed",
-            release=True,
-            release_counts=True,
-            selectors=False,
-            queue_wildcards=False,
-            max_hold=1800.0,
-            dead_letter_destination="queue://DLQ",
-        ),
+        RABBITMQ_STOMP,
         kinds={"text": "whole", "bytes": "whole"},
         features=frozenset({"topics", "durable", "marks"}),
         prefix="dlx.",
         patience=0.3,
+    )
+
+
+class TestRabbitMQ4OverStomp(TestRabbitMQOverStomp):
+    """RabbitMQ from 4.3 on with its STOMP plugin, on quorum queues."""
+
+    pair = Pair(
+        "rabbitmq4",
+        "stomp",
+        RABBITMQ_STOMP,
+        kinds={"text": "whole", "bytes": "whole"},
+        features=frozenset({"topics", "durable", "marks"}),
+        prefix="dlx.",
+        patience=0.3,
+        options={
+            "redelivery.queueArguments": "x-queue-type:quorum",
+            "redelivery.deadLetterArguments": "x-queue-type:quorum",
+        },
     )

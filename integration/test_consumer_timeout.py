@@ -18,16 +18,16 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Seconds: the broker looks some time after.
-TIMEOUT = 5.0
+# Seconds: of the node; and when it has looked at the latest.
+TIMEOUT = 10.0
 LATEST = TIMEOUT + 30.0
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RabbitMQ4]:
-    """Return a node of the newest version."""
+    """Return a node of the newest version, which gives a consumer little time."""
     available("rabbitmq4")
-    with RabbitMQ4() as node:
+    with RabbitMQ4(consumer_timeout_ms=int(TIMEOUT * 1000)) as node:
         yield node
 
 
@@ -55,7 +55,7 @@ def test_what_is_taken_back_is_stale_and_the_others_flow(
     """One handler hangs past the timeout: one warning, others flow within a second, its late failure is charged."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue)
-    uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=int(TIMEOUT * 1000))
+    uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=0)
     uri += "&jms.redeliveryPolicy.initialRedeliveryDelay=100"
     handler = Handler()
 
@@ -82,3 +82,62 @@ def test_what_is_taken_back_is_stale_and_the_others_flow(
     assert sum("a result came too late" in each.getMessage() for each in caplog.records) == 1
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == [], "all is accepted"
+
+
+def test_a_consumer_asks_for_more_time_than_the_broker_gives(
+    broker: RabbitMQ4, unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default, so that what its policy may hold is not taken back: the timeout of the broker passes twice."""
+    with RawAmqp(broker) as raw:
+        raw.declare(unique_queue)
+    with redelivery.connect(broker.uri(protocol="amqp")) as connection:
+        connection.send(unique_queue, "slow")
+        with (
+            connection.consumer(unique_queue) as consumer,
+            caplog.at_level(logging.WARNING, logger="redelivery"),
+        ):
+            message = consumer.receive(timeout=10.0)
+            assert message is not None
+            assert consumer.receive(timeout=2 * TIMEOUT + 5.0) is None
+            assert message.accept() is True
+    assert [each.getMessage() for each in caplog.records] == []
+    with RawAmqp(broker) as raw:
+        assert raw.receive(unique_queue, timeout=1.0) == []
+
+
+def test_what_is_prefetched_goes_back_with_what_hangs(
+    broker: RabbitMQ4, unique_queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process gets all of it, uncounted, and this one gets what is sent next."""
+    with RawAmqp(broker) as raw:
+        raw.declare(unique_queue)
+    names = [f"order {number}" for number in range(5)]
+    hangs, seen, others = threading.Event(), list[str](), dict[str, int]()
+
+    def hang(message: redelivery.Message) -> None:
+        seen.append(message.text)
+        if len(seen) == 1:
+            hangs.wait(120.0)
+
+    first = redelivery.connect(
+        broker.uri(protocol="amqp", redelivery__consumerTimeout=0, redelivery__credit=5)
+    )
+    first.listen(unique_queue, hang)
+    with caplog.at_level(logging.WARNING, logger="redelivery"), first.running():
+        for name in names:
+            first.send(unique_queue, name)
+        eventually(lambda: seen == names[:1], 30.0)
+        second = redelivery.connect(broker.uri(protocol="amqp"))
+        second.listen(unique_queue, lambda message: others.setdefault(message.text, message.delivery_count))
+        with second.running():
+            eventually(lambda: len(others) == len(names), LATEST, 0.02, "the other process has all of them")
+        hangs.set()
+        first.send(unique_queue, "fresh")
+        eventually(lambda: "fresh" in seen, 30.0)
+    assert others == dict.fromkeys(names, 1)
+    assert seen == [names[0], "fresh"]
+    assert [
+        each.getMessage() for each in caplog.records if "taken 5 messages back" in each.getMessage()
+    ] != []
+    with RawAmqp(broker) as raw:
+        assert raw.receive(unique_queue, timeout=1.0) == []

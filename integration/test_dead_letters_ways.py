@@ -33,7 +33,7 @@ TELLS = {("activemq", "stomp"), ("artemis", "amqp"), ("rabbitmq", "stomp")}
 
 @pytest.mark.parametrize("peer", NATIVE, ids="-".join, indirect=True)
 def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_queue: str) -> None:
-    """Its cause is unknown; where the broker tells its origin it goes back, elsewhere it stays unless `to` is given."""
+    """Where the broker tells its origin it goes back, elsewhere it stays unless `to` is given; few tell its cause."""
     broker, protocol = peer
     queue = f"dlx.{unique_queue}" if broker.name == "rabbitmq" else unique_queue
     uri = broker.uri(protocol=protocol)
@@ -50,8 +50,9 @@ def test_what_the_broker_has_poisoned_itself(peer: tuple[Broker, str], unique_qu
         consumer.close()
         with tools(uri, peer) as dead:
             (letter,) = [one for one in dead if one.headers.get("run") == run]
-            assert letter.cause == "unknown"
-            tells = (broker.name, protocol) in TELLS
+            newer = (broker.name, protocol) == ("rabbitmq", "amqp") and broker.release >= (4, 0)
+            assert letter.cause == ("rejected" if newer else "unknown")
+            tells = newer or (broker.name, protocol) in TELLS
             assert letter.original_destination == (f"queue://{queue}" if tells else None)
             name = str(letter.message_id)
             if not tells:
@@ -171,7 +172,9 @@ def test_what_taking_leaves_behind(peer: tuple[Broker, str], address: str, uniqu
         seen = received(connection, f"{unique_queue}.dead", 3)
     assert len(seen) == 3
     assert {message.redelivered for message in seen} == {(broker.name, protocol) in MARKS}
-    assert not any(message.broker_count for message in seen)
+    # A classic queue of RabbitMQ 4.3 counts what is on its way to a link that ends.
+    counts = (broker.name, protocol) == ("rabbitmq", "amqp") and broker.release >= (4, 3)
+    assert counts or not any(message.broker_count for message in seen)
 
 
 @pytest.mark.parametrize("peer", [("activemq", "stomp"), ("activemq", "amqp")], ids="-".join, indirect=True)

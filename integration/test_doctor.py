@@ -132,9 +132,15 @@ def test_a_dead_letter_queue_that_is_not_there(brokerj: Broker, unique_queue: st
 def test_a_policy_that_is_longer_than_the_broker_allows(
     rabbitmq: Broker, protocol: str, unique_queue: str
 ) -> None:
-    """RabbitMQ would take the message back in the middle of a delay: 78; a limit of time makes it fit."""
+    """RabbitMQ would take the message back in the middle of a delay: 78; a limit of time makes it fit.
+
+    Over AMQP a consumer of 4.3 asks for the time that it needs.
+    """
     uri = rabbitmq.uri(protocol=protocol, redelivery__policy__delays="1000,1500000")
     found = Diagnosis(uri, unique_queue)
+    if protocol == "amqp" and rabbitmq.release >= (4, 3):
+        assert "FAIL" not in found.levels
+        return
     assert found.code == 78
     assert "holds a message for 1501 s, but rabbitmq lets a consumer hold one for 1800 s" in found.text(
         "policy", "FAIL"

@@ -51,6 +51,11 @@ def consume(broker: Broker, queue: str, work: Work, **options: Any) -> BaseExcep
 def check_value(message: JmsMessage, kind: str) -> None:
     """The content is what was sent."""
     assert message.kind == kind
+    check_content(message, kind)
+
+
+def check_content(message: JmsMessage, kind: str) -> None:
+    """What is in it is what was sent, whatever it is called."""
     if kind == "map":
         assert VALUES["map"].items() <= message.value.items()
     else:
@@ -179,7 +184,10 @@ def test_a_text_with_nul_does_not_circle_for_ever(
 def test_on_rabbitmq_no_jms_message_comes_whole(
     rabbitmq: Broker, session: Any, new_queue: Any, kind: str, route: str
 ) -> None:
-    """AMQP 1.0 puts its properties, and most bodies, into its own encoding: the broker itself moves it, or it stays."""
+    """AMQP 1.0 puts its properties, and most bodies, into its own encoding: the broker itself moves it, or it stays.
+
+    RabbitMQ 4 shows the bytes of such a body, says so by a header `type`, and takes a copy with both for the same body.
+    """
     java, queue = session.java(rabbitmq, "qpid"), f"dlx.{new_queue()}"
 
     def fail(message: redelivery.Message) -> None:
@@ -192,11 +200,17 @@ def test_on_rabbitmq_no_jms_message_comes_whole(
         connection.listen(queue, fail)
         with Running(connection) as running:
             eventually(lambda: connection.report().poisoned == 1 or running.ended)
-    if route == "ack":
+    if route == "ack" or rabbitmq.release >= (4, 0):
         assert running.error is None
         (found,) = [m for m in java.drain(rabbitmq.dead_letter_queue) if m.properties.get("queue") == queue]
     else:
         check_stopped(running.error, vouch=False)
         (found,) = java.drain(queue)
-    assert found.kind == kind
-    assert (found.value if kind in VALUES else found.body) is not None
+    if route == "ack" or rabbitmq.release < (4, 0):
+        assert found.kind == kind
+        assert (found.value if kind in VALUES else found.body) is not None
+    elif kind in VALUES:
+        # Its type for JMS is an annotation, which a copy over STOMP cannot have.
+        check_content(found, kind)
+    else:
+        assert (found.kind, found.body) == (kind, "Grüße".encode())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import redelivery
+from integration.brokers.versions import rabbitmq_release
 from integration.eventually import eventually, never
 from integration.raw_amqp import RawAmqp
 from integration.work import POLICY, Running
@@ -67,7 +68,11 @@ def consume(
         return running.report
 
 
-@pytest.mark.parametrize("name", ["artemis", "activemq", "rabbitmq"])
+# RabbitMQ 4 shows the bytes of a map, and takes a copy for the map that it was.
+PARTIAL = ["artemis", "activemq", *(["rabbitmq"] if rabbitmq_release() < (4, 0) else [])]
+
+
+@pytest.mark.parametrize("name", PARTIAL)
 def test_a_poison_map_is_set_aside_and_stays(
     session: Session, unique_queue: str, tmp_path: Path, *, name: str
 ) -> None:

@@ -36,6 +36,7 @@ class Pair:
     beyond_credit: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     holds_back: bool = True
+    persistence: bool = True
     patience: float = 0.0
     """How long, in seconds, the other client must wait to know that nothing is there."""
 
@@ -51,6 +52,7 @@ class JmsUnderTest(BrokerUnderTest):
         self.typed_headers = pair.typed_headers
         self.options = {"jms.userName": broker.user, "jms.password": broker.password, **pair.options}
         self.holds_back = pair.holds_back
+        self.persistence = pair.persistence
         self.prefix = pair.prefix
         self.refuses = "denied.conformance"
         self.beyond_credit = pair.beyond_credit

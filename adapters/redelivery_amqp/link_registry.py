@@ -185,6 +185,9 @@ class LinkRegistry:
 
     def _give_back(self, receiver: ReceiverLink) -> None:
         """Release what no handler has: Broker-J and Classic count what they have to take back."""
+        if self._profile.declares and receiver.handle is not None:
+            # RabbitMQ 4 would send it to the same link again; a classic queue counts what is there when a link ends.
+            self._wire.withdraw(receiver.handle)
         self.settle([delivery for delivery in receiver.unsettled if delivery.state != "running"], RELEASED)
 
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
+from redelivery.core.tested_versions import numbers
 from redelivery.errors import ConfigurationError
 from redelivery_amqp.profile_base import AmqpProfile
-from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4, numbers
+from redelivery_amqp.rabbitmq4_profile import AmqpRabbitMQ4
 from redelivery_amqp.rabbitmq_profile import AmqpRabbitMQ
 
 if TYPE_CHECKING:

@@ -186,6 +186,16 @@ class ProtonEngine:
         left = lib.pn_link_credit(link)
         lib.pn_link_flow(link, credit - min(left, 0) if credit > 0 else -min(-credit, max(left, 0)))
 
+    def withdraw(self, link: Handle) -> None:
+        """Take all credit back, before anything else that is told to the broker from now on.
+
+        Of a link that ends in the same write proton would say nothing more about credit.
+        """
+        left = lib.pn_link_credit(link)
+        if left > 0:
+            lib.pn_link_flow(link, -left)
+            lib.pn_transport_pending(self._t)
+
     def drain(self, link: Handle, credit: int) -> None:
         """Ask for so many messages, and to be told when there are no more."""
         lib.pn_link_drain(link, credit)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redelivery.settings import QueueArguments, Settings
     from redelivery_amqp.queue_facts import QueueFacts
 
-__all__ = ["TOPICS", "AmqpRabbitMQ4", "numbers", "queue_address"]
+__all__ = ["TOPICS", "AmqpRabbitMQ4", "queue_address"]
 
 # The exchange that topics go to, and that STOMP and MQTT clients of the broker use too.
 TOPICS = "amq.topic"
@@ -80,7 +80,7 @@ class AmqpRabbitMQ4(AmqpProfile):
         return super().qualified(address, kind)
 
     def consumer_timeout(self, hold: float | None) -> float | None:
-        if not self._newest:
+        if not self._newest or self._timeout == 0.0:
             return None
         if self._timeout is not None:
             return self._timeout
@@ -134,12 +134,6 @@ def queue_address(name: str) -> str:
 
 def _topic_address(key: str) -> str:
     return f"{_BY_TOPIC}{quote(key, safe='')}"
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version: `4.3.6-rc.1` is (4, 3, 6); empty where there are none."""
-    found = re.match(r"\d{1,6}(\.\d{1,6})*", version, re.ASCII)
-    return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def _capabilities(*, newest: bool) -> Capabilities:

@@ -24,8 +24,15 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 MOST_URGENT = 255
 # In what came to ActiveMQ Classic over AMQP. Its producer may have given it an id (docs/measured-stomp.md).
 FROM_AMQP = b"\nJMS_AMQP_"
-# Header lines that a broker makes anew for each delivery.
-OF_DELIVERY = (b"message-id:", b"ack:", b"subscription:", b"redelivered:", b"x-delivery-count:")
+# Header lines that a broker makes anew for each delivery (x-acquired-count: RabbitMQ 4.3, quorum queues).
+OF_DELIVERY = (
+    b"message-id:",
+    b"ack:",
+    b"subscription:",
+    b"redelivered:",
+    b"x-delivery-count:",
+    b"x-acquired-count:",
+)
 # Header lines by which a message is known again where the broker made its id.
 KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:")
 # Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.

@@ -36,7 +36,8 @@ __all__ = ["RabbitDelivery", "StompRabbitMQ"]
 # Headers that declare, type, expire or sign a message, and those of a message from an AMQP 1.0 client.
 OWN = QUEUE_ARGUMENTS | {
     "amqp-message-id", "app-id", "auto-delete", "content-encoding", "durable", "exclusive", "expiration",
-    "prefetch-count", "user-id", "x-amqp-1.0-app-properties", "x-amqp-1.0-delivery-annotations", "x-amqp-1.0-footer",
+    "prefetch-count", "user-id", "x-acquired-count", "x-amqp-1.0-app-properties",
+    "x-amqp-1.0-delivery-annotations", "x-amqp-1.0-footer",
     "x-amqp-1.0-header", "x-amqp-1.0-message-annotations", "x-amqp-1.0-properties", "x-delivery-count", "x-queue-name",
 }  # fmt: skip
 FROM_AMQP = b"\nx-amqp-1.0-"

@@ -161,7 +161,7 @@ class Settings:
     virtual_host: str | None = None
     """None: the adapter's own default."""
     consumer_timeout: float | None = None
-    """Seconds that RabbitMQ 4.3 is asked to let a consumer hold a message; None: as its policy needs."""
+    """Seconds that RabbitMQ 4.3 is asked to let a consumer hold a message; None: as a policy needs; 0: not asked."""
     queue_arguments: QueueArguments = ()
     """What RabbitMQ declares a queue with that is consumed from or sent to; nothing: the virtual host's default."""
     dead_letter_arguments: QueueArguments = ()

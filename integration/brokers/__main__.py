@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from integration.brokers import BROKERS, BrokerError
+from integration.brokers import ALL_BROKERS, BrokerError
 
 if TYPE_CHECKING:
     from integration.brokers import Broker
@@ -25,8 +25,8 @@ def uris(broker: Broker) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run a broker; return 0 when it has ended, 1 if it cannot run here."""
     parser = ArgumentParser(prog="python -m integration.brokers", description=__doc__)
-    parser.add_argument("name", choices=sorted(BROKERS), help="which broker")
-    kind = BROKERS[parser.parse_args(arguments).name]
+    parser.add_argument("name", choices=sorted(ALL_BROKERS), help="which broker")
+    kind = ALL_BROKERS[parser.parse_args(arguments).name]
     if (why := kind.unavailable()) is not None:
         print(why, file=sys.stderr)
         return 1

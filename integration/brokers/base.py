@@ -18,6 +18,7 @@ from integration.brokers.process import ServerProcess
 from integration.brokers.toolchain import BrokerError, fetch, missing, missing_java, progress
 from integration.eventually import eventually
 from integration.running import Running
+from redelivery.core.tested_versions import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,6 +75,11 @@ class Broker(Running):
         self.folder = Path(tempfile.mkdtemp(prefix=f"redelivery-{self.name}-"))
         self.containerised = self.in_container() if containerised is None else containerised
         self._server: Server | None = None
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Major and minor version."""
+        return numbers(self.version)[:2]
 
     @classmethod
     def unavailable(cls) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from integration.brokers.toolchain import BrokerError, cache_root, locked, progress, run
 
-__all__ = ["DebianRoot"]
+__all__ = ["INSIDE", "DebianRoot", "installed"]
 
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 # With no package known as installed, none is pulled in for being essential.
@@ -129,14 +129,24 @@ class DebianRoot:
         for name, target in _LINKS.items():
             if not (root / name).is_symlink() and not (root / name).exists():
                 (root / name).symlink_to(target)
-        servers = [path.name for path in (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")]
+        servers = _servers(root)
         if len(servers) != 1:
             raise BrokerError(f"{self.suite} has {len(servers)} versions of RabbitMQ: {servers}")
-        (root / ".complete").write_text(servers[0].partition("-")[2], encoding="utf-8")
+        (root / ".complete").write_text(servers[0], encoding="utf-8")
         return root
 
 
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+
+
+def installed() -> str:
+    """Return the version of Debian's RabbitMQ on this machine itself; that of Debian 12 where there is none."""
+    return next(iter(_servers(Path("/"))), "3.10.8")
+
+
+def _servers(root: Path) -> list[str]:
+    folders = (root / "usr/lib/rabbitmq/lib").glob("rabbitmq_server-*")
+    return [path.name.removeprefix("rabbitmq_server-") for path in folders]
 
 
 def _mirror() -> str:

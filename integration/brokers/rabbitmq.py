@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from integration.brokers import tls
 from integration.brokers.base import Broker, Place
-from integration.brokers.debian_root import INSIDE, DebianRoot
+from integration.brokers.debian_root import INSIDE, DebianRoot, installed
 from integration.brokers.toolchain import missing_java
 from integration.brokers.versions import newest
 from integration.brokers.versions import version as version_of
@@ -62,7 +62,7 @@ class RabbitMQ(Broker):
     name = "rabbitmq"
     suite: ClassVar[str] = version_of("rabbitmq")
     """The suite of Debian that it is taken from; empty: what is installed on this machine."""
-    version = DebianRoot(suite).version or suite if suite else "3.10"
+    version = DebianRoot(suite).version or suite if suite else installed()
     image = "rabbitmq:3.10"
     image_home = ""
     ready = "Server startup complete"
@@ -224,7 +224,13 @@ class RabbitMQ(Broker):
                 {"user": self.stranger, "vhost": "/", **dict.fromkeys(rights, "")},
             ],
             "queues": [
-                {"name": "DLQ", "vhost": name, "durable": True, "auto_delete": False, "arguments": {}}
+                {
+                    "name": "DLQ",
+                    "vhost": name,
+                    "durable": True,
+                    "auto_delete": False,
+                    "arguments": {**self.queue_arguments},
+                }
                 for name in self.virtual_hosts
             ],
             "policies": [
@@ -246,6 +252,12 @@ class RabbitMQ4(RabbitMQ):
     name = "rabbitmq4"
     suite = newest("rabbitmq")
     queue_arguments: ClassVar[Mapping[str, object]] = {"x-queue-type": "quorum"}
+    send_headers: ClassVar[dict[str, str]] = {"x-queue-type": "quorum"}
+    subscribe_headers: ClassVar[dict[str, str]] = {
+        "x-queue-type": "quorum",
+        "durable": "true",
+        "auto-delete": "false",
+    }
     version = DebianRoot(suite).version or suite
     image = "rabbitmq:4.3"
 

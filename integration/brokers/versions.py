@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from integration.brokers.toolchain import BrokerError
 
-__all__ = ["CHOICES", "chosen", "newest", "version"]
+__all__ = ["CHOICES", "chosen", "newest", "rabbitmq_release", "tested_versions", "version"]
 
 CHOICES = ("oldest", "newest", "all")
 
@@ -23,14 +23,17 @@ class _Versions:
     newest: str
 
 
-# RabbitMQ's are suites of Debian; empty: what is installed on this machine. bookworm has 3.10, trixie 4.0, sid the
-# newest that there is.
+# RabbitMQ's are suites of Debian; empty: what is installed on this machine. In testing, unlike in sid, every package
+# can be installed on every day.
 _KNOWN = {
     "activemq": _Versions("5.18.6", "6.1.7", "6.3.1"),
     "artemis": _Versions("2.31.2", "2.40.0", "2.56.0"),
     "brokerj": _Versions("9.1.0", "9.2.0", "10.1.0"),
     "rabbitmq": _Versions("bookworm", "", "sid"),
 }
+
+_RELEASES = {"": (3, 10), "bookworm": (3, 10), "trixie": (4, 0)}
+_NEWEST_RELEASE = (4, 3)
 
 
 def chosen() -> str:
@@ -44,6 +47,18 @@ def chosen() -> str:
 def newest(name: str) -> str:
     """Return the newest version of this broker."""
     return _KNOWN[name].newest
+
+
+def rabbitmq_release() -> tuple[int, int]:
+    """Return major and minor of the RabbitMQ that is run: 3.10, 4.0, or 4.3 for what is newer."""
+    return _RELEASES.get(version("rabbitmq"), _NEWEST_RELEASE)
+
+
+def tested_versions() -> dict[str, tuple[str, ...]]:
+    """Return the versions of each broker, but for RabbitMQ's, which are what a suite of Debian has."""
+    return {
+        name: (each.oldest, each.present, each.newest) for name, each in _KNOWN.items() if name != "rabbitmq"
+    }
 
 
 def version(name: str) -> str:

@@ -9,6 +9,7 @@ pytest.importorskip("proton")
 from typing import TYPE_CHECKING
 
 from redelivery import ConfigurationError
+from redelivery.uri.parser import parse_uri
 from redelivery_amqp.profiles import (
     AmqpArtemis,
     AmqpBrokerJ,
@@ -64,3 +65,25 @@ def test_another_product_is_refused_unless_the_user_names_it() -> None:
     assert isinstance(profile_for({"product": "Solace"}, "rabbitmq"), AmqpRabbitMQ4)
     assert isinstance(profile_for({"product": "Solace", "version": "3.8"}, "rabbitmq"), AmqpRabbitMQ)
     assert isinstance(profile_for({}, "artemis"), AmqpArtemis)
+
+
+@pytest.mark.parametrize(
+    ("version", "options", "hold", "asked"),
+    [
+        ("4.3.6", "", 60.0, 1800.0),
+        ("4.3.6", "", 7200.0, 9000.0),
+        ("4.3.6", "", 1e6, 43200.0),
+        ("4.3.6", "", None, 43200.0),
+        ("4.3.6", "?redelivery.consumerTimeout=10000", 7200.0, 10.0),
+        ("4.3.6", "?redelivery.consumerTimeout=0", 7200.0, None),
+        ("4.2.9", "", 60.0, None),
+        ("4.2.9", "?redelivery.consumerTimeout=10000", 60.0, None),
+    ],
+)
+def test_a_consumer_asks_for_the_time_that_its_policy_needs(
+    version: str, options: str, hold: float | None, asked: float | None
+) -> None:
+    """At least the 30 minutes of the broker, at most 12 hours, with a fifth to spare; or what the user says."""
+    settings = parse_uri(f"amqp://h{options}")
+    profile = profile_for({"product": "RabbitMQ", "version": version}, "auto", settings)
+    assert profile.consumer_timeout(hold) == asked

@@ -44,6 +44,26 @@ def test_how_a_queue_may_lose_a_message_is_a_warning(
     assert [each.text for each in shown if isinstance(each, events.QueueCaution)] == [CAUTION, CAUTION]
 
 
+def test_what_the_broker_could_do_for_a_queue_is_said_once(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At INFO, and as an event."""
+    found(monkeypatch, advice="hold back what waits: redelivery.scheduler=broker")
+    shown: list[events.Event] = []
+    connection = twin.connect(observers=[shown.append])
+    with caplog.at_level(logging.INFO, logger="redelivery"):
+        twin.call(connection.consumer("orders"))
+        twin.broker.cut()
+        twin.advance(1.0)
+    said = [
+        (each.levelname, each.getMessage()) for each in caplog.records if "hold back" in each.getMessage()
+    ]
+    assert said == [("INFO", "queue://orders: hold back what waits: redelivery.scheduler=broker")]
+    assert [each.text for each in shown if isinstance(each, events.QueueAdvice)] == [
+        "hold back what waits: redelivery.scheduler=broker"
+    ]
+
+
 def test_what_a_queue_can_do_counts_more_than_what_its_broker_can(
     twin: Twin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redelivery.core.delivery import Cause
+from redelivery.core.tested_versions import untested
 from redelivery.driver.breaker_log import breaker_line
 from redelivery.driver.log_groups import LogGroups
 from redelivery.events import (
@@ -30,6 +31,7 @@ from redelivery.events import (
     Parked,
     ParkingFull,
     PolicyFault,
+    QueueAdvice,
     QueueCaution,
     ResultStale,
     SetAside,
@@ -158,6 +160,10 @@ def _breaker(event: BreakerChanged) -> Line:
     return Line(*breaker_line(event))
 
 
+def _advice(event: QueueAdvice) -> Line:
+    return Line(logging.INFO, f"{event.destination}: {event.text}")
+
+
 def _caution(event: QueueCaution) -> Line:
     return Line(logging.WARNING, f"{event.destination}: {event.text}")
 
@@ -188,7 +194,9 @@ def _policy(event: PolicyFault) -> Line:
 def _connected(event: Connected) -> Line:
     # As the loss before it: a log without INFO says that it is over.
     level = logging.WARNING if event.again else logging.INFO
-    return Line(level, f"connected to {event.address} ({f'{event.broker} {event.version}'.rstrip()})")
+    other = untested(event.broker, event.version)
+    name = f"{event.broker} {event.version}".rstrip()
+    return Line(level, f"connected to {event.address} ({name}{'' if other is None else f', which {other}'})")
 
 
 def _lost(event: ConnectionLost) -> Line:
@@ -307,6 +315,7 @@ LINES: dict[type[Event], Callable[[Any], Line | None]] = {
     Parked: _parked,
     ParkingFull: _full,
     PolicyFault: _policy,
+    QueueAdvice: _advice,
     QueueCaution: _caution,
     ResultStale: _stale,
     SetAside: _set_aside,

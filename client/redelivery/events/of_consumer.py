@@ -18,6 +18,7 @@ __all__ = [
     "ParkingFull",
     "Paused",
     "PolicyFault",
+    "QueueAdvice",
     "QueueCaution",
     "Received",
     "ResultStale",
@@ -32,6 +33,16 @@ class ConsumerStarted(ConsumerEvent):
     """The broker has confirmed a consumer, for the first time or after a reconnect."""
 
     name = "consumer started"
+
+
+@dataclass(slots=True, repr=False, eq=False)
+class QueueAdvice(ConsumerEvent):
+    """The broker could do something for this consumer's queue that it has not been asked for."""
+
+    name = "queue advice"
+
+    text: str
+    """What, and the option that asks for it."""
 
 
 @dataclass(slots=True, repr=False, eq=False)

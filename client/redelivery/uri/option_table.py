@@ -225,7 +225,7 @@ _TABLE: tuple[Option, ...] = (
     _network("virtualHost", "text", "", "Virtual host at the broker."),
     _network("consumerTimeout", "milliseconds", "",
              "RabbitMQ 4.3, quorum queues: how long a consumer may hold a message; default: as its policy needs, "
-             "30 minutes at least.", 1000),
+             "30 minutes at least; 0: as the broker is set."),
     _network("queueArguments", "text", "",
              "RabbitMQ: what queues are declared with: `x-queue-type:quorum,x-max-length:9`."),
     _network("deadLetterArguments", "text", "", "RabbitMQ: what the dead-letter queue is declared with."),

@@ -187,7 +187,11 @@ def of_rabbitmq(read: OptionsReader, *, amqp: bool) -> RabbitMQFields:
     """Return what only RabbitMQ takes; over `amqp` queues have more arguments."""
     known = MORE_QUEUE_ARGUMENTS if amqp else QUEUE_ARGUMENTS
     return {
-        "consumer_timeout": read.seconds("redelivery.consumerTimeout", 0.0) or None,
+        "consumer_timeout": (
+            read.seconds("redelivery.consumerTimeout", 0.0)
+            if "redelivery.consumerTimeout" in read.given
+            else None
+        ),
         "queue_arguments": _arguments(read, "redelivery.queueArguments", known),
         "dead_letter_arguments": _arguments(read, "redelivery.deadLetterArguments", known),
     }

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.cli.checks.finding import fail, note, ok
 from redelivery.cli.exit_codes import MISCONFIGURED, REFUSED
+from redelivery.core.tested_versions import untested
 from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ NAMES = {
     "qpid-broker-j": "Qpid Broker-J",
     "rabbitmq": "RabbitMQ",
 }
-# Versions that the integration tests run against (docs/test-brokers.md).
-TESTED = {"activemq": "6.1.7", "artemis": "2.40.0", "qpid-broker-j": "9.2.0", "rabbitmq": "3.10"}
 
 
 def logged_in(settings: Settings, able: Capabilities, agreed: Agreed | None) -> list[Finding]:
@@ -33,15 +32,8 @@ def logged_in(settings: Settings, able: Capabilities, agreed: Agreed | None) -> 
     protocol = "" if agreed is None else f"; {agreed.protocol}, {_beats(agreed)}"
     name = f"{NAMES.get(able.broker, able.broker)} {able.version}".rstrip()
     found = [ok("log-in", f"{user}; the broker is {name}{protocol}")]
-    tested = TESTED.get(able.broker)
-    if tested is None or _same(able.version, tested):
-        return found
-    said = "says no version" if not able.version else f"{able.version} is another version than the tested one"
-    return [*found, note("broker", f"{NAMES[able.broker]} {said}: {tested}")]
-
-
-def _same(version: str, tested: str) -> bool:
-    return version == tested or version.startswith(f"{tested}.")
+    said = untested(able.broker, able.version)
+    return found if said is None else [*found, note("broker", f"{name} {said}")]
 
 
 def _beats(agreed: Agreed) -> str:

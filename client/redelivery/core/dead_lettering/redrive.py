@@ -44,7 +44,7 @@ KEPT = "redeliveryOriginalId"
 # What brokers tell of a death; it would be told of a message that lives.
 STALE = frozenset({
     "dlqDeliveryFailureCause", "original-destination", "originalDeliveryMode", "originalDestination",
-    "originalExpiration", "x-death", "x-delivery-count",
+    "originalExpiration", "x-death", "x-acquired-count", "x-delivery-count",
 })  # fmt: skip
 STALE_PREFIXES = ("_AMQ_ORIG_", "x-first-death-", "x-last-death-", "x-opt-ORIG-")
 # That a copy is refused before the redrive gives up: after 3 s.

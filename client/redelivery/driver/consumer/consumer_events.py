@@ -104,10 +104,12 @@ class ConsumerEvents:
 
     def began(self, able: Capabilities | None) -> Sequence[public.Event]:
         """Return that the broker has confirmed the consumer; `able`: what it can do with its queue, if it says."""
-        started = public.ConsumerStarted(self.now(), self._subscribe)
-        if able is None or not able.caution or not self._first("caution"):
-            return (started,)
-        return (started, public.QueueCaution(self.now(), self._subscribe, able.caution))
+        shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe)]
+        if able is not None and able.caution and self._first("caution"):
+            shown.append(public.QueueCaution(self.now(), self._subscribe, able.caution))
+        if able is not None and able.advice and self._first("advice"):
+            shown.append(public.QueueAdvice(self.now(), self._subscribe, able.advice))
+        return shown
 
     def refused(self, error: BaseException) -> Sequence[public.Event]:
         """Return that the broker has refused the consumer after a reconnect."""

@@ -92,6 +92,7 @@ class Bodies(Suite):
                 bench.send(BODIES_BY_KIND[kind], kind=kind)
             return
         bench.send(BODIES_BY_KIND[kind], kind=kind, persistent=persistent)
+        persistent = persistent or not bench.broker.persistence
         connection = bench.connect(NONE)
         consumer = connection.consumer(bench.queue)
         capabilities = bench.capabilities

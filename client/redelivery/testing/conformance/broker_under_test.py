@@ -68,6 +68,8 @@ class BrokerUnderTest(ABC):
     """What the pair can do; it must refuse the rest."""
     kinds: Mapping[Kind, Arrival] = {"text": "whole", "bytes": "whole"}
     """The bodies that `send` can produce, and how each of them arrives."""
+    persistence: bool = True
+    """Whether a message that was sent non-persistent arrives so. RabbitMQ 4.0 makes it persistent over AMQP."""
     typed_headers: bool = False
     """Whether numbers and booleans arrive as such in `Message.headers`, not as text."""
     prefix: str = ""

@@ -94,7 +94,8 @@ class Counts(Suite):
         connection = bench.connect(ONE)
         consumer = connection.consumer(bench.queue)
         message = bench.pull(consumer)
-        assert (message.broker_count is None) == (not bench.capabilities.counts)
+        # Over STOMP some queues of RabbitMQ tell one, and it counts for nothing.
+        assert message.broker_count is not None or not bench.capabilities.counts
         assert message.delivery_count <= (2 if bench.capabilities.counts else 1)
         for count in range(message.delivery_count, 2):
             message.fail("no")

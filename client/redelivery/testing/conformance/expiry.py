@@ -30,6 +30,7 @@ class Expiry(Suite):
         connection = bench.connect(redelivery__processExpired=process)
         consumer = connection.consumer(bench.queue)
         bench.post(connection, "late", ttl=TTL, persistent=persistent)
+        persistent = persistent or not bench.broker.persistence
         bench.post(connection, "fine")
         bench.prefetched(connection, 2)
         bench.pass_time(TTL + 0.05)

@@ -73,6 +73,7 @@ class DeadLetters(Suite):
             refused(lambda: connection.consumer(bench.queue), "redelivery.deadLetter=ack")
             return
         bench.send("bad", headers=HEADERS, persistent=persistent)
+        persistent = persistent or not bench.broker.persistence
         fail_all(bench, connection, 3)
         if route == "discard":
             assert bench.left() == []
@@ -139,6 +140,7 @@ class DeadLetters(Suite):
         """`processNonPersistent=false` drops poison that is not persistent, and counts it as discarded."""
         connection = bench.connect(NONE, redelivery__processNonPersistent=False)
         bench.send("bad", persistent=persistent)
+        persistent = persistent or not bench.broker.persistence
         fail_all(bench, connection, 1)
         if persistent:
             assert len(bench.buried(connection, 1)) == 1

@@ -1,0 +1,32 @@
+"""docs/brokers.md says what the runs have shown, and the library knows the versions that they have seen."""
+
+from __future__ import annotations
+
+from integration.brokers.versions import tested_versions
+from integration.compatibility.page import PAGE, drawn, in_page
+from integration.compatibility.record import known
+from redelivery.core.tested_versions import TESTED
+
+
+def test_the_page_has_the_tables_that_the_runs_have_made() -> None:
+    """`python -m integration.compatibility --write` writes them."""
+    assert in_page(PAGE.read_text(encoding="utf-8")) == drawn(known())
+
+
+def test_the_library_counts_as_tested_what_the_tests_run_with() -> None:
+    """`redelivery doctor` and the log say so of any other version."""
+    named = {"brokerj": "qpid-broker-j"}
+    for broker, versions in tested_versions().items():
+        assert set(versions) <= set(TESTED[named.get(broker, broker)]), broker
+
+
+def test_every_tested_version_was_seen_by_the_conformance_suite() -> None:
+    """On each protocol that the library speaks with it, without a failure."""
+    results = known()
+    named = {"qpid-broker-j": "brokerj"}
+    for broker, versions in TESTED.items():
+        name = named.get(broker, broker)
+        for version in versions:
+            for protocol in ("amqp",) if name == "brokerj" else ("amqp", "stomp"):
+                seen = results[f"{name} {version} {protocol}"]["files"]["test_conformance.py"]
+                assert (seen["failed"], seen["passed"] > 100) == ([], True), f"{name} {version} {protocol}"
