@@ -49,9 +49,11 @@ class Holding(Suite):
         assert len(others) >= free
         for message in (*mine, *others):
             assert message.accept() is True
-        rest = bench.pull_all(first, at_least=ALL - len(mine) - len(others))
-        for message in rest:
-            message.accept()
+        # One by one: RabbitMQ 4.0 had given it nine, and the fifth waits until one of the first four is settled.
+        rest: list[Message] = []
+        while len(mine) + len(others) + len(rest) < ALL:
+            rest.append(bench.pull(first))
+            assert rest[-1].accept() is True
         assert sorted([*numbers(mine), *numbers(others), *numbers(rest)]) == list(range(ALL))
         assert bench.left() == []
 
