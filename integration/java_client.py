@@ -38,7 +38,7 @@ QPID_JMS = Distribution(
     ),
 )
 _KINDS = {
-    "openwire": (ActiveMQ.distribution, "org.apache.activemq.ActiveMQConnectionFactory"),
+    "openwire": (ActiveMQ.jms_client, "org.apache.activemq.ActiveMQConnectionFactory"),
     "core": (_CORE, "org.apache.activemq.artemis.jms.client.ActiveMQJMSConnectionFactory"),
     "qpid": (QPID_JMS, "org.apache.qpid.jms.JmsConnectionFactory"),
 }

@@ -9,13 +9,23 @@ from integration.brokers import tls
 from integration.brokers.base import Broker
 from integration.brokers.ports import HOST
 from integration.brokers.toolchain import Distribution, compiled, missing
-from integration.brokers.versions import version
+from integration.brokers.versions import present, version
 
 if TYPE_CHECKING:
     from integration.brokers.base import Place
 
 _VERSION = version("activemq")
 _MODULES = ("broker", "client", "stomp", "amqp", "kahadb-store")
+
+
+def _jars(version: str) -> Distribution:
+    return Distribution(
+        f"activemq-{version}-amqp",
+        (
+            *(f"org.apache.activemq:activemq-{module}:{version}" for module in _MODULES),
+            "org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",
+        ),
+    )
 
 
 class ActiveMQ(Broker):
@@ -30,13 +40,9 @@ class ActiveMQ(Broker):
 
     name = "activemq"
     version = _VERSION
-    distribution = Distribution(
-        f"activemq-{_VERSION}-amqp",
-        (
-            *(f"org.apache.activemq:activemq-{module}:{_VERSION}" for module in _MODULES),
-            "org.apache.logging.log4j:log4j-slf4j2-impl:2.24.3",
-        ),
-    )
+    distribution = _jars(_VERSION)
+    # Of 5.x the client has the names of before Jakarta; it speaks the same protocol.
+    jms_client = _jars(present("activemq") if _VERSION.startswith("5.") else _VERSION)
     image = f"apache/activemq-classic:{_VERSION}"
     image_home = "/opt/apache-activemq"
     ready = "READY"

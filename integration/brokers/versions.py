@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from integration.brokers.toolchain import BrokerError
 
-__all__ = ["CHOICES", "chosen", "newest", "rabbitmq_release", "tested_versions", "version"]
+__all__ = ["CHOICES", "chosen", "newest", "present", "rabbitmq_release", "tested_versions", "version"]
 
 CHOICES = ("oldest", "newest", "all")
 
@@ -42,6 +42,11 @@ def chosen() -> str:
     if text not in ("", "present", *CHOICES):
         raise BrokerError(f"REDELIVERY_VERSIONS is {text!r}; known: {', '.join(CHOICES)}")
     return "" if text == "present" else text
+
+
+def present(name: str) -> str:
+    """Return the version of this broker that is run by default."""
+    return _KNOWN[name].present
 
 
 def newest(name: str) -> str:
