@@ -10,13 +10,15 @@ from integration.brokers.base import Broker
 from integration.brokers.ports import HOST
 from integration.brokers.toolchain import Distribution
 from integration.brokers.versions import version
+from redelivery.core.tested_versions import numbers
 
 if TYPE_CHECKING:
     from integration.brokers.base import Place
 
 _VERSION = version("artemis")
-# It has left ActiveMQ's group with 2.51 or shortly before.
-_GROUP = "org.apache.artemis" if int(_VERSION.split(".")[1]) > 50 else "org.apache.activemq"
+# A project of its own since 2.50: its group in Maven, and its folder in an image, which was read and not tried.
+_OWN = numbers(_VERSION) >= (2, 50)
+_GROUP = "org.apache.artemis" if _OWN else "org.apache.activemq"
 
 _DENIED = '<security-setting match="denied.#"><permission type="manage" roles="nobody"/></security-setting>'
 
@@ -59,7 +61,7 @@ class Artemis(Broker):
         f"artemis-{_VERSION}", (f"{_GROUP}:apache-artemis:{_VERSION}:tar.gz:bin",), archive=True
     )
     image = f"apache/activemq-artemis:{_VERSION}"
-    image_home = "/opt/activemq-artemis"
+    image_home = "/opt/artemis" if _OWN else "/opt/activemq-artemis"
     ready = "AMQ221007"
     services = ("stomp", "stomp+ssl", "amqp", "amqp+ssl", "core")
     dead_letter_queue = "DLQ"

@@ -6,18 +6,11 @@ import os
 
 from integration.brokers.toolchain import BrokerError
 
-UNPACKED = ("rabbitmq4",)
 NAMES = ("activemq", "artemis", "brokerj", "rabbitmq", "rabbitmq4")
 
 
 def required(name: str) -> bool:
-    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark.
-
-    `1` leaves out those that only come out of another suite of Debian: its packages may not be in reach.
-    """
-    asked = os.environ.get("REDELIVERY_REQUIRE_BROKERS", "")
-    if name in UNPACKED and name not in asked:
-        return False
+    """Whether REDELIVERY_REQUIRE_BROKERS (`1`, or names with commas) forbids to skip tests of a broker, or of Spark."""
     return _asks("REDELIVERY_REQUIRE_BROKERS", name, {*NAMES, "spark"})
 
 

@@ -29,7 +29,7 @@ _KNOWN = {
     "activemq": _Versions("5.18.6", "6.1.7", "6.3.1"),
     "artemis": _Versions("2.31.2", "2.40.0", "2.56.0"),
     "brokerj": _Versions("9.1.0", "9.2.0", "10.1.0"),
-    "rabbitmq": _Versions("bookworm", "", "sid"),
+    "rabbitmq": _Versions("bookworm", "", "testing"),
 }
 
 _RELEASES = {"": (3, 10), "bookworm": (3, 10), "trixie": (4, 0)}
