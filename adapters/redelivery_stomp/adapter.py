@@ -29,6 +29,7 @@ from redelivery_stomp.byte_windows import ByteWindow
 from redelivery_stomp.connect_frame import agreed_heartbeats
 from redelivery_stomp.connection import StompConnection
 from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.frame_limits import FrameTooLarge, LearnedLimits
 from redelivery_stomp.frames import frame
 from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of, whole
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
+    from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
+    from redelivery_stomp.receipts import Answer
 
 __all__ = ["StompAdapter"]
 
@@ -58,6 +61,7 @@ class StompAdapter:
         self._checked: set[str] = set()
         # Those of which the broker has refused a consumer a further subscription.
         self._single: set[str] = set()
+        self._frames = LearnedLimits()
 
     def open(self, opening: Opening, sink: Sink) -> Capabilities:
         """Connect to one address; see `redelivery.adapter.Adapter.open`."""
@@ -167,18 +171,29 @@ class StompAdapter:
             return
         copy = copy_of(link.profile, command)
         headers = send_headers(link.profile, copy, dead_letter=not command.back)
-        receipt = link.receipt(self._confirmation(link, delivery), address=link.profile.target(copy))
-        link.write(frame(b"SEND", [*headers, receipt], copy.body))
+        self._write_send(link, copy, headers, self._confirmation(link, delivery))
+
+    def _write_send(
+        self, link: StompConnection, message: Outgoing, headers: Iterable[tuple[str, object]], answer: Answer
+    ) -> None:
+        receipt = link.receipt(answer, address=link.profile.target(message))
+        data = frame(b"SEND", [*headers, receipt], message.body)
+        wrong = self._frames.check(link, receipt, data)
+        if wrong is None:
+            link.write(data)
+        else:
+            answer(wrong)
 
     def _transaction(self, link: StompConnection) -> str:
         return f"t{link.epoch}-{next(self._transactions)}"
 
     def _confirmation(self, link: StompConnection, delivery: StompDelivery) -> Any:
         def answer(error: RedeliveryError | None) -> None:
-            if isinstance(error, AdapterError):
+            final = isinstance(error, FrameTooLarge)
+            if isinstance(error, AdapterError) and not final:
                 # A refusal, not a loss.
                 link.disconnect_cause.accuse(delivery)
-            self._sink(Confirmed(delivery, error))
+            self._sink(Confirmed(delivery, error, final=final))
 
         return answer
 
@@ -188,11 +203,8 @@ class StompAdapter:
         if wrong is not None:
             self._sink(Sent(command.token, AdapterError(wrong)))
             return
-        receipt = link.receipt(
-            lambda error: self._sink(Sent(command.token, error)),
-            address=link.profile.target(message),
-        )
-        link.write(frame(b"SEND", [*send_headers(link.profile, message), receipt], message.body))
+        headers = send_headers(link.profile, message)
+        self._write_send(link, message, headers, lambda error: self._sink(Sent(command.token, error)))
 
     def _commit(self, link: StompConnection, command: Commit) -> None:
         own = [found for each in command.deliveries if (found := _own(link, each)) is not None]
@@ -213,7 +225,7 @@ class StompAdapter:
             self._sink(Sent(command.token, error))
 
         link.accepted(own)
-        Transaction(link, self._transaction(link), answer).begin(command.messages, own)
+        Transaction(link, self._transaction(link), answer).begin(command.messages, own, self._frames)
 
     def _subscribe(self, link: StompConnection, command: Subscribe) -> None:
         if link.subscriptions.of_consumer(command.consumer) is not None:

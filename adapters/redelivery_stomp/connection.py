@@ -91,7 +91,9 @@ class StompConnection:
         self._unwritable = ""
         # A delivery that no frame can name.
         self._nameless: StompDelivery | None = None
-        self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
+        self._by_broker = False
+        closed = partial(self.lost, "the broker closed the connection", by_broker=True)
+        self._reason = ResponseTimeout(closed, REASON)
         settings = opening.settings
         scanner = FrameScanner(token, FrameLimits.of(settings))
         self.proof = scanner.proof
@@ -181,6 +183,15 @@ class StompConnection:
         """Return a `receipt` header; see `Receipts.expect`. `address`: the request's `destination` header."""
         return self._receipts.expect(answer, kind, address)
 
+    def swap(self, receipt: str, answer: Answer | None) -> Answer:
+        """Replace or remove the callback of a request that is not written; see `Receipts.swap`."""
+        return self._receipts.swap(receipt, answer)
+
+    @property
+    def ended_with(self) -> str | None:
+        """Text of the ERROR with which the broker ended the connection, or empty; None if it did not end it."""
+        return str(self.disconnect_cause.error or "") if self._by_broker else None
+
     def doubt(self, refused: Answer, address: str) -> None:
         """Call `refused` for an ERROR that arrives after the RECEIPT; see `Receipts.doubt`."""
         self._receipts.doubt(refused, address)
@@ -269,7 +280,7 @@ class StompConnection:
         self._find_refused(received, words)
         if self._opened and self.profile.closes:
             # At once: until its end of stream is read, the connection would count as open.
-            self.lost("the broker closed the connection")
+            self.lost("the broker closed the connection", by_broker=True)
 
     def _find_refused(self, received: Frame, words: str) -> None:
         error = AdapterError(self._opening.settings.masked(words))
@@ -289,13 +300,17 @@ class StompConnection:
             acknowledged = [one for batch in list(self._accepted) for one in batch]
             self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal, refuses=refuses)
 
-    def lost(self, reason: str) -> None:
-        """Report the end of the connection, once, whatever goes wrong while it is explained."""
+    def lost(self, reason: str, *, by_broker: bool = False) -> None:
+        """Report the end of the connection, once, whatever goes wrong while it is explained.
+
+        `by_broker`: the broker has ended it, or takes nothing more.
+        """
         with self._lock:
             if self._over:
                 self._goodbye_answered.put(item=False)
                 return
             self._over = self._lost = True
+            self._by_broker = by_broker
             opened = self._opened
         self._reason.end()
         error = TransportError(f"{self._opening.endpoint}: {reason}")

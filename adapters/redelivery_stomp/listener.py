@@ -36,4 +36,4 @@ class StompListener(ConnectionListener):
         self._receiver.lost("the broker's heart-beats stopped")
 
     def on_disconnected(self) -> None:
-        self._receiver.lost("the connection was closed by the other side")
+        self._receiver.lost("the connection was closed by the other side", by_broker=True)

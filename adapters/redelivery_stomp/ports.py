@@ -4,7 +4,7 @@
 |---|---|
 | listener | `FrameReceiver` |
 | rabbitmq_requeue | `FrameWriter`, and a callable that forgets a subscription |
-| transactions | `StompIo` |
+| transactions, frame_limits | `StompIo` |
 | subscribing | `SubscribeIo`, and the table of subscriptions |
 | further_subscriptions | `FurtherIo` |
 | receipts, disconnect_cause, subscriptions, delivery | values and callables only |
@@ -40,8 +40,8 @@ class FrameReceiver(Protocol):
     def on_error(self, received: Frame, /) -> None:
         """Take an ERROR."""
 
-    def lost(self, reason: str, /) -> None:
-        """Report the end of the connection, once."""
+    def lost(self, reason: str, /, *, by_broker: bool = ...) -> None:
+        """Report the end of the connection, once; `by_broker`: it has ended it."""
 
 
 class FrameWriter(Protocol):
@@ -64,8 +64,22 @@ class StompIo(FrameWriter, Protocol):
         ...
 
     @property
+    def epoch(self) -> int:
+        """Number of the connection."""
+        ...
+
+    @property
     def order(self) -> AbstractContextManager[object]:
         """Lock: with it held, no subscription ends between two writes."""
+        ...
+
+    @property
+    def ended_with(self) -> str | None:
+        """Text of the ERROR with which the broker ended the connection, or empty; None if it did not end it."""
+        ...
+
+    def swap(self, receipt: str, answer: Answer | None, /) -> Answer:
+        """Replace the callback of a request that is not written, or remove it; return the one before."""
         ...
 
     def lost(self, reason: str, /) -> None:

@@ -11,7 +11,7 @@ from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import Forward, Subscribe
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redelivery.core.outgoing import Outgoing
     from redelivery.settings import QueueArguments, Settings
     from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.frame_limits import FrameLimit
     from redelivery_stomp.frames import RawHeaders
     from redelivery_stomp.windows import Window
 
@@ -84,6 +85,10 @@ class StompProfile(ABC):
     """True if the broker takes unsettled messages back at the end of their subscription; else at the end of the
     connection only."""
 
+    frame_limits: ClassVar[Sequence[FrameLimit]] = ()
+    """What a SEND may have on a broker of this kind by default: it ends the connection over a larger one."""
+    frame_error: ClassVar[re.Pattern[str] | None] = None
+    """Text of the ERROR before that end; None: there is none."""
     delay_prolongs: ClassVar[bool] = False
     """True if the broker adds the delay of a message to its time to live."""
     declares: ClassVar[bool] = False

@@ -18,6 +18,7 @@ from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
+from redelivery_stomp.frame_limits import FrameLimit
 from redelivery_stomp.frames import number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.windows import SlotWindow
@@ -155,9 +156,16 @@ class StompRabbitMQ(StompProfile):
     )
     handle = b"\nack:"
     # RabbitMQ 3.10.8: a message or a subscription that it does not have, or no longer; an acknowledgement that it has
-    # waited too long for; a shut-down (docs/measured-stomp.md).
+    # waited too long for; a shut-down (docs/measured-stomp.md). The last one is 4.3's, of a quorum queue whose messages
+    # were unacknowledged for too long, or of a queue that was removed.
     no_refusal = re.compile(
-        "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED"
+        "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED|"
+        "Server cancelled subscription"
+    )
+    # 3.12.2 and later; 4.2.6, 4.3.0 and later (docs/measured-stomp.md). The end of the stream is all that it sends.
+    frame_limits = (
+        FrameLimit("headers", 100, "use fewer headers"),
+        FrameLimit("bytes", 4 * 1024 * 1024, "raise stomp.max_frame_size there and restart this program"),
     )
     group_header = "JMSXGroupID"
     # RabbitMQ closes after most ERRORs. After the others we do: no ERROR says which request was refused.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.outgoing import Outgoing
     from redelivery_stomp.delivery import StompDelivery
+    from redelivery_stomp.frame_limits import LearnedLimits
     from redelivery_stomp.ports import StompIo
     from redelivery_stomp.profile_base import StompProfile
     from redelivery_stomp.receipts import Answer
@@ -41,15 +42,24 @@ class Transaction:
         # The first one.
         self._error: RedeliveryError | None = None
 
-    def begin(self, messages: Sequence[Outgoing], deliveries: Sequence[StompDelivery]) -> None:
-        """Write everything but the COMMIT."""
+    def begin(
+        self, messages: Sequence[Outgoing], deliveries: Sequence[StompDelivery], limits: LearnedLimits
+    ) -> None:
+        """Write everything but the COMMIT; nothing if a message is known to be too large."""
         self._deliveries = deliveries
         io, within = self._io, self._within
         frames = [frame(b"BEGIN", within)]
         self._unanswered = len(messages) + len(deliveries)
+        receipts: list[Header] = []
         for message in messages:
             headers = send_headers(io.profile, message)
-            frames.append(frame(b"SEND", [*headers, *within, io.receipt(self._part)], message.body))
+            receipts.append(io.receipt(self._part))
+            frames.append(frame(b"SEND", [*headers, *within, receipts[-1]], message.body))
+            if (wrong := limits.check(io, receipts[-1], frames[-1])) is not None:
+                for _, name in receipts[:-1]:
+                    io.swap(name, None)
+                self._answer(wrong)
+                return
         for delivery in deliveries:
             lines = "".join(f"{name}:{value}\n" for name, value in [*within, io.receipt(self._part)])
             frames.append(b"%b%b\n\0" % (delivery.settlement(b"ACK"), lines.encode()))

@@ -39,7 +39,8 @@ QUEUE_ARGUMENTS = frozenset({
 })  # fmt: skip
 """What RabbitMQ declares a queue with when it is asked over STOMP. It ignores others, `x-delivery-limit` among them."""
 MORE_QUEUE_ARGUMENTS = QUEUE_ARGUMENTS | {
-    "x-consumer-timeout", "x-dead-letter-strategy", "x-delivery-limit", "x-max-in-memory-bytes", "x-overflow",
+    "x-consumer-disconnected-timeout", "x-consumer-timeout", "x-dead-letter-strategy", "x-delayed-retry-max",
+    "x-delayed-retry-min", "x-delayed-retry-type", "x-delivery-limit", "x-max-in-memory-bytes", "x-overflow",
     "x-quorum-initial-group-size", "x-single-active-consumer",
 }  # fmt: skip
 """The same over AMQP 1.0, of RabbitMQ 4."""

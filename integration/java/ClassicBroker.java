@@ -41,7 +41,8 @@ public class ClassicBroker {
         String at = "://" + p.getProperty("bind") + ":";
         String asJms = "?transport.transformer=jms"; // the default, native, keeps a body that only AMQP can read
         broker.addConnector("tcp" + at + p.getProperty("openwire"));
-        broker.addConnector("stomp" + at + p.getProperty("stomp"));
+        String frames = "?wireFormat.maxFrameSize=" + p.getProperty("stompFrames");
+        broker.addConnector("stomp" + at + p.getProperty("stomp") + frames);
         broker.addConnector("stomp+ssl" + at + p.getProperty("stomps"));
         broker.addConnector("amqp" + at + p.getProperty("amqp") + asJms);
         broker.addConnector("amqp+ssl" + at + p.getProperty("amqps") + asJms);

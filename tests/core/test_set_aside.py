@@ -11,9 +11,10 @@ from tests.core.model import Arrival, Letter
 
 from redelivery.core.commands import Credit, Release, SetAside, StillAside, Stop
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.events import Arrived, Known, Poisoned, Succeeded, Tick
+from redelivery.core.events import Arrived, Confirmed, Known, Poisoned, Succeeded, Tick
 from redelivery.core.ledger_entry import Entry
 from redelivery.core.set_aside import REMINDER
+from redelivery.errors import AdapterError
 
 if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
@@ -232,3 +233,40 @@ def test_where_all_can_be_settled_nobody_asks() -> None:
     at.feed(Arrived(1, [numbered]))
     assert at.want() is numbered
     assert at.feed(Succeeded(numbered)) != []
+
+
+def refused(at: Bench, number: int = 0) -> tuple[Letter, Arrival]:
+    """Let the copy of a poison message be one that the adapter can never send."""
+    letter = Letter(number)
+    delivery = at.run(letter)
+    at.feed(Poisoned(delivery, CAUSE))
+    at.commands = at.feed(Confirmed(delivery, AdapterError("too large"), final=True))
+    return letter, delivery
+
+
+def test_what_can_never_be_copied_is_set_aside() -> None:
+    """At the adapter's answer, with its words; it is not tried again, and the others flow."""
+    at = bench(credit=1, max_parked=1)
+    _, delivery = refused(at)
+    (command,) = at.commands
+    assert isinstance(command, SetAside)
+    assert str(command.error) == "too large"
+    assert (delivery.state, at.engine.counts.set_aside, at.engine.load.unconfirmed) == ("aside", 1, 0)
+    other = at.run(Letter(1))
+    assert at.succeed(other) != []
+    at.now += REMINDER - 1
+    assert at.feed(Tick()) == []
+    assert at.engine.next_alarm() == at.now + 1
+    # A late answer changes nothing.
+    assert at.feed(Confirmed(delivery, AdapterError("too large"), final=True)) == []
+
+
+def test_past_the_bound_a_copy_that_cannot_be_sent_stops_the_consumer() -> None:
+    """As with what cannot be copied for its body."""
+    at = bench(1)
+    refused(at)
+    _, delivery = refused(at, 1)
+    (stop,) = at.commands
+    assert isinstance(stop, Stop)
+    assert "redelivery.maximumSetAside" in str(stop.error)
+    assert delivery.state == "held"

@@ -9,6 +9,7 @@ from redelivery.core.commands import Subscribe
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, RedeliveryError
 from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.frame_limits import LearnedLimits
 from redelivery_stomp.profiles import StompClassic
 from redelivery_stomp.transactions import Transaction
 
@@ -26,6 +27,8 @@ class FakeIo:
         self.written: list[bytes] = []
         self.waiting: list[Answer] = []
         self.losses: list[str] = []
+        self.epoch = 1
+        self.ended_with: str | None = None
 
     def write(self, data: bytes) -> None:
         self.written += [each.split(b"\n")[0] for each in data.split(b"\0") if each.strip()]
@@ -33,6 +36,14 @@ class FakeIo:
     def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
         self.waiting.append(answer)
         return "receipt", str(len(self.waiting))
+
+    def swap(self, receipt: str, answer: Answer | None) -> Answer:
+        before = self.waiting[int(receipt) - 1]
+        if answer is None:
+            del self.waiting[int(receipt) - 1]
+        else:
+            self.waiting[int(receipt) - 1] = answer
+        return before
 
     def lost(self, reason: str) -> None:
         self.losses.append(reason)
@@ -50,7 +61,9 @@ def test_nothing_is_committed_for_a_consumer_that_has_ended() -> None:
         answers: list[RedeliveryError | None] = []
         source = Subscription(Subscribe(1, "queue://q", 10), 1, io.profile, "1.2")
         delivery = StompDelivery(source, b"MESSAGE\nmessage-id:1\nack:1", b"")
-        Transaction(io, "t", answers.append).begin([Outgoing("queue://out", b"")], [delivery])
+        Transaction(io, "t", answers.append).begin(
+            [Outgoing("queue://out", b"")], [delivery], LearnedLimits()
+        )
         assert io.written == [b"BEGIN", b"SEND", b"ACK"]
         source.ended = ended
         io.answer_all()
@@ -68,7 +81,7 @@ def test_nothing_is_committed_after_a_refusal() -> None:
         answers: list[RedeliveryError | None] = []
         error = AdapterError("the queue is full")
         Transaction(io, "t", answers.append).begin(
-            [Outgoing("queue://out", b""), Outgoing("queue://out", b"")], []
+            [Outgoing("queue://out", b""), Outgoing("queue://out", b"")], [], LearnedLimits()
         )
         waiting, io.waiting = io.waiting, []
         for number, answer in enumerate(waiting):

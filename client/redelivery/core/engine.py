@@ -206,7 +206,7 @@ class Engine:
             case Released():
                 commands = self._released(event.delivery)
             case Confirmed():
-                commands = self._confirmed(event, now)
+                commands = self._refused(event, now) if event.final else self._confirmed(event, now)
             case Tick():
                 commands = self._ticked(now)
             case Connected() | ConnectionLost() | QueueFound() | TakenBack():
@@ -588,6 +588,9 @@ class Engine:
             self._gate.close()
             self._held.keep(delivery)
         return commands
+
+    def _refused(self, event: Confirmed, now: float) -> Sequence[Command]:
+        return self._unless_stopped(event.delivery, self._confirms.refused_for_good(event, now))
 
     def _ticked(self, now: float) -> Sequence[Command]:
         """Try refused poison acknowledgements again whose time has come; see to what is set aside or withheld."""

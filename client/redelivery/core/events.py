@@ -237,13 +237,19 @@ class Deferred(Result):
 
 
 class Confirmed(Result):
-    """The broker answered a poison acknowledgement: `error` is None when the dead letter is safe."""
+    """The broker answered a poison acknowledgement: `error` is None when the dead letter is safe.
 
-    __slots__ = ("error",)
+    `final`: the copy can never be sent over this protocol: it is not tried again, and the message is set aside.
+    """
 
-    def __init__(self, delivery: Delivery, error: RedeliveryError | None = None) -> None:
+    __slots__ = ("error", "final")
+
+    def __init__(
+        self, delivery: Delivery, error: RedeliveryError | None = None, *, final: bool = False
+    ) -> None:
         self.delivery = delivery
         self.error = error
+        self.final = final
 
 
 class Tick:

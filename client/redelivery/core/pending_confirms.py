@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redelivery.core.credit import CreditWindow
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
     from redelivery.core.delivery import Delivery, Record
+    from redelivery.core.events import Confirmed
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.report import Counters
     from redelivery.core.set_aside import SetAsides
@@ -151,6 +152,15 @@ class PendingConfirms:
         self._history.poisoned(delivery, record, now + ACKNOWLEDGED)
         delivery.let_go()
         return (Accept((delivery,)),)
+
+    def refused_for_good(self, event: Confirmed, now: float) -> Sequence[Command]:
+        """Set aside what can never be copied over this protocol; without room for it, return the consumer's end."""
+        delivery, error, record = event.delivery, event.error, event.delivery.record
+        if delivery.state != "settling" or record is None or error is None:
+            return ()
+        self.pending.discard(delivery)
+        self.in_doubt.discard(delivery)
+        return self._asides.take(SetAside(delivery, error), record, now)
 
     def tick(self, now: float) -> Iterator[Unanswered | tuple[Delivery, Record]]:
         """Go through what is due: what is to be said of a missing answer, and what was refused and is tried again.

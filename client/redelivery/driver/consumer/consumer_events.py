@@ -246,6 +246,9 @@ class ConsumerEvents:
         watch = next((each for each in self.watches if each.condemned(delivery)), None)
         pending = self.pending if watch is None else watch.later
         now, cause, kind = self.now(), (record.cause or UNKNOWN).text, (record.cause or UNKNOWN).kind
+        if event.final:
+            # What follows says why: it is set aside.
+            return
         if error is not None:
             pending.append(public.DeadLetterFailed(now, self._subscribe, delivery, error, record.tries))
         elif dead_lettered:

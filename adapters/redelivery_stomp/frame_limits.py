@@ -1,0 +1,141 @@
+"""SENDs that are too large for the broker: each is tried until two connections ended over one, then refused here.
+
+RabbitMQ ends the connection over such a frame without a word, and Classic with an ERROR that names no request. A poison
+message with so large a copy would end one connection after the other, and take every other message with it. The broker
+says nowhere what it takes: its administrator may have raised the limit, and a single end may be chance.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery.errors import AdapterError, TransportError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redelivery.errors import RedeliveryError
+    from redelivery_stomp.ports import StompIo
+    from redelivery_stomp.receipts import Answer
+
+__all__ = ["FrameLimit", "FrameTooLarge", "LearnedLimits"]
+
+# Connections that end, one after the other, while such a frame has no answer: one may be chance.
+PROOF = 2
+
+
+class FrameTooLarge(AdapterError):
+    """The broker would end the connection over this SEND."""
+
+
+class FrameLimit(NamedTuple):
+    """What a broker takes at most. `kind`: headers, bytes in one header, or bytes; `cure`: what removes the cause."""
+
+    kind: str
+    most: int
+    cure: str
+
+
+class LearnedLimits:
+    """What one adapter has found out, on all its connections, about limits of SENDs. By kind of broker."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        # By broker and kind: the largest that was taken, if that is above the default.
+        self._taken: dict[tuple[str, str], int] = {}
+        # By broker and kinds that a frame exceeds: how many connections ended over such frames, and the last one.
+        self._ends: dict[tuple[str, frozenset[str]], tuple[int, int]] = {}
+
+    def check(self, io: StompIo, receipt: tuple[str, str], data: bytes) -> FrameTooLarge | None:
+        """Return why a SEND is refused here, or None: then it can be written.
+
+        Args:
+            io: The connection.
+            receipt: The `receipt` header of the frame. Its callback is removed if the frame is refused.
+            data: The frame.
+        """
+        limits = io.profile.frame_limits
+        if not limits:
+            return None
+        broker = io.profile.capabilities.broker
+        over = self._over(broker, limits, data)
+        if not over:
+            return None
+        with self._lock:
+            known = [
+                kinds for (whose, kinds), (ends, _) in self._ends.items() if whose == broker and ends >= PROOF
+            ]
+        for kinds in known:
+            if kinds <= over.keys():
+                io.swap(receipt[1], None)
+                return FrameTooLarge(self._refusal(broker, limits, over, kinds))
+        tried = _Tried(self, io, over)
+        tried.answer = io.swap(receipt[1], tried)
+        return None
+
+    def _over(self, broker: str, limits: Sequence[FrameLimit], data: bytes) -> Mapping[str, int]:
+        """Return what of a frame is above its limit, by kind."""
+        head = data[: data.find(b"\n\n")]
+        lines = head.count(b"\n")
+        over: dict[str, int] = {}
+        for limit in limits:
+            most = max(limit.most, self._taken.get((broker, limit.kind), 0))
+            found = 0
+            if limit.kind == "bytes":
+                found = len(data)
+            elif limit.kind == "headers" and lines > most:
+                # Those of one name count as one.
+                found = len({line.partition(b":")[0] for line in head.split(b"\n")[1:]})
+            elif limit.kind == "bytes in one header" and len(head) > most:
+                found = max(map(len, head.split(b"\n")))
+            if found > most:
+                over[limit.kind] = found
+        return over
+
+    def _refusal(
+        self, broker: str, limits: Sequence[FrameLimit], over: Mapping[str, int], kinds: frozenset[str]
+    ) -> str:
+        limit = next(each for each in limits if each.kind in kinds)
+        most = max(limit.most, self._taken.get((broker, limit.kind), 0))
+        return (
+            f"{broker} ends the connection over a STOMP frame of more than {most:,} {limit.kind}, and this message "
+            f"needs {over[limit.kind]:,}: {limit.cure}, or use AMQP"
+        )
+
+    def taken(self, io: StompIo, over: Mapping[str, int]) -> None:
+        """Keep that the broker took a frame: it takes any that is not larger."""
+        broker = io.profile.capabilities.broker
+        with self._lock:
+            for kind, found in over.items():
+                self._taken[broker, kind] = max(found, self._taken.get((broker, kind), 0))
+            for key in [key for key in self._ends if key[0] == broker and key[1] <= over.keys()]:
+                del self._ends[key]
+
+    def ended(self, io: StompIo, over: Mapping[str, int]) -> None:
+        """Keep that a connection ended before the answer to a frame; once for each connection."""
+        profile, text = io.profile, io.ended_with
+        if text is None or not (profile.frame_error.search(text) if profile.frame_error else not text):
+            # It ended over something else.
+            return
+        key = profile.capabilities.broker, frozenset(over)
+        with self._lock:
+            ends, last = self._ends.get(key, (0, -1))
+            if last != io.epoch:
+                self._ends[key] = ends + 1, io.epoch
+
+
+class _Tried:
+    """Callback of a frame above a limit: keeps what became of it, and passes the answer on."""
+
+    answer: Answer
+
+    def __init__(self, limits: LearnedLimits, io: StompIo, over: Mapping[str, int]) -> None:
+        self._limits, self._io, self._over = limits, io, over
+
+    def __call__(self, error: RedeliveryError | None) -> None:
+        if error is None:
+            self._limits.taken(self._io, self._over)
+        elif isinstance(error, TransportError):
+            self._limits.ended(self._io, self._over)
+        self.answer(error)

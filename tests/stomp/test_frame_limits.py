@@ -1,0 +1,322 @@
+"""SENDs that are larger than what the broker takes: tried twice, then refused here; and never on a suspicion alone."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from stomp.utils import Frame
+from tests.eventually import eventually
+from tests.stomp.peer import PATIENCE
+from tests.stomp.test_refused import Wire
+
+import redelivery
+from redelivery import AdapterError, TransportError
+from redelivery.adapter import Sent
+from redelivery.core.commands import Commit, Forward, Send, Subscribe
+from redelivery.core.delivery import Cause
+from redelivery.core.events import Arrived, Confirmed
+from redelivery.core.outgoing import Outgoing
+from redelivery_stomp.profiles import StompArtemis, StompClassic, StompRabbitMQ
+
+if TYPE_CHECKING:
+    from redelivery.errors import RedeliveryError
+
+CLOSED = "the connection was closed by the other side"
+# What a SEND of no properties has on RabbitMQ: destination, persistent, content-length, timestamp, receipt.
+OWN = 5
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
+    """Return an adapter logged in at RabbitMQ, whose frames can be read."""
+    return Wire(monkeypatch, StompRabbitMQ())
+
+
+def wide(headers: int) -> Outgoing:
+    """Return a message whose SEND has so many headers."""
+    return Outgoing("queue://q", b"x", headers={f"h{number}": "v" for number in range(headers - OWN)})
+
+
+def large(size: int) -> Outgoing:
+    """Return a message with a body of so many bytes."""
+    return Outgoing("queue://q", b"x" * size)
+
+
+def send(wire: Wire, message: Outgoing) -> None:
+    """Have the adapter send it."""
+    wire.adapter.execute((Send(7, message),))
+
+
+def answers(wire: Wire) -> list[RedeliveryError | None]:
+    """Return the answers so far, oldest first."""
+    return [event.error for event in wire.events if isinstance(event, Sent)]
+
+
+def end(wire: Wire, reason: str = CLOSED, *, by_broker: bool = True) -> None:
+    """End the connection, and open another one."""
+    wire.link.lost(reason, by_broker=by_broker)
+    epoch = wire.link.epoch
+    wire.again().link.epoch = epoch + 1
+
+
+def end_over(wire: Wire, message: Outgoing, times: int = 2) -> None:
+    """Have the broker end so many connections over it."""
+    for _ in range(times):
+        send(wire, message)
+        assert wire.commands() == [b"SEND"]
+        end(wire)
+
+
+@pytest.mark.parametrize(
+    ("message", "more", "within", "needs", "cure"),
+    [
+        (
+            wide(101),
+            wide(110),
+            wide(100),
+            "more than 100 headers, and this message needs 110:",
+            "fewer headers",
+        ),
+        (
+            large(4 * MIB),
+            large(5_000_000),
+            large(4 * MIB - 200),
+            r"more than 4,194,304 bytes, and this message needs 5,000,\d\d\d:",
+            "raise stomp.max_frame_size there and restart this program, or use AMQP",
+        ),
+    ],
+    ids=["headers", "bytes"],
+)
+def test_two_ends_are_a_limit(
+    wire: Wire, message: Outgoing, more: Outgoing, within: Outgoing, needs: str, cure: str
+) -> None:
+    """From then on what exceeds it is refused unwritten, in one sentence; what does not is sent, whatever happens."""
+    end_over(wire, message)
+    assert [type(each) for each in answers(wire)] == [TransportError] * 2
+    send(wire, more)
+    assert wire.written == []
+    refused = answers(wire)[-1]
+    assert isinstance(refused, AdapterError)
+    assert re.search(needs, str(refused))
+    assert cure in str(refused)
+    assert wire.link._receipts.all() == []
+    end_over(wire, within, times=4)
+    # Also on later connections.
+    send(wire, message)
+    assert wire.written == []
+
+
+def test_one_end_may_be_chance(wire: Wire) -> None:
+    """A receipt between two ends shows that the broker takes such a frame, and every smaller one."""
+    for size in (5 * MIB, 6 * MIB, 7 * MIB):
+        end_over(wire, large(size), times=1)
+        send(wire, large(size))
+        wire.answer_last()
+        assert answers(wire)[-1] is None
+        wire.written.clear()
+    end_over(wire, large(7 * MIB - 10), times=3)
+    # Only what is larger may be too large.
+    end_over(wire, large(8 * MIB))
+    send(wire, large(8 * MIB))
+    assert wire.written == []
+    assert re.search(
+        r"more than 7,340,\d\d\d bytes, and this message needs 8,388,\d\d\d", str(answers(wire)[-1])
+    )
+    send(wire, large(7 * MIB - 10))
+    assert wire.commands() == [b"SEND"]
+
+
+def test_several_frames_of_one_connection_are_one_end(wire: Wire) -> None:
+    """Two dead letters on their way when the connection is cut prove no more than one."""
+    send(wire, wide(101))
+    send(wire, wide(102))
+    end(wire)
+    send(wire, wide(101))
+    assert wire.commands() == [b"SEND"]
+
+
+def test_an_end_over_something_else_proves_nothing(wire: Wire) -> None:
+    """The heart-beats stopped, or an ERROR says why: RabbitMQ ends a connection over a large frame without a word."""
+    for _ in range(3):
+        send(wire, wide(101))
+        end(wire, "the broker's heart-beats stopped", by_broker=False)
+        send(wire, wide(101))
+        wire.link.on_error(Frame("ERROR", {"message": "access_refused", "version": "1.2"}, b"denied"))
+        end(wire)
+    send(wire, wide(101))
+    assert wire.commands() == [b"SEND"]
+
+
+def test_a_refusal_of_the_broker_is_no_end(wire: Wire) -> None:
+    """The broker has read the frame, and may take the next one."""
+    for _ in range(3):
+        send(wire, wide(101))
+        receipt = wire.written[-1].partition(b"\nreceipt:")[2].partition(b"\n")[0].decode()
+        answer = wire.link._receipts.take(receipt)
+        assert answer is not None
+        answer(AdapterError("the queue is full"))
+        end(wire)
+    send(wire, wide(101))
+    assert wire.commands() == [b"SEND"]
+
+
+def test_one_limit_is_not_taken_for_the_other(wire: Wire) -> None:
+    """Over frames that exceed both, nothing is known of those that exceed one."""
+    both = Outgoing("queue://q", b"x" * 5 * MIB, headers=wide(110).headers)
+    end_over(wire, both)
+    send(wire, both)
+    assert wire.written == []
+    for message in (wide(110), large(5 * MIB)):
+        send(wire, message)
+    assert wire.commands() == [b"SEND"] * 2
+    end(wire)
+    send(wire, wide(110))
+    end(wire)
+    send(wire, wide(110))
+    assert wire.written == []
+
+
+def test_headers_of_one_name_count_once(wire: Wire) -> None:
+    """As the broker counts them: a group may stand there twice."""
+    end_over(wire, wide(101))
+    headers = {**wide(98).headers, "JMSXGroupID": "g"}
+    send(wire, Outgoing("queue://q", b"x", headers=headers, group="g"))
+    assert wire.commands() == [b"SEND"]
+    assert wire.written[0].partition(b"\n\n")[0].count(b"\n") == 100
+    send(wire, Outgoing("queue://q", b"x", headers={**headers, "one": "1", "two": "2"}, group="g"))
+    assert len(wire.written) == 2 - 1 + (b"\none:1" in wire.written[-1])
+
+
+def test_a_dead_letter_is_refused_for_good(wire: Wire) -> None:
+    """Its message cannot be copied, ever: it is set aside. No suspicion falls on it."""
+    for _ in range(2):
+        send(wire, wide(101))
+        end(wire)
+    wire.adapter.execute((Subscribe(1, "queue://orders", window=10),))
+    wire.link._messages([(b"MESSAGE\nsubscription:TOKEN-1\ndestination:/queue/orders\nack:a@@b@@1", b"x")])
+    (arrived,) = [event for event in wire.events if isinstance(event, Arrived)]
+    (delivery,) = arrived.deliveries
+    wire.adapter.execute((Forward(delivery, wide(110), Cause("bad"), 1),))
+    confirmed = wire.events[-1]
+    assert isinstance(confirmed, Confirmed)
+    assert confirmed.final
+    assert isinstance(confirmed.error, AdapterError)
+    assert wire.link.disconnect_cause.suspect == (None, None)
+    assert b"SEND" not in wire.commands()
+
+
+def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is written, and nothing waits for an answer."""
+    wire = Wire(monkeypatch, StompClassic())
+    bad = Outgoing("queue://q", b"x", headers={"h": "v" * 11_000})
+    for _ in range(2):
+        wire.adapter.execute((Commit(1, [], [bad]),))
+        assert wire.commands() == [b"BEGIN", b"SEND"]
+        wire.link.on_error(Frame("ERROR", {"message": "The maximum header length was exceeded"}, b""))
+        end(wire)
+    wire.adapter.execute((Commit(1, [], [Outgoing("queue://q", b"x"), bad]),))
+    assert wire.written == []
+    assert len(answers(wire)) == 3
+    assert "more than 10,240 bytes in one header, and this message needs 11,0" in str(answers(wire)[-1])
+    assert wire.link._receipts.all() == []
+
+
+def test_classic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ERROR names the limit, and no request: an end without it proves nothing."""
+    wire = Wire(monkeypatch, StompClassic())
+    end_over(wire, large(11 * MIB), times=3)
+    for _ in range(2):
+        send(wire, large(11 * MIB))
+        assert wire.commands() == [b"SEND"]
+        wire.link.on_error(Frame("ERROR", {"message": "The maximum frame size was exceeded"}, b""))
+        end(wire)
+    send(wire, large(11 * MIB))
+    assert wire.written == []
+    assert "raise wireFormat.maxFrameSize" in str(answers(wire)[-1])
+
+
+def test_a_broker_without_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artemis takes all that fits into its memory, or answers with an ERROR: everything is tried."""
+    wire = Wire(monkeypatch, StompArtemis())
+    end_over(wire, large(5 * MIB), times=4)
+
+
+class SmallPeer:
+    """A RabbitMQ on a free port with one poison message and one other. It closes on a SEND of over 100 headers."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.connections = 0
+        self.accepted: list[bytes] = []
+        self.port: int = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                accepted, _ = self._listening.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with accepted, suppress(OSError):
+                self._converse(accepted)
+
+    def _converse(self, accepted: socket.socket) -> None:
+        heard, properties = b"", b"".join(b"h%d:v\n" % number for number in range(95))
+        while chunk := accepted.recv(65536):
+            *frames, heard = (heard + chunk).split(b"\0")
+            for each in frames:
+                head = each.lstrip(b"\n")
+                if head.startswith(b"SEND") and head.partition(b"\n\n")[0].count(b"\n") > 100:
+                    return
+                if head.startswith(b"CONNECT"):
+                    accepted.sendall(b"CONNECTED\nversion:1.2\nserver:RabbitMQ/4.3.6\nheart-beat:0,0\n\n\0")
+                if head.startswith(b"ACK"):
+                    self.accepted.append(head)
+                for receipt in re.findall(rb"\nreceipt:([^\n]+)", head):
+                    accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt)
+                if head.startswith(b"SUBSCRIBE"):
+                    (identity,) = re.findall(rb"\nid:([^\n]+)", head)
+                    for body in (b"bad", b"good"):
+                        accepted.sendall(
+                            b"MESSAGE\n%bsubscription:%b\ndestination:/queue/orders\nack:T_%b@@s@@%b\n"
+                            b"message-id:T_%b@@s@@%b\ncontent-length:%d\n\n%b\0\n"
+                            % (properties, identity, identity, body, identity, body, len(body), body)
+                        )
+
+    def end(self) -> None:
+        """Take no more connections."""
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join(PATIENCE)
+
+
+def test_poison_without_an_id_is_set_aside() -> None:
+    """After two ends and three runs of its handler; the connection then stands, and the other message is accepted."""
+    peer = SmallPeer()
+    runs: list[bytes] = []
+
+    def handle(message: redelivery.Message) -> None:
+        runs.append(message.body)
+        if message.body == b"bad":
+            raise ValueError("no such order")
+
+    uri = f"failover:(stomp://127.0.0.1:{peer.port})?initialReconnectDelay=10"
+    uri += "&jms.redeliveryPolicy.maximumRedeliveries=0"
+    connection = redelivery.connect(uri)
+    connection.listen("orders", handle)
+    with connection.running():
+        eventually(lambda: connection.report().set_aside == 1)
+        eventually(lambda: any(b"good" in each for each in peer.accepted))
+        with pytest.raises(AdapterError, match="more than 100 headers, and this message needs 1"):
+            connection.send("orders", "x", headers=dict(wide(110).headers))
+        report = connection.report()
+    peer.end()
+    assert (peer.connections, runs.count(b"bad"), report.poisoned) == (3, 3, 0)
