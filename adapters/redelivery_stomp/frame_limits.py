@@ -115,8 +115,9 @@ class LearnedLimits:
     def ended(self, io: StompIo, over: Mapping[str, int]) -> None:
         """Keep that a connection ended before the answer to a frame; once for each connection."""
         profile, text = io.profile, io.ended_with
-        if text is None or not (profile.frame_error.search(text) if profile.frame_error else not text):
-            # It ended over something else.
+        said = profile.frame_error
+        # Without a text it may be this: an ERROR is lost if the broker closes while the frame is still being written.
+        if text is None or (text and (said is None or not said.search(text))):
             return
         key = profile.capabilities.broker, frozenset(over)
         with self._lock:

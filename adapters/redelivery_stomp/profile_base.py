@@ -88,7 +88,7 @@ class StompProfile(ABC):
     frame_limits: ClassVar[Sequence[FrameLimit]] = ()
     """What a SEND may have on a broker of this kind by default: it ends the connection over a larger one."""
     frame_error: ClassVar[re.Pattern[str] | None] = None
-    """Text of the ERROR before that end; None: there is none."""
+    """Text of the ERROR before that end, which may be lost; None: there is none."""
     delay_prolongs: ClassVar[bool] = False
     """True if the broker adds the delay of a message to its time to live."""
     declares: ClassVar[bool] = False

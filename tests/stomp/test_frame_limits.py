@@ -228,13 +228,13 @@ def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_classic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its ERROR names the limit, and no request: an end without it proves nothing."""
+    """Its ERROR names the limit, and no request; it may be lost. An end over another ERROR proves nothing."""
     wire = Wire(monkeypatch, StompClassic())
-    end_over(wire, large(11 * MIB), times=3)
-    for _ in range(2):
+    for text in ("a", "The maximum frame size was exceeded", "b", ""):
         send(wire, large(11 * MIB))
         assert wire.commands() == [b"SEND"]
-        wire.link.on_error(Frame("ERROR", {"message": "The maximum frame size was exceeded"}, b""))
+        if text:
+            wire.link.on_error(Frame("ERROR", {"message": text}, b""))
         end(wire)
     send(wire, large(11 * MIB))
     assert wire.written == []
@@ -269,7 +269,7 @@ class SmallPeer:
                 self._converse(accepted)
 
     def _converse(self, accepted: socket.socket) -> None:
-        heard, properties = b"", b"".join(b"h%d:v\n" % number for number in range(95))
+        heard, shown, properties = b"", False, b"".join(b"h%d:v\n" % number for number in range(95))
         while chunk := accepted.recv(65536):
             *frames, heard = (heard + chunk).split(b"\0")
             for each in frames:
@@ -282,7 +282,8 @@ class SmallPeer:
                     self.accepted.append(head)
                 for receipt in re.findall(rb"\nreceipt:([^\n]+)", head):
                     accepted.sendall(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % receipt)
-                if head.startswith(b"SUBSCRIBE"):
+                if head.startswith(b"SUBSCRIBE") and not shown:
+                    shown = True
                     (identity,) = re.findall(rb"\nid:([^\n]+)", head)
                     for body in (b"bad", b"good"):
                         accepted.sendall(
