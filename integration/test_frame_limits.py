@@ -116,7 +116,7 @@ def test_poison_on_rabbitmq(
         send(sender, body, **fields)
         for text in GOOD:
             send(sender, text.encode())
-    options = {
+    options: dict[str, Any] = {
         "redelivery__queueArguments": f"x-queue-type:{kind}",
         "redelivery__deadLetterArguments": "x-queue-type:quorum",
     }
@@ -154,4 +154,4 @@ def test_poison_on_classic(
     # Its id is known.
     assert seen.bad == 1
     with RawAmqp(shipped) as raw:
-        assert [len(each.body) for each in raw.receive(unique_queue, 10, 2.0)] == [len(body)]
+        assert [each.body == body for each in raw.receive(unique_queue, 10, 2.0)] == [True]

@@ -67,7 +67,7 @@ class StompConnection:
         token = secrets.token_hex(8)
         self.subscriptions = Subscriptions(token)
         self._opening, self._sink = opening, sink
-        self._receipts = Receipts(token)
+        self.receipts = Receipts(token)
         self._lock = threading.Lock()
         # An ACK must not overtake, or be overtaken by, the end of its subscription.
         self.order = threading.RLock()
@@ -91,9 +91,7 @@ class StompConnection:
         self._unwritable = ""
         # A delivery that no frame can name.
         self._nameless: StompDelivery | None = None
-        self._by_broker = False
-        closed = partial(self.lost, "the broker closed the connection", by_broker=True)
-        self._reason = ResponseTimeout(closed, REASON)
+        self._reason = ResponseTimeout(lambda: self.lost("the broker closed the connection"), REASON)
         settings = opening.settings
         scanner = FrameScanner(token, FrameLimits.of(settings))
         self.proof = scanner.proof
@@ -181,20 +179,7 @@ class StompConnection:
 
     def receipt(self, answer: Answer, kind: str = "r", address: str = "") -> tuple[str, str]:
         """Return a `receipt` header; see `Receipts.expect`. `address`: the request's `destination` header."""
-        return self._receipts.expect(answer, kind, address)
-
-    def swap(self, receipt: str, answer: Answer | None) -> Answer:
-        """Replace or remove the callback of a request that is not written; see `Receipts.swap`."""
-        return self._receipts.swap(receipt, answer)
-
-    @property
-    def ended_with(self) -> str | None:
-        """Text of the ERROR with which the broker ended the connection, or empty; None if it did not end it."""
-        return str(self.disconnect_cause.error or "") if self._by_broker else None
-
-    def doubt(self, refused: Answer, address: str) -> None:
-        """Call `refused` for an ERROR that arrives after the RECEIPT; see `Receipts.doubt`."""
-        self._receipts.doubt(refused, address)
+        return self.receipts.expect(answer, kind, address)
 
     @property
     def over(self) -> bool:
@@ -265,7 +250,7 @@ class StompConnection:
     def on_receipt(self, received: Frame) -> None:
         """Call the callback of the request."""
         self.turns.heard()
-        answer = self._receipts.take(received.headers.get("receipt-id", ""))
+        answer = self.receipts.take(received.headers.get("receipt-id", ""))
         if answer is not None:
             answer(None)
 
@@ -280,16 +265,16 @@ class StompConnection:
         self._find_refused(received, words)
         if self._opened and self.profile.closes:
             # At once: until its end of stream is read, the connection would count as open.
-            self.lost("the broker closed the connection", by_broker=True)
+            self.lost("the broker closed the connection")
 
     def _find_refused(self, received: Frame, words: str) -> None:
         error = AdapterError(self._opening.settings.masked(words))
         self.disconnect_cause.hear(error)
         if not self._opened:
             self._refused = error
-        answer = self._receipts.take(received.headers.get("receipt-id", ""))
+        answer = self.receipts.take(received.headers.get("receipt-id", ""))
         if answer is None and self._opened:
-            answer = self._receipts.named(words, self.profile.names)
+            answer = self.receipts.named(words, self.profile.names)
         if not self._connected.is_set():
             self._connected.set()
         elif answer is not None:
@@ -300,17 +285,13 @@ class StompConnection:
             acknowledged = [one for batch in list(self._accepted) for one in batch]
             self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal, refuses=refuses)
 
-    def lost(self, reason: str, *, by_broker: bool = False) -> None:
-        """Report the end of the connection, once, whatever goes wrong while it is explained.
-
-        `by_broker`: the broker has ended it, or takes nothing more.
-        """
+    def lost(self, reason: str, *, by_broker: bool = True) -> None:
+        """Report the end of the connection, once, whatever goes wrong while it is explained."""
         with self._lock:
             if self._over:
                 self._goodbye_answered.put(item=False)
                 return
             self._over = self._lost = True
-            self._by_broker = by_broker
             opened = self._opened
         self._reason.end()
         error = TransportError(f"{self._opening.endpoint}: {reason}")
@@ -319,11 +300,12 @@ class StompConnection:
 
         def explain() -> None:
             nonlocal error, refusal, suspect
+            self.disconnect_cause.by_broker = by_broker
             error, refusal = self._explained(reason)
             suspect = self.disconnect_cause.suspect
 
         def refuse() -> None:
-            if refusal is not None and (claim := self._receipts.first_request()) is not None:
+            if refusal is not None and (claim := self.receipts.first_request()) is not None:
                 # Artemis closes the connection when it refuses, and does not say which SUBSCRIBE it refused. It handles
                 # them in order. The receipt of a SEND before it may arrive later, when that is stored.
                 claim(refusal)
@@ -334,7 +316,7 @@ class StompConnection:
 
         every_step((explain, self._connected.set, refuse, report))
         # After the loss is reported: a request that is tried again must not find this connection.
-        every_step([partial(answer, error) for answer in self._receipts.all()])
+        every_step([partial(answer, error) for answer in self.receipts.all()])
         every_step((partial(self.turns.end, error), partial(self.transport.set_connected, connected=False)))
         self.transport.disconnect_socket()
 

@@ -34,6 +34,8 @@ class StompDisconnectCause:
         self._heard = float("-inf")
         self._suspect: StompDelivery | None = None
         self._accused = float("-inf")
+        # False if the connection was ended here.
+        self.by_broker = True
 
     def hear(self, error: AdapterError) -> None:
         """Keep an ERROR."""
@@ -74,6 +76,11 @@ class StompDisconnectCause:
     def error(self) -> AdapterError | None:
         """The ERROR of the last second, or None."""
         return self._error if time.monotonic() - self._heard < AT_ONCE else None
+
+    @property
+    def ended_with(self) -> str | None:
+        """Text of the ERROR with which the broker ended the connection, or empty; None if it was ended here."""
+        return str(self.error or "") if self.by_broker else None
 
     @property
     def refusal(self) -> AdapterError | None:

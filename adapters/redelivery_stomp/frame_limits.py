@@ -8,9 +8,10 @@ says nowhere what it takes: its administrator may have raised the limit, and a s
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from redelivery.errors import AdapterError, TransportError
+from redelivery_stomp.profile_base import FrameLimit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,22 +20,29 @@ if TYPE_CHECKING:
     from redelivery_stomp.ports import StompIo
     from redelivery_stomp.receipts import Answer
 
-__all__ = ["FrameLimit", "FrameTooLarge", "LearnedLimits"]
+__all__ = ["CLASSIC", "RABBITMQ", "FrameTooLarge", "LearnedLimits"]
 
+# docs/measured-stomp.md, "Frames that are too large". Headers: 4.2.6, 4.3.0 and later. Bytes: 3.12.2 and later.
+RABBITMQ = (
+    FrameLimit("headers", 100, "use fewer headers"),
+    FrameLimit("bytes", 4 * 1024 * 1024, "raise stomp.max_frame_size there and restart this program"),
+)
+# `StompWireFormat`, 6.1.7 and 6.3.1. Bytes: of the configuration that it is shipped with since 5.19.9 and 6.2.8.
+CLASSIC = (
+    FrameLimit("headers", 1001, "use fewer headers"),
+    FrameLimit("bytes in one header", 10 * 1024, "shorten it"),
+    FrameLimit(
+        "bytes",
+        10 * 1024 * 1024,
+        "raise wireFormat.maxFrameSize of its STOMP connector and restart this program",
+    ),
+)
 # Connections that end, one after the other, while such a frame has no answer: one may be chance.
 PROOF = 2
 
 
 class FrameTooLarge(AdapterError):
     """The broker would end the connection over this SEND."""
-
-
-class FrameLimit(NamedTuple):
-    """What a broker takes at most. `kind`: headers, bytes in one header, or bytes; `cure`: what removes the cause."""
-
-    kind: str
-    most: int
-    cure: str
 
 
 class LearnedLimits:
@@ -68,10 +76,10 @@ class LearnedLimits:
             ]
         for kinds in known:
             if kinds <= over.keys():
-                io.swap(receipt[1], None)
+                io.receipts.swap(receipt[1], None)
                 return FrameTooLarge(self._refusal(broker, limits, over, kinds))
         tried = _Tried(self, io, over)
-        tried.answer = io.swap(receipt[1], tried)
+        tried.answer = io.receipts.swap(receipt[1], tried)
         return None
 
     def _over(self, broker: str, limits: Sequence[FrameLimit], data: bytes) -> Mapping[str, int]:
@@ -114,7 +122,7 @@ class LearnedLimits:
 
     def ended(self, io: StompIo, over: Mapping[str, int]) -> None:
         """Keep that a connection ended before the answer to a frame; once for each connection."""
-        profile, text = io.profile, io.ended_with
+        profile, text = io.profile, io.disconnect_cause.ended_with
         said = profile.frame_error
         # Without a text it may be this: an ERROR is lost if the broker closes while the frame is still being written.
         if text is None or (text and (said is None or not said.search(text))):

@@ -33,7 +33,7 @@ class StompListener(ConnectionListener):
         self._receiver.on_error(frame)
 
     def on_heartbeat_timeout(self) -> None:
-        self._receiver.lost("the broker's heart-beats stopped")
+        self._receiver.lost("the broker's heart-beats stopped", by_broker=False)
 
     def on_disconnected(self) -> None:
-        self._receiver.lost("the connection was closed by the other side", by_broker=True)
+        self._receiver.lost("the connection was closed by the other side")

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
     from redelivery.core.commands import Subscribe
     from redelivery_stomp.delivery import Subscription
+    from redelivery_stomp.disconnect_cause import StompDisconnectCause
     from redelivery_stomp.profile_base import StompProfile
-    from redelivery_stomp.receipts import Answer
+    from redelivery_stomp.receipts import Answer, Receipts
     from redelivery_stomp.subscriptions import Subscriptions
 
 __all__ = ["FrameReceiver", "FrameWriter", "FurtherIo", "StompIo", "SubscribeIo", "Turns"]
@@ -74,16 +75,17 @@ class StompIo(FrameWriter, Protocol):
         ...
 
     @property
-    def ended_with(self) -> str | None:
-        """Text of the ERROR with which the broker ended the connection, or empty; None if it did not end it."""
+    def receipts(self) -> Receipts:
+        """The requests without an answer."""
         ...
 
-    def swap(self, receipt: str, answer: Answer | None, /) -> Answer:
-        """Replace the callback of a request that is not written, or remove it; return the one before."""
+    @property
+    def disconnect_cause(self) -> StompDisconnectCause:
+        """Why the connection ended."""
         ...
 
-    def lost(self, reason: str, /) -> None:
-        """End the connection and report it, once."""
+    def lost(self, reason: str, /, *, by_broker: bool = ...) -> None:
+        """End the connection and report it, once; `by_broker`: the broker has ended it."""
 
 
 class SubscribeIo(StompIo, Protocol):
@@ -97,9 +99,6 @@ class SubscribeIo(StompIo, Protocol):
     def wire_id(self, name: str, /) -> str:
         """Return the id that a subscription has at the broker."""
         ...
-
-    def doubt(self, refused: Answer, address: str, /) -> None:
-        """Call `refused` for an ERROR about this `destination` header that arrives after its RECEIPT."""
 
 
 class FurtherIo(FrameWriter, Protocol):

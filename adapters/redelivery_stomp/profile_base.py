@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.windows import SlotWindow
@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from redelivery.core.outgoing import Outgoing
     from redelivery.settings import QueueArguments, Settings
     from redelivery_stomp.delivery import StompDelivery
-    from redelivery_stomp.frame_limits import FrameLimit
     from redelivery_stomp.frames import RawHeaders
     from redelivery_stomp.windows import Window
 
-__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "StompProfile"]
+__all__ = ["NEVER_COPIED", "NEVER_COPIED_PREFIXES", "PROTOCOL", "FrameLimit", "StompProfile"]
 
 # Set by a broker on a MESSAGE, or by a producer for the broker alone: no application property.
 PROTOCOL = frozenset({
@@ -44,6 +43,14 @@ NEVER_COPIED = frozenset({
 
 # OpenWire's own on Artemis; an earlier dead letter's there, which is an annotation to an AMQP client, and on RabbitMQ.
 NEVER_COPIED_PREFIXES = ("__HDR_", "_AMQ_ORIG_", "JMS_AMQP_MA_x-opt-ORIG-", "x-first-death-", "x-last-death-")
+
+
+class FrameLimit(NamedTuple):
+    """What a broker takes of a SEND. `kind`: headers, bytes in one header, or bytes; `cure`: what removes the cause."""
+
+    kind: str
+    most: int
+    cure: str
 
 
 class StompProfile(ABC):

@@ -14,7 +14,7 @@ from redelivery.errors import ConfigurationError
 from redelivery_stomp.artemis_bodies import kind_on_artemis
 from redelivery_stomp.byte_windows import UNIT, CountedWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
-from redelivery_stomp.frame_limits import FrameLimit
+from redelivery_stomp.frame_limits import CLASSIC
 from redelivery_stomp.frames import is_text
 from redelivery_stomp.growing_window import GrowingWindow, MessageWindow
 from redelivery_stomp.profile_base import StompProfile
@@ -40,7 +40,6 @@ __all__ = ["StompArtemis", "StompClassic", "StompRabbitMQ", "profile_for"]
 SHARE = 500
 # Classic: an id that it has made of its own. A session or a producer of the broker's has a number below 0.
 OWN_ID = re.compile(r"ID:.+-\d+-\d+-\d+:\d+:-?\d+:-?\d+:\d+")
-RAISE = "raise wireFormat.maxFrameSize of its STOMP connector and restart this program"
 # Artemis: begin of the header line of a message that has a group.
 GROUP = b"\n_AMQ_GROUP_ID:"
 # Artemis: largest credit of which every message is counted, and the bytes of a window for each of its messages: one
@@ -80,12 +79,7 @@ class StompClassic(StompProfile):
     # ActiveMQ Classic 6.1.7: a message that it does not have, or no longer (docs/measured-stomp.md).
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
-    # `StompWireFormat`, 6.1.7 and 6.3.1; the bytes are the shipped configuration's since 5.19.9, 6.2.8 and 6.3.0.
-    frame_limits = (
-        FrameLimit("headers", 1001, "use fewer headers"),
-        FrameLimit("bytes in one header", 10 * 1024, "shorten it"),
-        FrameLimit("bytes", 10 * 1024 * 1024, RAISE),
-    )
+    frame_limits = CLASSIC
     frame_error = re.compile("maximum (frame size|header length|number of headers|data length) was exceeded")
     # 6.1.7: a property replaces the header of its name, and its name is not escaped.
     forgeable = True

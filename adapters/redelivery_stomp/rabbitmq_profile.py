@@ -18,7 +18,7 @@ from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
 from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
-from redelivery_stomp.frame_limits import FrameLimit
+from redelivery_stomp.frame_limits import RABBITMQ
 from redelivery_stomp.frames import number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.windows import SlotWindow
@@ -162,11 +162,7 @@ class StompRabbitMQ(StompProfile):
         "[Ss]ubscription (not )?found|unknown delivery tag|delivery acknowledgement .*timed out|CONNECTION_FORCED|"
         "Server cancelled subscription"
     )
-    # 3.12.2 and later; 4.2.6, 4.3.0 and later (docs/measured-stomp.md). The end of the stream is all that it sends.
-    frame_limits = (
-        FrameLimit("headers", 100, "use fewer headers"),
-        FrameLimit("bytes", 4 * 1024 * 1024, "raise stomp.max_frame_size there and restart this program"),
-    )
+    frame_limits = RABBITMQ
     group_header = "JMSXGroupID"
     # RabbitMQ closes after most ERRORs. After the others we do: no ERROR says which request was refused.
     closes = True

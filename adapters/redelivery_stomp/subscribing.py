@@ -45,7 +45,8 @@ class SubscribeQueue:
         self._waiting: deque[Subscribing | WindowWidening] = deque()
         self._busy = False
         self._patience = ResponseTimeout(
-            lambda: io.lost("the broker has not answered a consumer that begins"), silent=SILENT
+            lambda: io.lost("the broker has not answered a consumer that begins", by_broker=False),
+            silent=SILENT,
         )
         # Destinations of which the broker refuses a consumer a further subscription. The adapter's: it outlives this.
         self.single: set[str] = set()
@@ -231,7 +232,7 @@ class Subscribing:
             for one in turns.doubted.pop(destination, []):
                 one.bad_dead_letters(error)
 
-        self._io.doubt(refused, self._io.profile.address(destination))
+        self._io.receipts.doubt(refused, self._io.profile.address(destination))
 
     @property
     def ended(self) -> bool:

@@ -57,7 +57,7 @@ class Transaction:
             frames.append(frame(b"SEND", [*headers, *within, receipts[-1]], message.body))
             if (wrong := limits.check(io, receipts[-1], frames[-1])) is not None:
                 for _, name in receipts[:-1]:
-                    io.swap(name, None)
+                    io.receipts.swap(name, None)
                 self._answer(wrong)
                 return
         for delivery in deliveries:
@@ -91,7 +91,8 @@ class Transaction:
         self._answer(error)
         if isinstance(error, AdapterError):
             self._io.lost(
-                f"the broker refused a commit, and will not take its acknowledgements again ({error})"
+                f"the broker refused a commit, and will not take its acknowledgements again ({error})",
+                by_broker=False,
             )
 
 

@@ -105,7 +105,7 @@ def test_two_ends_are_a_limit(
     assert isinstance(refused, AdapterError)
     assert re.search(needs, str(refused))
     assert cure in str(refused)
-    assert wire.link._receipts.all() == []
+    assert wire.link.receipts.all() == []
     end_over(wire, within, times=4)
     # Also on later connections.
     send(wire, message)
@@ -158,7 +158,7 @@ def test_a_refusal_of_the_broker_is_no_end(wire: Wire) -> None:
     for _ in range(3):
         send(wire, wide(101))
         receipt = wire.written[-1].partition(b"\nreceipt:")[2].partition(b"\n")[0].decode()
-        answer = wire.link._receipts.take(receipt)
+        answer = wire.link.receipts.take(receipt)
         assert answer is not None
         answer(AdapterError("the queue is full"))
         end(wire)
@@ -224,7 +224,7 @@ def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert wire.written == []
     assert len(answers(wire)) == 3
     assert "more than 10,240 bytes in one header, and this message needs 11,0" in str(answers(wire)[-1])
-    assert wire.link._receipts.all() == []
+    assert wire.link.receipts.all() == []
 
 
 def test_classic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,8 @@ def test_a_receipt_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     wire, heard = Wire(monkeypatch, StompRabbitMQ()), threading.Event()
     lost = wire.link.lost
 
-    def told(reason: str) -> None:
-        lost(reason)
+    def told(reason: str, *, by_broker: bool) -> None:
+        lost(reason, by_broker=by_broker)
         heard.set()
 
     monkeypatch.setattr(wire.link, "lost", told)

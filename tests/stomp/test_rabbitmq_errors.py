@@ -163,7 +163,7 @@ def test_doubts_do_not_heap_up(wire: Wire) -> None:
         wire.answer_last()
         wire.answer_last()
         wire.adapter.execute((Unsubscribe(number),))
-    assert len(wire.link._receipts._doubtful) == 1
+    assert len(wire.link.receipts._doubtful) == 1
 
 
 def test_a_consumer_that_is_refused_without_a_reason(wire: Wire) -> None:

@@ -9,8 +9,10 @@ from redelivery.core.commands import Subscribe
 from redelivery.core.outgoing import Outgoing
 from redelivery.errors import AdapterError, RedeliveryError
 from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.disconnect_cause import StompDisconnectCause
 from redelivery_stomp.frame_limits import LearnedLimits
 from redelivery_stomp.profiles import StompClassic
+from redelivery_stomp.receipts import Receipts
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ class FakeIo:
         self.waiting: list[Answer] = []
         self.losses: list[str] = []
         self.epoch = 1
-        self.ended_with: str | None = None
+        self.receipts = Receipts("TOKEN")
+        self.disconnect_cause = StompDisconnectCause()
 
     def write(self, data: bytes) -> None:
         self.written += [each.split(b"\n")[0] for each in data.split(b"\0") if each.strip()]
@@ -37,15 +40,8 @@ class FakeIo:
         self.waiting.append(answer)
         return "receipt", str(len(self.waiting))
 
-    def swap(self, receipt: str, answer: Answer | None) -> Answer:
-        before = self.waiting[int(receipt) - 1]
-        if answer is None:
-            del self.waiting[int(receipt) - 1]
-        else:
-            self.waiting[int(receipt) - 1] = answer
-        return before
-
-    def lost(self, reason: str) -> None:
+    def lost(self, reason: str, *, by_broker: bool = True) -> None:
+        assert not by_broker
         self.losses.append(reason)
 
     def answer_all(self) -> None:
