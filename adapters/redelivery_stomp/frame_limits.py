@@ -30,7 +30,7 @@ RABBITMQ = (
 # `StompWireFormat`, 6.1.7 and 6.3.1. Bytes: of the configuration that it is shipped with since 5.19.9 and 6.2.8.
 CLASSIC = (
     FrameLimit("headers", 1001, "use fewer headers"),
-    FrameLimit("bytes in one header", 10 * 1024, "shorten it"),
+    FrameLimit("bytes in one header", 10 * 1024 + 1, "shorten it"),
     FrameLimit(
         "bytes",
         10 * 1024 * 1024,

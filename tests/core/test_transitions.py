@@ -217,6 +217,7 @@ BOTH = (False, True)
 ABLE = [NATIVE, replace(NATIVE, flow=True), KEEPS, CONFIRMED_FORWARD]
 ROUTES = [
     DeadLetterRouting(process_expired=False), DeadLetterRouting(route="discard"), Stops(), GivesUp(), DropsLater(),
+    DeadLetterRouting(maximum_set_aside=0),
 ]  # fmt: skip
 ENGINES: list[dict[str, Any]] = [
     *({"able": able} for able in ABLE),
@@ -244,6 +245,7 @@ def events(walk: Walk, delivery: Arrival) -> Iterator[Event]:
     yield Arrived(1, [Arrival(walk.letter, bench.epoch, counts=bench.able.counts)])
     if delivery.state == "settling":
         yield from (Confirmed(delivery), Confirmed(delivery, AdapterError("full")))
+        yield Confirmed(delivery, AdapterError("too large"), final=True)
     if walk.counted:
         yield Alone()
         if delivery.state == "ready":

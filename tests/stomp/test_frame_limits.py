@@ -223,7 +223,7 @@ def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) ->
     wire.adapter.execute((Commit(1, [], [Outgoing("queue://q", b"x"), bad]),))
     assert wire.written == []
     assert len(answers(wire)) == 3
-    assert "more than 10,240 bytes in one header, and this message needs 11,0" in str(answers(wire)[-1])
+    assert "more than 10,241 bytes in one header, and this message needs 11,0" in str(answers(wire)[-1])
     assert wire.link.receipts.all() == []
 
 

@@ -210,3 +210,14 @@ def test_what_a_queue_is_declared_with(name: str) -> None:
     for wrong in ("x-delivery-limit:3", "x-queue-type", "x-queue-type:quorum,,", "x-expires:1,x-expires:2"):
         with pytest.raises(ConfigurationError, match=refusal):
             parse_uri(f"stomp://h?{name}={wrong}")
+
+
+@pytest.mark.parametrize(
+    "argument", ["x-delayed-retry-type:failed", "x-delayed-retry-min:1", "x-delayed-retry-max:9",
+                 "x-consumer-disconnected-timeout:90000"]
+)  # fmt: skip
+def test_what_quorum_queues_of_rabbitmq_43_are_declared_with(argument: str) -> None:
+    """Over AMQP; over STOMP the broker would ignore it."""
+    assert parse_uri(f"amqp://h?redelivery.queueArguments={argument}").queue_arguments
+    with pytest.raises(ConfigurationError, match="names out of"):
+        parse_uri(f"stomp://h?redelivery.queueArguments={argument}")
