@@ -181,7 +181,8 @@ class StompAdapter:
         wrong = self._frames.check(link, receipt, data)
         if wrong is None:
             link.write(data)
-        else:
+        elif link.receipts.take(receipt[1]) is not None:
+            # Else the connection was lost meanwhile, which was the answer.
             answer(wrong)
 
     def _transaction(self, link: StompConnection) -> str:

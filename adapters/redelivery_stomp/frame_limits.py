@@ -60,7 +60,7 @@ class LearnedLimits:
 
         Args:
             io: The connection.
-            receipt: The `receipt` header of the frame. Its callback is removed if the frame is refused.
+            receipt: The `receipt` header of the frame.
             data: The frame.
         """
         limits = io.profile.frame_limits
@@ -76,10 +76,8 @@ class LearnedLimits:
             ]
         for kinds in known:
             if kinds <= over.keys():
-                io.receipts.swap(receipt[1], None)
                 return FrameTooLarge(self._refusal(broker, limits, over, kinds))
-        tried = _Tried(self, io, over)
-        tried.answer = io.receipts.swap(receipt[1], tried)
+        io.receipts.wrap(receipt[1], lambda answer: _Tried(self, io, over, answer))
         return None
 
     def _over(self, broker: str, limits: Sequence[FrameLimit], data: bytes) -> Mapping[str, int]:
@@ -137,14 +135,12 @@ class LearnedLimits:
 class _Tried:
     """Callback of a frame above a limit: keeps what became of it, and passes the answer on."""
 
-    answer: Answer
-
-    def __init__(self, limits: LearnedLimits, io: StompIo, over: Mapping[str, int]) -> None:
-        self._limits, self._io, self._over = limits, io, over
+    def __init__(self, limits: LearnedLimits, io: StompIo, over: Mapping[str, int], answer: Answer) -> None:
+        self._limits, self._io, self._over, self._answer = limits, io, over, answer
 
     def __call__(self, error: RedeliveryError | None) -> None:
         if error is None:
             self._limits.taken(self._io, self._over)
         elif isinstance(error, TransportError):
             self._limits.ended(self._io, self._over)
-        self.answer(error)
+        self._answer(error)

@@ -55,12 +55,11 @@ class Receipts:
         found = self._waiting.pop(name, None)
         return None if found is None else found.answer
 
-    def swap(self, name: str, answer: Answer | None) -> Answer:
-        """Replace the callback of this receipt id, or remove it; return the one before. No frame has the id yet."""
-        pending = self._waiting.pop(name)
-        if answer is not None:
-            self._waiting[name] = pending._replace(answer=answer)
-        return pending.answer
+    def wrap(self, name: str, wrapped: Callable[[Answer], Answer]) -> None:
+        """Replace the callback of this receipt id, unless a lost connection has answered it."""
+        pending = self._waiting.get(name)
+        if pending is not None:
+            self._waiting[name] = pending._replace(answer=wrapped(pending.answer))
 
     def named(self, text: str, names: Callable[[str, str], bool]) -> Answer | None:
         """Return the callback of the request that an ERROR without a `receipt-id` refuses, and remove it.

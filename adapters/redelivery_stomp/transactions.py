@@ -56,8 +56,8 @@ class Transaction:
             receipts.append(io.receipt(self._part))
             frames.append(frame(b"SEND", [*headers, *within, receipts[-1]], message.body))
             if (wrong := limits.check(io, receipts[-1], frames[-1])) is not None:
-                for _, name in receipts[:-1]:
-                    io.receipts.swap(name, None)
+                for _, name in receipts:
+                    io.receipts.take(name)
                 self._answer(wrong)
                 return
         for delivery in deliveries:

@@ -6,7 +6,7 @@ import re
 import socket
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from stomp.utils import Frame
@@ -321,3 +321,26 @@ def test_poison_without_an_id_is_set_aside() -> None:
         report = connection.report()
     peer.end()
     assert (peer.connections, runs.count(b"bad"), report.poisoned) == (3, 3, 0)
+
+
+def test_a_connection_that_is_lost_meanwhile(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the making of a frame and its check the reading thread may answer everything: once is enough."""
+
+    def send_and_lose() -> None:
+        made = wire.link.receipts.expect
+
+        def lost(*arguments: Any) -> tuple[str, str]:
+            receipt = made(*arguments)
+            wire.link.lost(CLOSED)
+            return receipt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(wire.link.receipts, "expect", lost)
+            send(wire, wide(101))
+        wire.again()
+
+    send_and_lose()
+    end_over(wire, wide(101))
+    # Refused here from now on.
+    send_and_lose()
+    assert [type(each) for each in answers(wire)] == [TransportError] * 4
