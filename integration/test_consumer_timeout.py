@@ -100,7 +100,7 @@ def test_a_consumer_asks_for_more_time_than_the_broker_gives(
             assert message is not None
             assert consumer.receive(timeout=2 * TIMEOUT + 5.0) is None
             assert message.accept() is True
-    assert [each.getMessage() for each in caplog.records] == []
+    assert [each for each in caplog.records if "taken" in each.getMessage()] == []
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == []
 
@@ -136,8 +136,9 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
         eventually(lambda: "fresh" in seen, 30.0)
     assert others == dict.fromkeys(names, 1)
     assert seen == [names[0], "fresh"]
-    assert [
-        each.getMessage() for each in caplog.records if "taken 5 messages back" in each.getMessage()
-    ] != []
+    lines = [text for each in caplog.records if "taken" in (text := each.getMessage())]
+    # The broker takes them back one by one, or a few at once.
+    assert len(lines) <= 2, lines
+    assert "and their results come too late" in lines[0]
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == []

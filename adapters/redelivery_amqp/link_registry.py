@@ -171,7 +171,7 @@ class LinkRegistry:
 
     def _leave(self, receiver: ReceiverLink) -> None:
         self._browses.remove(receiver)
-        self._give_back(receiver)
+        self.settlements.give_back(receiver)
         self.detaches.leave(receiver)
 
     def end(self) -> None:
@@ -182,13 +182,6 @@ class LinkRegistry:
         """
         for consumer in list(self._receivers):
             self.detach(consumer)
-
-    def _give_back(self, receiver: ReceiverLink) -> None:
-        """Release what no handler has: Broker-J and Classic count what they have to take back."""
-        if self._profile.declares and receiver.handle is not None:
-            # RabbitMQ 4 would send it to the same link again; a classic queue counts what is there when a link ends.
-            self._wire.withdraw(receiver.handle)
-        self.settle([delivery for delivery in receiver.unsettled if delivery.state != "running"], RELEASED)
 
     def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
         """Settle deliveries of this connection; those that can be settled no more are left out."""

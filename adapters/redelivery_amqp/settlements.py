@@ -68,6 +68,13 @@ class Settlements:
             self._wire.settle([d.handle for d in own], outcome)
             _end(own)
 
+    def give_back(self, receiver: ReceiverLink) -> None:
+        """Release what no handler has, before a link ends: Broker-J and Classic count what they have to take back."""
+        if receiver.profile.declares and receiver.handle is not None:
+            # RabbitMQ 4 would send it to the same link again; a classic queue counts what is there when a link ends.
+            self._wire.withdraw(receiver.handle)
+        self.settle([delivery for delivery in receiver.unsettled if delivery.state != "running"], RELEASED)
+
     def _begin(self, deliveries: Sequence[AmqpDelivery]) -> list[AmqpDelivery]:
         """Return those that can be settled, as they arrived: neighbours with one outcome share a frame."""
         own = [

@@ -90,6 +90,7 @@ class Conversation:
 
     def _events(self) -> None:
         while (event := self._collector.peek()) is not None:
+            self._hear(event)
             if event.type == E.CONNECTION_REMOTE_OPEN:
                 self.connection.open()
             elif event.type == E.SESSION_REMOTE_OPEN:
@@ -111,6 +112,10 @@ class Conversation:
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
+
+    def _hear(self, event: Any) -> None:
+        if event.type == E.DELIVERY and event.link.is_sender:
+            self._peer.credit_left.append(event.link.credit)
 
     def _begin(self, session: Any) -> None:
         if self._peer.ends_late:
@@ -168,6 +173,7 @@ class ScriptedPeer:
         self.declared: Callable[[Any], None] = lambda _: None  # called with the link to the coordinator
         self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
         self.outcomes: list[int] = []  # of what it has sent
+        self.credit_left: list[int] = []  # of the consumer, at each of its outcomes
         self.closing = threading.Event()
         self.largest = largest  # bytes that a message to it may have; 0: no limit
         self.connections = 0
@@ -203,8 +209,8 @@ class ScriptedPeer:
             self.connections += 1
             self._sockets.append(accepted)
             thread = threading.Thread(target=self._converse, args=(accepted,), daemon=True)
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
 
     def _converse(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError, proton.ProtonException), sock:

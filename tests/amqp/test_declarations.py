@@ -11,11 +11,13 @@ import pytest
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 from tests.amqp.peer import PATIENCE, Conversation, ScriptedPeer  # noqa: E402
+from tests.eventually import eventually  # noqa: E402
 
 import redelivery  # noqa: E402
 from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed  # noqa: E402
 from redelivery.clock import SystemClock  # noqa: E402
-from redelivery.core.commands import Send, Subscribe  # noqa: E402
+from redelivery.core.commands import Credit, Send, Subscribe, Unsubscribe  # noqa: E402
+from redelivery.core.events import Arrived  # noqa: E402
 from redelivery.core.outgoing import Outgoing  # noqa: E402
 from redelivery_amqp import AmqpAdapter  # noqa: E402
 
@@ -117,6 +119,16 @@ class Asked:
 
     def _answers(self, consumer: int) -> list[Subscribed]:
         return [each for each in self.events if isinstance(each, Subscribed) and each.consumer == consumer]
+
+    def arrived(self, count: int) -> None:
+        """Wait for so many messages."""
+
+        def here() -> bool:
+            found = [each for each in self.events if isinstance(each, Arrived)]
+            return sum(len(each.deliveries) for each in found) >= count
+
+        with self._came:
+            assert self._came.wait_for(here, PATIENCE)
 
     def refused(self, destination: str, **fields: Any) -> str:
         """Subscribe, and return the words of the refusal."""
@@ -251,3 +263,24 @@ def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:
     words = Asked(node).refused("topic://orders", subscription="desk")
     assert words.startswith("the durable subscription desk is for prices, and not for orders")
     assert node.requests[-1] == ("PUT", "/queues/me.desk")
+
+
+def test_credit_is_withdrawn_before_what_is_held_goes_back(node: Node) -> None:
+    """Else the broker sends it to the same link again, and a classic queue counts what that link had when it ends."""
+
+    def consumed(conversation: Conversation, link: Any) -> None:
+        if link.source.address == "/management":
+            node._pairs[link.name] = link
+            return
+        for body in (b"one", b"two"):
+            conversation.send(link, proton.Message(body=body).encode())
+
+    node.script = consumed
+    asked = Asked(node)
+    assert asked.subscribed("queue://classic").error is None
+    asked.adapter.execute((Credit(1, 10),))
+    asked.arrived(2)
+    asked.adapter.execute((Unsubscribe(1),))
+    eventually(lambda: len(node.credit_left) >= 2)
+    asked.adapter.close(PATIENCE)
+    assert set(node.credit_left) == {0}

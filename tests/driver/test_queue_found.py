@@ -95,5 +95,24 @@ def test_what_the_broker_takes_back_is_stale_and_told_once(
     (told,) = [each for each in shown if isinstance(each, events.TakenBack)]
     assert (told.messages, told.running, told.limit) == (1, 1, None)
     lines = [each.getMessage() for each in caplog.records]
-    assert "the broker has taken 1 messages back after its consumer timeout" in lines[0]
+    assert "the broker has taken 1 message back after its consumer timeout" in lines[0]
     assert isinstance(connection.report(), redelivery.Report)
+
+
+def test_what_is_taken_back_one_by_one_is_two_lines(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """The first at once, and one on all the others when ten seconds are over, or the connection is."""
+    for number in range(5):
+        twin.broker.send("orders", f"{number}")
+    connection = twin.connect()
+    consumer = twin.call(connection.consumer("orders"))
+    messages = [twin.receive(consumer) for _ in range(5)]
+    with caplog.at_level(logging.WARNING, logger="redelivery"):
+        for message in messages:
+            assert message is not None
+            consumer._dispatcher.feed(TakenBack(message._delivery.consumer, [message._delivery]))
+        twin.call(connection.close())
+    lines = [text for each in caplog.records if "taken" in (text := each.getMessage())]
+    assert len(lines) == 2
+    assert "the broker has taken 1 message back" in lines[0]
+    assert "4 more in" in lines[1]
+    assert lines[1].endswith("taken back by the broker after its consumer timeout, delivered again")

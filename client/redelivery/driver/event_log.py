@@ -84,15 +84,16 @@ class EventLog:
         log = loggers.get(event.logger, logger)
         if not log.isEnabledFor(line.level):
             return
-        if isinstance(event, Finished) and self._clock is not None and not self._admits(event, line.level):
+        if isinstance(event, Finished | TakenBack) and not self._admits(event, line.level):
             return
         error = line.error
         # As a tuple: an exception may be odd where it is asked whether it is true.
         traceback = None if error is None else (type(error), error, error.__traceback__)
         log.log(line.level, "%s", line.text, exc_info=traceback, extra={"redelivery": event.fields()})
 
-    def _admits(self, event: Finished, level: int) -> bool:
-        assert self._clock is not None, "lines are grouped"
+    def _admits(self, event: Finished | TakenBack, level: int) -> bool:
+        if self._clock is None:
+            return True
         self.look()
         with self._lock:
             return self._groups.admits(event, level, self._clock.monotonic())
@@ -148,11 +149,10 @@ def _unanswered(event: Unanswered) -> Line:
 def _taken_back(event: TakenBack) -> Line:
     after = "" if event.limit is None else f" of {event.limit:g} s"
     late = (
-        f"; {event.running} of them are being handled, and their results come too late"
-        if event.running
-        else ""
+        f"; handlers have {event.running} of them, and their results come too late" if event.running else ""
     )
-    text = f"the broker has taken {event.messages} messages back after its consumer timeout{after}{late}"
+    messages = "1 message" if event.messages == 1 else f"{event.messages:,} messages"
+    text = f"the broker has taken {messages} back after its consumer timeout{after}{late}"
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 

@@ -2,7 +2,8 @@
 
 Lines on results are alike if consumer, type of the cause and what follows are. Of such lines the first 10 in 10 s are
 written; the rest are counted, and one line says how many there were. Dead letters are 100 in 10 s, and their line
-names three of them. No clock and no log are used here: times are arguments.
+names three of them. A broker takes messages back one by one: the first line on that is written. No clock and no log
+are used here: times are arguments.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from redelivery.events import Finished, TakenBack
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from redelivery.events import Finished
 
 __all__ = ["LogGroup", "LogGroups"]
 
@@ -47,6 +48,7 @@ THEN = {
     "drop": "accepted and dropped",
     "stop": "its consumer stops",
     "none": "given back to the broker",
+    "delivered again": "delivered again",
 }
 
 
@@ -61,8 +63,11 @@ class GroupKey(NamedTuple):
     level: int
 
     @classmethod
-    def of(cls, event: Finished, level: int) -> GroupKey:
-        """Return the group of a result."""
+    def of(cls, event: Finished | TakenBack, level: int) -> GroupKey:
+        """Return the group of a result, or of what was taken back."""
+        if isinstance(event, TakenBack):
+            what = "taken back by the broker after its consumer timeout"
+            return cls(event.destination, what, None, "delivered again", level)
         what = (
             "failed, and not charged" if event.outcome == "spared" else WHAT.get(event.verdict, event.verdict)
         )
@@ -82,6 +87,21 @@ class LogGroup:
     last: float = 0.0
     """When the last of them was."""
     ids: list[str] = field(default_factory=list[str])
+
+    @classmethod
+    def of(cls, event: Finished | TakenBack, level: int, now: float) -> LogGroup:
+        """Begin the group of an event."""
+        key = GroupKey.of(event, level)
+        if isinstance(event, TakenBack):
+            return cls(key, now, 1)
+        return cls(key, now, DEAD_LETTERS if event.next_step in DEAD else LINES)
+
+    def count(self, event: Finished | TakenBack, now: float) -> None:
+        """Count what is not written."""
+        self.more += event.messages if isinstance(event, TakenBack) else 1
+        self.last = now
+        if isinstance(event, Finished) and self.dead_letters and len(self.ids) < NAMED:
+            self.ids.append(event.message_id or "None")
 
     @property
     def dead_letters(self) -> bool:
@@ -115,22 +135,19 @@ class LogGroups:
         self._groups: dict[GroupKey, LogGroup] = {}
         self._next = inf
 
-    def admits(self, event: Finished, level: int, now: float) -> bool:
-        """Return whether the line on a result is to be written; else it is counted."""
+    def admits(self, event: Finished | TakenBack, level: int, now: float) -> bool:
+        """Return whether the line on an event is to be written; else it is counted."""
         key = GroupKey.of(event, level)
         group = self._groups.get(key)
         if group is None:
             if len(self._groups) >= MOST:
                 return True
-            group = self._groups[key] = LogGroup(key, now, DEAD_LETTERS if event.next_step in DEAD else LINES)
+            group = self._groups[key] = LogGroup.of(event, level, now)
             self._next = min(self._next, now + WINDOW)
         if group.left > 0:
             group.left -= 1
             return True
-        group.more += 1
-        group.last = now
-        if group.dead_letters and len(group.ids) < NAMED:
-            group.ids.append(event.message_id or "None")
+        group.count(event, now)
         return False
 
     def due(self, now: float) -> bool:
