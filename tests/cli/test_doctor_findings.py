@@ -121,7 +121,10 @@ def test_what_answers() -> None:
 @pytest.mark.parametrize(
     ("error", "text"),
     [
-        (ConnectionRefusedError(), "start the broker, or correct the port (stomp is usually on 61613)"),
+        (
+            ConnectionRefusedError(),
+            "start the broker, correct the port (stomp is usually on 61613), or switch",
+        ),
         (TimeoutError(), "does not answer within 10 s: the host is down, or a firewall"),
         (OSError(113, "No route to host"), "cannot be reached (No route to host): look at the route"),
     ],

@@ -63,7 +63,10 @@ def no_answer(endpoint: Endpoint, error: OSError, timeout: float) -> Finding:
     if isinstance(error, ConnectionRefusedError):
         usual = SCHEMES.get(endpoint.scheme, 0)
         other = f" ({endpoint.scheme} is usually on {usual})" if usual not in (0, endpoint.port) else ""
-        text = f"nothing listens on {place}: start the broker, or correct the port{other}"
+        text = (
+            f"nothing listens on {place}: start the broker, correct the port{other}, or switch the protocol on in its "
+            "configuration (newer ActiveMQ Classic listens for OpenWire only)"
+        )
     elif isinstance(error, TimeoutError):
         text = (
             f"{place} does not answer within {timeout:g} s: the host is down, or a firewall drops what is sent to it; "
