@@ -114,6 +114,21 @@ def test_a_dead_letter_under_way_is_made_again_when_its_message_comes_again() ->
     assert bench.commands[0].delivery is again
 
 
+@pytest.mark.parametrize("result", ["succeed", "fail"])
+def test_a_late_result_while_there_is_no_connection_yields_no_command(result: str) -> None:
+    """The broker has taken it back, and then the connection was lost: it is stale, as without the loss."""
+    bench = Bench()
+    letter = Letter(1)
+    first = bench.run(letter)
+    bench.feed(TakenBack(1, [first]))
+    bench.lose()
+    assert getattr(bench, result)(first) == []
+    assert (first.outcome, bench.engine.counts.stale, bench.engine.load.parked) == ("stale", 1, 0)
+    bench.connect()
+    second = bench.again(letter)
+    assert second.record is None or second.record.count == (result == "fail")
+
+
 def test_what_is_settled_is_settled() -> None:
     """A release that crosses an accept on the wire changes nothing here."""
     bench = Bench()

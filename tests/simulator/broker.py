@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from tests.simulator.profiles import Profile
     from tests.simulator.truth import Truth
 
+    from redelivery.core.commands import Reschedule
     from redelivery.core.delivery import BodyKind
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import TransportError
 
-__all__ = ["QUEUE", "SimBroker", "SimDelivery"]
+__all__ = ["QUEUE", "SimBroker", "SimDelivery", "expired"]
 
 QUEUE = "queue://q"
 # Seconds after which even a killed broker has stored what it has carried out.
@@ -32,7 +33,7 @@ LATELY = 4.0
 class SimDelivery(Delivery):
     """One arrival. `number`: the id that the broker has made."""
 
-    __slots__ = ("copy", "final", "heard", "marked", "message", "number", "profile", "seen")
+    __slots__ = ("copy", "final", "given", "heard", "marked", "message", "noted_then", "number", "profile", "seen")
 
     def __init__(self, consumer: int, epoch: int, message: Message, profile: Profile, number: int) -> None:
         super().__init__(consumer, epoch, message.body.encode())
@@ -46,6 +47,9 @@ class SimDelivery(Delivery):
         self.heard = True
         # The delayed copy that is to take its place.
         self.copy: Outgoing | None = None
+        # What was noted on the message; and with what it is given back, to wait.
+        self.noted_then = message.notes
+        self.given: Reschedule | None = None
 
     @property
     def strong(self) -> bool:
@@ -96,6 +100,10 @@ class SimDelivery(Delivery):
     @property
     def headers(self) -> Mapping[str, Any]:
         return self.message.headers
+
+    @property
+    def noted(self) -> Mapping[str, Any]:
+        return {**self.headers, **self.noted_then}
 
     @property
     def message_id(self) -> str | None:
@@ -284,18 +292,20 @@ class SimBroker:
         mine = self.unsettled.pop(consumer)
         for each in mine:
             self.truth.relaxation.given_back(each.message.kin)
-        self.queue = [self._returned(each, mark=mark) for each in mine] + self.queue
+        # RabbitMQ 4.3 does not count the end of a link.
+        counted = not self.profile.quorum
+        self.queue = [self._returned(each, mark=mark, counted=counted) for each in mine] + self.queue
         for each, error in self.answers:
             if each.consumer == consumer and error is None:
                 self.truth.unanswered(each.message)
         self.answers = [(each, error) for each, error in self.answers if each.consumer != consumer]
         del self.credit[consumer]
 
-    def _returned(self, delivery: SimDelivery, *, mark: bool) -> Message:
+    def _returned(self, delivery: SimDelivery, *, mark: bool, counted: bool = True) -> Message:
         message = delivery.message
         self.truth.returned(message)
         message.mark = message.mark or mark
-        message.count += self.profile.counts
+        message.count += self.profile.counts and counted
         return message
 
     def would_forget(self, now: float) -> Message | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulator.process import RETRIES
+from tests.simulator.quorum import noted_count
+
 if TYPE_CHECKING:
     from tests.simulator.profiles import Message
     from tests.simulator.world import Action, World
@@ -34,6 +37,10 @@ def choices(world: World) -> list[Action]:
         can.append(("other", "take", world.broker.queue[0].name))
     for message in world.theirs:
         can += [("other", "ok", message.name), ("other", "back", message.name)]
+        if world.native and noted_count(message) < RETRIES:
+            can.append(("other", "fail", message.name))
+    if world.budget["die"] and world.handlers:
+        can += [("die", read) for read in {0, len(world.broker.wire)}]
     if next_time(world) is not None:
         can.append(("wait",))
     return can
@@ -50,7 +57,7 @@ def _may_redrive(world: World, message: Message) -> bool:
 def _while_up(world: World) -> list[Action]:
     broker = world.broker
     can: list[Action] = []
-    if broker.queue:
+    if broker.queue and broker.has_told(broker.queue[0]):
         can += [("deliver", broker.queue[0].name, c) for c in world.process.engines if broker.may_deliver(c)]
     for number, engine in world.process.engines.items():
         if free(world, number) and (engine.load.ready() or (engine.load.suspects and not world.handlers)):
@@ -69,8 +76,26 @@ def _while_up(world: World) -> list[Action]:
             can += [("cut", read, "unmarked") for read in range(len(broker.wire) + 1)]
     if world.budget["kill"] and broker.would_forget(world.now) is not None:
         can.append(("kill", len(broker.wire)))
+    if world.budget["takeback"]:
+        can += _taken_back(world)
+    if broker.notices:
+        can.append(("notice",))
+    if broker.settled:
+        can.append(("learn",))
     if world.budget["close"]:
         can += [("close", number) for number in world.process.engines]
+    return can
+
+
+def _taken_back(world: World) -> list[Action]:
+    """Return what the broker may take back: one delivery of a consumer, or all; what is settled only if that may cross."""
+    can: list[Action] = []
+    for number in world.process.engines:
+        mine = world.broker.unsettled[number]
+        some = [each for each in mine if each.final is None or world.budget["cross"]]
+        can += [("takeback", number, each.message.name) for each in some]
+        if some and len(some) == len(mine):
+            can.append(("takeback", number, None))
     return can
 
 

@@ -59,6 +59,8 @@ class Truth:
         self._forgotten, self._unheard = set[str](), set[str]()  # dead letters, by a broker
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
+        # Seconds that what the broker holds back may come early, by its clock.
+        self._slack: dict[str, float] = {}
         # Of them, those that wait uncharged.
         self.deferred: set[str] = set()
         self.gone: dict[str, str] = {}
@@ -122,6 +124,7 @@ class Truth:
             return
         self.failed[kin] += 1
         self.not_before[message.name] = due
+        self._slack.pop(message.name, None)
         self.deferred.discard(message.name)
         most = self.size[kin] * self._tries
         if self.size[kin] > 1:
@@ -153,6 +156,7 @@ class Truth:
         """The application wants a message later, uncharged."""
         if heard:
             self.not_before[message.name] = due
+            self._slack.pop(message.name, None)
             self.deferred.add(message.name)
 
     def process_died(self) -> None:
@@ -173,7 +177,29 @@ class Truth:
             self.not_before.pop(message.name, None)
             self.deferred.discard(message.name)
 
+    def noted_only(self, message: Message, count: int, due: float | None) -> None:
+        """What is known of a message is what the broker keeps, of a process that has died."""
+        name, kin = message.name, message.kin
+        self.failed[kin] = min(self.failed[kin], count, self._tries - 1)
+        self.judged[kin] = self.aside[kin] = 0
+        if due is None or abs(due - self.not_before.get(name, 0.0)) > 0.01:
+            self.not_before.pop(name, None)
+            self.deferred.discard(name)
+
     # What the broker does.
+
+    def waits(self, message: Message, slack: float) -> None:
+        """The broker holds a message back; it may come so many seconds early."""
+        self._slack[message.name] = slack
+
+    def crossed(self, message: Message, final: str) -> None:
+        """A settlement was on its way when the broker took the message back, and had no effect; nobody can learn that.
+
+        Then a dead message, and one that was to wait, start afresh; a lost connection may recall what was charged.
+        """
+        if self.dead[message.name] or final == "reschedule":
+            self.maybe[message.kin] += self.failed[message.kin]
+            self.forget(message)
 
     def accepted(self, message: Message, step: int) -> None:
         """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
@@ -385,6 +411,18 @@ class Truth:
             failed = self.ever[kin] - self._spent[kin]
         return failed > 0 and failed + self.believed[kin] >= self._tries
 
+    def counted(self, message: Message, count: int) -> None:
+        """A handler gets a message with a count: none is missing, and each is of a failure or of the broker's."""
+        kin = message.kin
+        if self.size[kin] > 1:
+            return
+        least, most = min(self.failed[kin], self._tries - 1), self.ever[kin] + message.count
+        if not least <= count <= most:
+            raise Violation(f"count: {message.name} is begun with {count}, not {least} to {most}")
+
+    def _earliest(self, name: str) -> float:
+        return self.not_before.get(name, 0.0) - self._slack.get(name, 0.0)
+
     def begins(self, message: Message, now: float, running: Sequence[Message]) -> None:
         """A handler gets a message; `running`: those that handlers have who are waited for. Raises Violation."""
         name, kin = message.name, message.kin
@@ -401,7 +439,7 @@ class Truth:
             raise Violation(f"verdict: {name} is begun, and is poison")
         live = [each for each in names if each not in self.gone or each in self.elsewhere]
         wait = [
-            at for each in live if each not in busy and (at := self.not_before.get(each, 0.0)) > now + 1e-9
+            at for each in live if each not in busy and (at := self._earliest(each)) > now + 1e-9
         ]
         if not unsure and len(wait) + have >= len(live):
             raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")

@@ -12,11 +12,12 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.broker import SimBroker, SimDelivery
+from tests.simulator.broker import SimDelivery
 from tests.simulator.choices import choices, free, next_time
 from tests.simulator.order import out_of_order
 from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
+from tests.simulator.quorum import QuorumBroker, noted_count, noted_due
 from tests.simulator.truth import Truth, Violation
 
 from redelivery.core.delivery import Cause, Record
@@ -32,6 +33,7 @@ from redelivery.core.events import (
     Poisoned,
     Released,
     Succeeded,
+    TakenBack,
     Tick,
     Wanted,
 )
@@ -53,6 +55,7 @@ __all__ = ["Action", "Case", "World"]
 Action = tuple[Any, ...]
 CUT = TransportError("cut")
 DEFER, LONG_DEFER = 0.5, 2.5
+UNANSWERED = ("accept", "reschedule", "outcome")
 SAYS = {
     "ok": "succeeds",
     "fail": "fails",
@@ -86,6 +89,8 @@ class Case:
     breaker: bool = False
     # Whether the credit begins with one message, and grows.
     auto: bool = False
+    # Seconds that the broker's clock is ahead.
+    skew: float = 0.0
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -112,7 +117,11 @@ class World:
         if not self.profile.strong:
             dated = (each.kin for each in self.all if each.created is not None or case.unique_ids)
             self.truth.relaxation.alike.update(dated)
-        self.broker = SimBroker(self.profile, self.all, self.truth)
+        # Whether the broker holds back the message itself, and what is known of it.
+        self.native = case.scheduled and self.profile.delays == "native"
+        self.broker = QuorumBroker(
+            self.profile, self.all, self.truth, skew=case.skew, hasty=bool(case.budget.get("hasty"))
+        )
         self.ledger = SimLedger() if case.ledger else None
         # What a consumer of another process has.
         self.theirs: list[Message] = []
@@ -192,7 +201,8 @@ class World:
 
     def _do_deliver(self, name: str, consumer: int) -> bool:
         found = self._named(self.broker.queue, name)
-        if not self.up or found is None or not self.broker.may_deliver(consumer):
+        able = self.broker.may_deliver(consumer) and found is not None and self.broker.has_told(found)
+        if not self.up or found is None or not able:
             return False
         self._unrecognized(found)
         self.brought.add(name)
@@ -212,8 +222,8 @@ class World:
         gone = truth.was_settled(message) or name in self.forgotten
         # And "within 60 s of the loss".
         late = gone and truth.is_safe(name) and (self.now - self.began > RETURN or truth.past(message))
-        # A ledger knows a message without an id by its bytes, until its dead letter is safe.
-        afresh = nameless and (self.ledger is None or gone)
+        # A ledger knows a message without an id by its bytes, until its dead letter is safe; notes come with it.
+        afresh = nameless and (self.ledger is None or gone) and not self._noted(message)
         if self.now - self.began > RETURN:
             truth.late(message)
         if late or afresh or name in self.unknown:
@@ -227,6 +237,8 @@ class World:
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
             # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
             truth.believe(message, message.count)
+        if self.profile.quorum and (again or late or afresh or self.crashed or name in truth.elsewhere):
+            truth.believe(message, noted_count(message))
         if message.headers and (again or late or afresh):
             # "Its count comes from its headers": after a success too.
             truth.believe(message, int(message.headers["redeliveryCount"]))
@@ -234,6 +246,16 @@ class World:
             # Its dead letter, or its copy, was safe, which cleared it.
             self.suspects.discard(name)
         self.unknown.discard(name)
+
+    def _noted(self, message: Message) -> bool:
+        """Whether all that is to be known of a message is noted on it."""
+        if not self.native or not message.notes:
+            return False
+        if self.truth.judged[message.kin] or self.truth.was_settled(message):
+            return False
+        due = self.truth.not_before.get(message.name)
+        known = due is None or abs((noted_due(message) or 0.0) - due) < DELAY / 2
+        return known and noted_count(message) >= self.truth.failed[message.kin]
 
     def _do_begin(self, consumer: int) -> bool:
         engine = self.process.engines.get(consumer)
@@ -269,6 +291,8 @@ class World:
             raise Violation(f"beside: {message.name} was open when a process died, and does not run alone")
         if (first := out_of_order(self, delivery)) is not None:
             raise Violation(f"order: {message.name} is begun before {first.name}")
+        if self.profile.quorum:
+            self.truth.counted(message, 0 if delivery.record is None else delivery.record.count)
         message.copied_as = None
         self.handlers.append(delivery)
         self.note("application", f"begins {message.name}")
@@ -382,7 +406,7 @@ class World:
         if not self.broker.answers:
             return False
         delivery, error = self.broker.answers.pop(0)
-        if error is None:
+        if error is None and delivery.state == "settling":  # else nobody hears it
             self.truth.confirmed(delivery.message, self.now)
         if delivery.consumer in self.process.engines:
             self._feed(delivery.consumer, Confirmed(delivery, error))
@@ -471,16 +495,62 @@ class World:
         self.crashed = True
         self.unknown |= self.forgotten
         self.ledger.died(self.now)
+        self._begin_again(read)
+        self.truth.process_died()
+        for message in self.all:
+            # The next process has names of its own.
+            message.copied_as = None
+        self._connect()
+        return True
+
+    def _begin_again(self, read: int) -> None:
+        """End the process, and begin another one."""
         self._read(read)
         self.broker.lose(mark=self.profile.marks == "all")
         last = max([*self.process.engines, *self.process.closed])
         for number in list(self.broker.unsettled):
             self.broker.close(number)
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
-        self.truth.process_died()
+
+    def _do_takeback(self, consumer: int, name: str | None) -> bool:
+        """The broker has waited for too long: it takes deliveries back over a connection that stands."""
+        if not self.up or consumer not in self.process.engines:
+            return False
+        self.budget["takeback"] -= 1
+        self.note("broker", f"takes back {name or 'all'} of consumer {consumer}")
+        self.broker.take_back(consumer, name, self.now)
+        taken = self.broker.taken[consumer]
+        self.open |= {each.message.kin for each in self.handlers if each in taken}
+        return True
+
+    def _do_notice(self) -> bool:
+        """The library reads of it, and settles what was taken back."""
+        if not self.broker.notices:
+            return False
+        self.note("library", f"settles what was taken back of consumer {self.broker.notices[0][0]}")
+        self.broker.settle_taken()
+        return True
+
+    def _do_learn(self) -> bool:
+        """The consumer learns of it."""
+        if not self.broker.settled:
+            return False
+        consumer, own = self.broker.settled.pop(0)
+        if own:
+            self.note("library", f"knows what was taken back of consumer {consumer}")
+            self._feed(consumer, TakenBack(consumer, own))
+        return True
+
+    def _do_die(self, read: int) -> bool:
+        """The process dies, and another one starts, without a ledger: what is known is what the broker keeps."""
+        self.budget["die"] -= 1
+        self.note("application", "dies with " + ", ".join(each.message.name for each in self.handlers))
+        self.handlers.clear()
+        self.crashed = True
+        self.unknown |= self.forgotten
+        self._begin_again(read)
         for message in self.all:
-            # The next process has names of its own.
-            message.copied_as = None
+            self.truth.noted_only(message, noted_count(message), noted_due(message))
         self._connect()
         return True
 
@@ -517,7 +587,9 @@ class World:
         at = next_time(self)
         if at is None:
             return False
-        while self.up and self.broker.wire and self.broker.wire[0][0] == "accept":
+        while self._do_notice() or self._do_learn():
+            pass
+        while self.up and self.broker.wire and self.broker.wire[0][0] in UNANSWERED:
             # A broker that reads nothing for so long misses its heart-beats.
             self._read(1)
         self.now = max(self.now, at) + 1e-6
@@ -542,7 +614,10 @@ class World:
             self.truth.relaxation.taken_elsewhere(found.kin)
             return True
         self.theirs.remove(found)
-        if what == "ok":
+        if what == "fail":
+            self.truth.failed_once(found, self.now + self.delay, heard=False)
+            self.broker.failed_elsewhere(found, self.now, self.delay)
+        elif what == "ok":
             # What we know of it we do not know from there: our failures stay charged.
             self.truth.successes[found.kin].append(self.step)
             self.truth.accepted(found, self.step)
@@ -562,7 +637,7 @@ class World:
             # What was ready, and cannot begin, can when something else has happened.
             can = [action for action in can if action != idle]
             if can:
-                well = ("up", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
+                well = ("up", "notice", "learn", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
                 chosen = next((action for action in can if action[0] in well), can[0])
                 idle = None if self.do(chosen) else chosen
                 continue

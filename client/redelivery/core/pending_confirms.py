@@ -55,6 +55,8 @@ class PendingConfirms:
         self._dead_letters = dead_letters
         self._rescheduling = rescheduling
         self._history = history
+        if rescheduling is not None:
+            rescheduling.share(history)
         self._counts = counts
         self._flow = flow
         self._asides = asides
@@ -71,6 +73,8 @@ class PendingConfirms:
     def share(self, history: MessageHistory) -> None:
         """Keep verdicts with what other consumers of the source know."""
         self._history = history
+        if self._rescheduling is not None:
+            self._rescheduling.share(history)
         self._asides.share(history)
 
     def connected(self, capabilities: Capabilities) -> None:
@@ -116,9 +120,8 @@ class PendingConfirms:
         """Learn that the broker holds a message back, and go on without it."""
         delivery = command.delivery
         record.due, record.returns = record.returns, None
-        # Should that be lost with the connection, the message comes at once, and its delay is known here.
         assert self._rescheduling is not None, "nobody else makes the command"
-        self._rescheduling.given_back.add(delivery, record, now)
+        self._rescheduling.gave_back(delivery, record, now)
         self._settle(delivery)
         return (command,)
 
@@ -182,10 +185,8 @@ class PendingConfirms:
         self.in_doubt.discard(delivery)
         return self._asides.forget(delivery)
 
-    def lost(self, now: float) -> list[Delivery]:
+    def lost(self) -> list[Delivery]:
         """Give up the handles: the connection is gone. The verdicts stay with the records."""
-        if self._rescheduling is not None:
-            self._rescheduling.given_back.lost(self._history, now)
         pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()
