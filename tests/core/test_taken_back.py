@@ -8,8 +8,18 @@ import pytest
 from tests.core.bench import NATIVE, Bench
 from tests.core.model import Letter
 
+from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.capabilities import Capabilities
-from redelivery.core.commands import Accept, AcceptUnseen, Credit, Hold, PoisonAck, TookBack
+from redelivery.core.commands import (
+    Accept,
+    AcceptUnseen,
+    Credit,
+    Hold,
+    PoisonAck,
+    Reschedule,
+    TookBack,
+)
+from redelivery.core.dead_lettering.routing import DeadLetterRouting
 from redelivery.core.events import Confirmed, TakenBack
 
 FLOWING = Capabilities("model", poison_persistent=True, release=True, flow=True, max_hold=1800.0)
@@ -127,6 +137,22 @@ def test_a_late_result_while_there_is_no_connection_yields_no_command(result: st
     bench.connect()
     second = bench.again(letter)
     assert second.record is None or second.record.count == (result == "fail")
+
+
+def test_what_was_to_wait_and_was_taken_back_before_that_was_written_waits() -> None:
+    """The adapter has settled it already, so the broker does not learn of the wait: it is given back once more."""
+    ways = BrokerRedelivery("queue://orders", "run")
+    able = Capabilities("model", reschedule="native", release=True, counts=True)
+    bench = Bench(able=able, dead_letters=DeadLetterRouting(scheduled=True), rescheduling=ways)
+    letter = Letter(1)
+    first = bench.run(letter)
+    (command,) = bench.fail(first)
+    assert isinstance(command, Reschedule)
+    assert bench.feed(TakenBack(1, [first])) == []
+    bench.again(letter)
+    (again,) = bench.commands
+    assert isinstance(again, Reschedule)
+    assert (again.due, again.count) == (command.due, 1)
 
 
 def test_what_is_settled_is_settled() -> None:

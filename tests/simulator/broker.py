@@ -33,7 +33,18 @@ LATELY = 4.0
 class SimDelivery(Delivery):
     """One arrival. `number`: the id that the broker has made."""
 
-    __slots__ = ("copy", "final", "given", "heard", "marked", "message", "noted_then", "number", "profile", "seen")
+    __slots__ = (
+        "copy",
+        "final",
+        "given",
+        "heard",
+        "marked",
+        "message",
+        "noted_then",
+        "number",
+        "profile",
+        "seen",
+    )
 
     def __init__(self, consumer: int, epoch: int, message: Message, profile: Profile, number: int) -> None:
         super().__init__(consumer, epoch, message.body.encode())

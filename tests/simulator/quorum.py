@@ -133,7 +133,9 @@ class QuorumBroker(SimBroker):
             self._copied(delivery, self._now)
             return
         if live and delivery in taken and delivery.final == "outcome":
-            # It is settled already.
+            # It is settled already; the engine learns that what was to wait does not.
+            if kind == "accept":
+                self._crossed(delivery, kind)
             return
         super().write(kind, delivery, live=live)
 
@@ -166,8 +168,10 @@ class QuorumBroker(SimBroker):
 
     def _copied(self, delivery: SimDelivery, now: float) -> None:
         """Store the dead letter of what was taken back: the message itself is there, too."""
-        self.truth.died(delivery.message, now, expired=expired(delivery.message, now))
-        self.truth.returned(delivery.message)
+        # Another process may have been done with it before.
+        if self.truth.gone.get(delivery.message.name) != "accepted":
+            self.truth.died(delivery.message, now, expired=expired(delivery.message, now))
+            self.truth.returned(delivery.message)
         self.answers.append((delivery, None))
 
     # How it ends.

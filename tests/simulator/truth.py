@@ -438,9 +438,7 @@ class Truth:
         if not unsure and have + self.judged[kin] >= self.size[kin]:
             raise Violation(f"verdict: {name} is begun, and is poison")
         live = [each for each in names if each not in self.gone or each in self.elsewhere]
-        wait = [
-            at for each in live if each not in busy and (at := self._earliest(each)) > now + 1e-9
-        ]
+        wait = [at for each in live if each not in busy and (at := self._earliest(each)) > now + 1e-9]
         if not unsure and len(wait) + have >= len(live):
             raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")
         self.handled_again += bool(self.successes[kin])

@@ -519,8 +519,6 @@ class World:
         self.budget["takeback"] -= 1
         self.note("broker", f"takes back {name or 'all'} of consumer {consumer}")
         self.broker.take_back(consumer, name, self.now)
-        taken = self.broker.taken[consumer]
-        self.open |= {each.message.kin for each in self.handlers if each in taken}
         return True
 
     def _do_notice(self) -> bool:
@@ -536,6 +534,7 @@ class World:
         if not self.broker.settled:
             return False
         consumer, own = self.broker.settled.pop(0)
+        self.open |= {each.message.kin for each in self.handlers if each in own}
         if own:
             self.note("library", f"knows what was taken back of consumer {consumer}")
             self._feed(consumer, TakenBack(consumer, own))
@@ -637,7 +636,19 @@ class World:
             # What was ready, and cannot begin, can when something else has happened.
             can = [action for action in can if action != idle]
             if can:
-                well = ("up", "notice", "learn", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
+                well = (
+                    "up",
+                    "notice",
+                    "learn",
+                    "send",
+                    "end",
+                    "answer",
+                    "broker",
+                    "ripe",
+                    "deliver",
+                    "other",
+                    "begin",
+                )
                 chosen = next((action for action in can if action[0] in well), can[0])
                 idle = None if self.do(chosen) else chosen
                 continue

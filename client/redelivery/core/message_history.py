@@ -197,13 +197,12 @@ class MessageHistory:
             with self._lock:
                 self._records.add(key, record, self._limit, first=runs)
 
-    def undone(self, record: Record) -> None:
-        """Learn that the broker has not read how a message was settled, of which this is the record."""
+    def not_rescheduled(self, record: Record) -> None:
+        """Learn that the broker does not hold back the message that this is the record of: it may come at any time."""
         key = self.rescheduled.recalled(record)
-        with self._lock:
-            keys = [known for known, verdict, _ in self._verdicts if verdict is record]
-            for each in keys if key is None else [key]:
-                self._records.add(each, record, self._limit)
+        if key is not None:
+            with self._lock:
+                self._records.add(key, record, self._limit)
 
     def inherit(self, records: Mapping[Hashable, Record]) -> None:
         """Take over what is known of messages with keys of their own, from before this process."""

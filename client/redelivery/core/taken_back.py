@@ -54,12 +54,12 @@ class Takeback:
     ) -> Sequence[Command]:
         """Let go of those that are not settled; return what the log is to say.
 
-        Those that were settled meanwhile were settled in vain: what was to wait, or is dead, is known when it comes.
+        Those that were settled meanwhile were settled in vain: what was to wait is known when it comes.
         """
         mine = [each for each in deliveries if each.epoch == epoch]
         for delivery in mine:
             if delivery.state == "settled" and delivery.record is not None:
-                history.undone(delivery.record)
+                history.not_rescheduled(delivery.record)
         gone = [each for each in mine if each.state not in ("settled", "lost")]
         if not gone:
             return ()
