@@ -257,6 +257,20 @@ def test_an_equal_message_that_the_broker_has_not_sent_before_changes_nothing() 
     assert one(at.feed(Arrived(1, [again]))).count == 1
 
 
+def test_what_comes_again_without_its_note_was_not_read_as_what_is_to_wait() -> None:
+    """The broker has taken it back meanwhile, over a connection that stands: it waits here, with its count."""
+    at, letter = bench(), Letter(1)
+    one(at.fail(come_first(at, letter)))
+    letter.attempts += 1
+    at.now += 10.0
+    held = come(at, letter, {})
+    assert at.want() is None
+    at.now += 50.0
+    assert at.want() is held
+    assert held.record is not None
+    assert held.record.count == 1
+
+
 def test_what_another_consumer_has_had_since_is_not_taken_for_lost() -> None:
     """One consumer gives the message back, another one gets it: its verdict is what is known of it."""
     history = MessageHistory()

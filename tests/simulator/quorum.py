@@ -58,6 +58,8 @@ class QuorumBroker(SimBroker):
         # What the library is still to read of that; and what it has settled, of which its engines are still to learn.
         self.notices: list[tuple[int, list[SimDelivery]]] = []
         self.settled: list[tuple[int, list[SimDelivery]]] = []
+        # Accepted in vain, since it was taken back.
+        self.vain: list[SimDelivery] = []
         # When it took back what was the last.
         self._now = 0.0
 
@@ -70,7 +72,6 @@ class QuorumBroker(SimBroker):
         """Hold a message back until it is due by the broker's clock, and keep what is noted on it."""
         message.notes = {**message.notes, **notes}
         message.mark = True
-        self.truth.relaxation.given_back(message.kin)
         self.delayed[message.name] = due - self._skew, message
 
     def failed_elsewhere(self, message: Message, now: float, delay: float) -> None:
@@ -105,7 +106,6 @@ class QuorumBroker(SimBroker):
             message = delivery.message
             message.mark = True
             self.truth.returned(message)
-            self.truth.relaxation.given_back(message.kin)
         self.queue = [each.message for each in gone] + self.queue
         self.taken.setdefault(consumer, []).extend(gone)
         self.notices.append((consumer, gone))
@@ -122,6 +122,9 @@ class QuorumBroker(SimBroker):
         for delivery in gone:
             if delivery.final is not None:
                 self._crossed(delivery, delivery.final)
+            if delivery.final == "reschedule":
+                # It is taken for one that was held back.
+                self.truth.waits(delivery.message, EARLY + ROUNDED)
         for delivery in own:
             delivery.final = "outcome"
             self.wire.append(("outcome", delivery))
@@ -136,6 +139,8 @@ class QuorumBroker(SimBroker):
             # It is settled already; the engine learns that what was to wait does not.
             if kind == "accept":
                 self._crossed(delivery, kind)
+            elif kind == "reschedule":
+                self.truth.waits(delivery.message, self._slack)
             return
         super().write(kind, delivery, live=live)
 
@@ -155,6 +160,7 @@ class QuorumBroker(SimBroker):
     def _read_reschedule(self, now: float) -> None:
         _, delivery = self.wire.pop(0)
         self.unsettled[delivery.consumer].remove(delivery)
+        self.truth.relaxation.given_back(delivery.message.kin)
         command = delivery.given
         assert command is not None
         # What the engine is told of the wall clock is its own.
@@ -163,6 +169,8 @@ class QuorumBroker(SimBroker):
             self.truth.waits(delivery.message, self._slack)
 
     def _crossed(self, delivery: SimDelivery, final: str) -> None:
+        if final == "accept":
+            self.vain.append(delivery)
         self.truth.crossed(delivery.message, final)
         self.truth.believe(delivery.message, noted_count(delivery.message))
 
@@ -180,6 +188,7 @@ class QuorumBroker(SimBroker):
         self.taken.clear()
         self.notices.clear()
         self.settled.clear()
+        self.vain.clear()
         super().lose(mark=mark)
 
     def close(self, consumer: int) -> None:
@@ -187,7 +196,7 @@ class QuorumBroker(SimBroker):
         for other, gone in (*self.notices, *self.settled):
             # Nobody learns any more what was settled in vain.
             for delivery in gone if other == consumer else ():
-                self._crossed(delivery, "reschedule")
+                self._crossed(delivery, "closed")
         self.notices = [(other, gone) for other, gone in self.notices if other != consumer]
         self.settled = [(other, own) for other, own in self.settled if other != consumer]
         super().close(consumer)

@@ -54,6 +54,12 @@ class Relaxation:
         self._read.clear()
         self._given_back.clear()
 
+    def begun_again(self) -> None:
+        """Another process knows nothing of what was accepted, or has gone back."""
+        self._may.clear()
+        self._read.clear()
+        self._given_back.clear()
+
     def covers(self, kin: Hashable) -> bool:
         """Whether one more may be accepted; it counts."""
         if not self._may[kin]:

@@ -8,6 +8,7 @@ any other message it holds by itself. Where its history has been lost in a way t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from math import inf
 from typing import TYPE_CHECKING
 
 from tests.simulator.relaxation import Relaxation
@@ -189,17 +190,29 @@ class Truth:
     # What the broker does.
 
     def waits(self, message: Message, slack: float) -> None:
-        """The broker holds a message back; it may come so many seconds early."""
-        self._slack[message.name] = slack
+        """The broker holds a message back; it may come so many seconds early.
+
+        If that may be more than the clocks' difference, kin may come for what is known of the other one: of that alone
+        the due time counts.
+        """
+        kin = self._kin[message.kin]
+        if len(kin) > 1:
+            # The note of one, and what is known here, may count for both.
+            self._spent[message.kin] -= self._tries - 1
+        for each in kin:
+            self._slack[each.name] = slack if len(kin) == 1 or slack < EARLY else inf
 
     def crossed(self, message: Message, final: str) -> None:
         """A settlement was on its way when the broker took the message back, and had no effect; nobody can learn that.
 
-        Then a dead message, and one that was to wait, start afresh; a lost connection may recall what was charged.
+        Then a dead message, and one whose consumer has closed, start afresh; a lost connection may recall what is known.
         """
-        if self.dead[message.name] or final == "reschedule":
+        if self.dead[message.name] or final == "closed":
             self.maybe[message.kin] += self.failed[message.kin]
             self.forget(message)
+        if self.dead[message.name]:
+            self.again[message.kin].add(message.name)
+            self._redriven[message.name] = message
 
     def accepted(self, message: Message, step: int) -> None:
         """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
@@ -239,6 +252,7 @@ class Truth:
         """A message goes back to the queue: if it is dead already, its verdict is carried out once more."""
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
+            self._redriven[message.name] = message
         if self.gone.get(message.name) == "copied":
             # It is there, and its copy: "both handled; a duplicate".
             del self.gone[message.name]

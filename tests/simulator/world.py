@@ -237,7 +237,8 @@ class World:
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
             # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
             truth.believe(message, message.count)
-        if self.profile.quorum and (again or late or afresh or self.crashed or name in truth.elsewhere):
+        unsure = again or late or afresh or nameless or self.crashed or name in truth.elsewhere
+        if self.profile.quorum and unsure:
             truth.believe(message, noted_count(message))
         if message.headers and (again or late or afresh):
             # "Its count comes from its headers": after a success too.
@@ -447,7 +448,10 @@ class World:
         if self.now - self.began > RETURN:
             self.truth.outlived(self.brought)
         self.truth.recalled(self.now)
-        self.truth.relaxation.lost([each for mine in self.broker.unsettled.values() for each in mine])
+        unsettled = [each for mine in self.broker.unsettled.values() for each in mine]
+        for each in self.broker.vain:
+            each.final = "accept"
+        self.truth.relaxation.lost([*unsettled, *self.broker.vain])
         self.broker.lose(mark=mark)
         for number in self.process.engines:
             self._feed(number, ConnectionLost(self.epoch, CUT))
@@ -506,6 +510,7 @@ class World:
     def _begin_again(self, read: int) -> None:
         """End the process, and begin another one."""
         self._read(read)
+        self.truth.relaxation.begun_again()
         self.broker.lose(mark=self.profile.marks == "all")
         last = max([*self.process.engines, *self.process.closed])
         for number in list(self.broker.unsettled):
@@ -535,6 +540,9 @@ class World:
             return False
         consumer, own = self.broker.settled.pop(0)
         self.open |= {each.message.kin for each in self.handlers if each in own}
+        for delivery in own:
+            if delivery not in self.broker.vain:
+                self.truth.relaxation.given_back(delivery.message.kin)
         if own:
             self.note("library", f"knows what was taken back of consumer {consumer}")
             self._feed(consumer, TakenBack(consumer, own))

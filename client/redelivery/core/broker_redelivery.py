@@ -65,10 +65,11 @@ class BrokerRedelivery:
         """Remember in it what was given back, for all consumers of the source."""
         self._history = history
 
-    def gave_back(self, delivery: Delivery, record: Record, now: float) -> None:
+    def gave_back(self, command: Reschedule, record: Record, now: float) -> None:
         """Learn that the broker is to hold a message back: if that is lost, it comes at once, and is known here."""
-        if self._history is not None:
-            self._history.rescheduled.add(delivery, record, now)
+        due = _whole(command.notes, DUE)
+        if self._history is not None and due is not None:
+            self._history.rescheduled.add(command.delivery, record, due, now)
 
     def takes(self, delivery: Delivery, due: float, *, native: bool) -> bool:
         """Whether the message, or a copy of it, can wait at the broker until the wall-clock time `due`.
@@ -153,8 +154,11 @@ class BrokerRedelivery:
 
         `counted`: what the broker has counted; None with a ledger, which counts instead.
         """
-        if self._history is not None:
-            self._history.rescheduled.arrived(delivery)
+        noted = delivery.noted
+        due = _whole(noted, DUE) if self._noted_here(noted) else None
+        unread = None if self._history is None else self._history.rescheduled.arrived(delivery, due)
+        if unread is not None:
+            return unread
         record = self.record_of(delivery, policies.limit(policy), wall_offset, counted)
         if record is None:
             return seeded

@@ -121,7 +121,9 @@ class PendingConfirms:
         delivery = command.delivery
         record.due, record.returns = record.returns, None
         assert self._rescheduling is not None, "nobody else makes the command"
-        self._rescheduling.gave_back(delivery, record, now)
+        self._rescheduling.gave_back(command, record, now)
+        # An equal message that was accepted is another one.
+        self._history.gave_back(delivery)
         self._settle(delivery)
         return (command,)
 
