@@ -14,10 +14,8 @@ from redelivery.core.broker_redelivery import BASE, BrokerRedelivery
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Forward, Hold, Release, Reschedule
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting
-from redelivery.core.events import Arrived, ConnectionLost, Deferred
-from redelivery.core.message_history import MessageHistory
+from redelivery.core.events import Arrived, Deferred
 from redelivery.core.rescheduled import PATIENCE
-from redelivery.errors import TransportError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -209,104 +207,6 @@ def test_notes_of_another_queue_count_for_nothing() -> None:
     assert at.want() is held
     assert held.record is None or held.record.count == 0
     assert one(at.fail(held)).notes["redeliveryCount"] == "1"
-
-
-class Equal(Held):
-    """One of two messages that are equal in every byte."""
-
-    __slots__ = ()
-
-    @property
-    def key(self) -> str:
-        return "same"
-
-    @property
-    def strong(self) -> bool:
-        return False
-
-
-def test_two_equal_messages_whose_settlements_are_lost_both_wait() -> None:
-    """Each of them has its delay, and its count."""
-    at = bench()
-    for number in (1, 2):
-        held = Equal(Letter(number), at.epoch, {})
-        at.feed(Arrived(1, [held]))
-        assert at.want() is held
-        one(at.fail(held))
-    at.lose()
-    at.connect()
-    for number in (1, 2):
-        again = Equal(Letter(number, attempts=1), at.epoch, {})
-        assert one(at.feed(Arrived(1, [again]))).count == 1
-
-
-def test_an_equal_message_that_the_broker_has_not_sent_before_changes_nothing() -> None:
-    """The settlement of the other one may still be lost."""
-    at = bench()
-    first = Equal(Letter(1), at.epoch, {})
-    at.feed(Arrived(1, [first]))
-    assert at.want() is first
-    one(at.fail(first))
-    second = Equal(Letter(2), at.epoch, {})
-    at.feed(Arrived(1, [second]))
-    assert at.want() is second
-    at.succeed(second)
-    at.lose()
-    at.connect()
-    again = Equal(Letter(1, attempts=1), at.epoch, {})
-    assert one(at.feed(Arrived(1, [again]))).count == 1
-
-
-def test_what_comes_again_without_its_note_was_not_read_as_what_is_to_wait() -> None:
-    """The broker has taken it back meanwhile, over a connection that stands: it waits here, with its count."""
-    at, letter = bench(), Letter(1)
-    one(at.fail(come_first(at, letter)))
-    letter.attempts += 1
-    at.now += 10.0
-    held = come(at, letter, {})
-    assert at.want() is None
-    at.now += 50.0
-    assert at.want() is held
-    assert held.record is not None
-    assert held.record.count == 1
-
-
-def test_what_another_consumer_has_had_since_is_not_taken_for_lost() -> None:
-    """One consumer gives the message back, another one gets it: its verdict is what is known of it."""
-    history = MessageHistory()
-    first, second = bench(), bench()
-    for at in (first, second):
-        at.engine.share(history)
-    letter = Letter(1)
-    notes = {**one(first.fail(come_first(first, letter))).notes, "redeliveryCount": "3"}
-    second.now += 61.0
-    letter.attempts += 1
-    held = come(second, letter, notes)
-    assert second.want() is held
-    (forward,) = second.fail(held)
-    assert isinstance(forward, Forward)
-    first.now = second.now
-    for at in (first, second):
-        at.lose()
-        at.connect()
-    letter.attempts += 1
-    come(second, letter, notes)
-    (again,) = second.commands
-    assert isinstance(again, Forward), "it is poison, and not begun"
-    assert history.empty
-
-
-def test_what_a_consumer_that_has_closed_gave_back_is_known_to_the_next_one() -> None:
-    """The connection may be lost after it has closed."""
-    history, later = MessageHistory(), MessageHistory()
-    at = bench()
-    at.engine.share(history)
-    one(at.fail(come_first(at, Letter(1))))
-    at.feed(ConnectionLost(at.epoch, TransportError("closed"), closed=True))
-    assert history.empty
-    later.absorb(history)
-    later.lost(at.now, at.epoch, 1.0)
-    assert not later.empty
 
 
 def test_a_ledger_counts_instead_of_the_broker() -> None:

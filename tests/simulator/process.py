@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulator.broker import QUEUE, SimDelivery
+from tests.simulator.sim_delivery import QUEUE, SimDelivery
 from tests.simulator.truth import Violation
 
 from redelivery.core.breaker import Breaker

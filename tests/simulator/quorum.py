@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulator.broker import QUEUE, SimBroker, SimDelivery, expired
+from tests.simulator.broker import SimBroker, expired
+from tests.simulator.sim_delivery import QUEUE
 
 from redelivery.core.broker_redelivery import BASE, EARLY
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE
 
 if TYPE_CHECKING:
     from tests.simulator.profiles import Message, Profile
+    from tests.simulator.sim_delivery import SimDelivery
     from tests.simulator.truth import Truth
 
     from redelivery.errors import TransportError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from tests.simulator.broker import SimDelivery
+    from tests.simulator.sim_delivery import SimDelivery
 
 __all__ = ["Relaxation"]
 

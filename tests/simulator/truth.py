@@ -28,6 +28,14 @@ class Violation(Exception):
     """An invariant does not hold. Its text begins with the name of that, and a colon."""
 
 
+def by_kin(messages: Sequence[Message]) -> defaultdict[Hashable, list[Message]]:
+    """Return messages by what they share with those that they may change places with."""
+    found: defaultdict[Hashable, list[Message]] = defaultdict(list)
+    for message in messages:
+        found[message.kin].append(message)
+    return found
+
+
 class Truth:
     """Keeps what happened, and checks.
 
@@ -36,9 +44,7 @@ class Truth:
 
     def __init__(self, messages: Sequence[Message], tries: int, *, shared: bool = False) -> None:
         self.size = Counter(message.kin for message in messages)
-        self._kin: dict[Hashable, list[Message]] = defaultdict(list)
-        for message in messages:
-            self._kin[message.kin].append(message)
+        self._kin = by_kin(messages)
         # When handlers of such messages ended well, and when such messages were sent that are accepted: steps.
         self.successes: dict[Hashable, list[int]] = defaultdict(list)
         self.removed: dict[Hashable, list[int]] = defaultdict(list)
@@ -60,8 +66,8 @@ class Truth:
         self._forgotten, self._unheard = set[str](), set[str]()  # dead letters, by a broker
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
-        # Seconds that what the broker holds back may come early, by its clock.
-        self._slack: dict[str, float] = {}
+        # Seconds that what the broker holds back may come early; counts with which handlers must begin, at least.
+        self._slack, self._noted = dict[str, float](), dict[str, int]()
         # Of them, those that wait uncharged.
         self.deferred: set[str] = set()
         self.gone: dict[str, str] = {}
@@ -202,10 +208,14 @@ class Truth:
         for each in kin:
             self._slack[each.name] = slack if len(kin) == 1 or slack < EARLY else inf
 
+    def noted(self, message: Message, count: int) -> None:
+        """A message comes to a process that knows nothing of it but what the broker keeps."""
+        self._noted[message.name] = count
+
     def crossed(self, message: Message, final: str) -> None:
         """A settlement was on its way when the broker took the message back, and had no effect; nobody can learn that.
 
-        Then a dead message, and one whose consumer has closed, start afresh; a lost connection may recall what is known.
+        Then a dead message, and one whose consumer has closed, start afresh; a lost connection may recall more.
         """
         if self.dead[message.name] or final == "closed":
             self.maybe[message.kin] += self.failed[message.kin]
@@ -430,7 +440,8 @@ class Truth:
         kin = message.kin
         if self.size[kin] > 1:
             return
-        least, most = min(self.failed[kin], self._tries - 1), self.ever[kin] + message.count
+        least, most = self.failed[kin], self.ever[kin] + message.count
+        least = min(max(least, self._noted.pop(message.name, 0)), self._tries - 1)
         if not least <= count <= most:
             raise Violation(f"count: {message.name} is begun with {count}, not {least} to {most}")
 

@@ -12,12 +12,13 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.broker import SimDelivery
 from tests.simulator.choices import choices, free, next_time
+from tests.simulator.leftovers import leftovers
 from tests.simulator.order import out_of_order
 from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
 from tests.simulator.quorum import QuorumBroker, noted_count, noted_due
+from tests.simulator.takebacks import Takebacks
 from tests.simulator.truth import Truth, Violation
 
 from redelivery.core.delivery import Cause, Record
@@ -33,7 +34,6 @@ from redelivery.core.events import (
     Poisoned,
     Released,
     Succeeded,
-    TakenBack,
     Tick,
     Wanted,
 )
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from tests.simulator.profiles import Message
+    from tests.simulator.sim_delivery import SimDelivery
 
     from redelivery.core.breaker import Weight
     from redelivery.core.dispatch_order import Ordering
@@ -119,9 +120,8 @@ class World:
             self.truth.relaxation.alike.update(dated)
         # Whether the broker holds back the message itself, and what is known of it.
         self.native = case.scheduled and self.profile.delays == "native"
-        self.broker = QuorumBroker(
-            self.profile, self.all, self.truth, skew=case.skew, hasty=bool(case.budget.get("hasty"))
-        )
+        hasty = bool(case.budget.get("hasty"))
+        self.broker = QuorumBroker(self.profile, self.all, self.truth, skew=case.skew, hasty=hasty)
         self.ledger = SimLedger() if case.ledger else None
         # What a consumer of another process has.
         self.theirs: list[Message] = []
@@ -129,8 +129,9 @@ class World:
         self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
         # When the connection began, and what it has brought since.
         self.began = 0.0
-        self.brought: set[str] = set()
+        self.brought, self.known = set[str](), set[str]()  # and to this process
         self.budget = Counter(case.budget)
+        self.takebacks = Takebacks(self)
         self.outcomes = case.outcomes
         # Who was open when a process died, and whether what is begun now begins alone.
         self.suspects: set[str] = set()
@@ -171,7 +172,8 @@ class World:
     def do(self, action: Action) -> bool:
         """Do one action; return whether it could be done. Raises Violation."""
         self.step += 1
-        done = getattr(self, f"_do_{action[0]}")(*action[1:]) is not False
+        who = self.takebacks if action[0] in ("takeback", "notice", "learn") else self
+        done = getattr(who, f"_do_{action[0]}")(*action[1:]) is not False
         while self.process.stopped:
             # At the bound of what may be set aside, as it should; the others go on.
             self._close(self.process.stopped.pop(), "stops consumer")
@@ -182,7 +184,7 @@ class World:
         if self.tell:
             self.log.append(f"{self.step:3} {self.now:6.1f} s  {who:12} {text}")
 
-    def _feed(self, number: int, event: Event) -> bool:
+    def feed(self, number: int, event: Event) -> bool:
         return self.process.feed(number, event, self.now, epoch=self.epoch if self.up else None)
 
     def _named(self, found: list[Message], name: str) -> Message | None:
@@ -206,9 +208,12 @@ class World:
             return False
         self._unrecognized(found)
         self.brought.add(name)
+        if self.native and self.ledger is None and name not in self.known:
+            self.truth.noted(found, noted_count(found))
+        self.known.add(name)
         delivery = self.broker.delivery(consumer, self.epoch, found)
         self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
-        self._feed(consumer, Arrived(consumer, [delivery]))
+        self.feed(consumer, Arrived(consumer, [delivery]))
         return True
 
     def _unrecognized(self, message: Message) -> None:
@@ -265,9 +270,9 @@ class World:
         before, does = len(self.handlers), False
         if engine.load.suspects and not self.handlers:
             self.alone = True
-            does = self._feed(consumer, Alone())
+            does = self.feed(consumer, Alone())
             self.alone = False
-        while len(self.handlers) == before and self._feed(consumer, Wanted()):
+        while len(self.handlers) == before and self.feed(consumer, Wanted()):
             does = True
         # In blocking order all wait for a suspect, and that one waits for all who run.
         if not does and engine.load.ready() and not engine.load.full and not engine.load.suspects:
@@ -322,7 +327,7 @@ class World:
         elif outcome == "defer":
             truth.postponed(message, self.now + self.defer, heard=heard)
             event = Deferred(delivery, self.defer, Cause("later"))
-        self._feed(delivery.consumer, event)
+        self.feed(delivery.consumer, event)
         return True
 
     def _fails(self, delivery: SimDelivery, *, heard: bool, outage: bool) -> bool:
@@ -337,7 +342,7 @@ class World:
             self.truth.postponed(message, self.now, heard=heard)
         else:
             self.truth.failed_once(message, self.now + self.delay, heard=heard)
-        self._feed(delivery.consumer, Failed(delivery, Cause(f"of {message.name}"), weight=weight))
+        self.feed(delivery.consumer, Failed(delivery, Cause(f"of {message.name}"), weight=weight))
         record = delivery.record
         if spared and not outage and "closed" == before == engine.load.breaker_state:
             raise Violation(
@@ -410,7 +415,7 @@ class World:
         if error is None and delivery.state == "settling":  # else nobody hears it
             self.truth.confirmed(delivery.message, self.now)
         if delivery.consumer in self.process.engines:
-            self._feed(delivery.consumer, Confirmed(delivery, error))
+            self.feed(delivery.consumer, Confirmed(delivery, error))
         return True
 
     def _read(self, many: int) -> None:
@@ -454,7 +459,7 @@ class World:
         self.truth.relaxation.lost([*unsettled, *self.broker.vain])
         self.broker.lose(mark=mark)
         for number in self.process.engines:
-            self._feed(number, ConnectionLost(self.epoch, CUT))
+            self.feed(number, ConnectionLost(self.epoch, CUT))
 
     def _do_close(self, number: int) -> bool:
         """A consumer closes, and another one of the same connection opens in its place."""
@@ -464,15 +469,15 @@ class World:
         self._close(number, "closes consumer")
         new = max([*self.process.engines, *self.process.closed]) + 1
         self.process.open(new)
-        self._feed(new, Connected(self.epoch, self.able, self._address(), self.began))
+        self.feed(new, Connected(self.epoch, self.able, self._address(), self.began))
         return True
 
     def _close(self, number: int, what: str) -> None:
         self.note("application", f"{what} {number}")
-        self._feed(number, Drained())
+        self.feed(number, Drained())
         while any(delivery.consumer == number for _, delivery in self.broker.wire):
             self._read(1)
-        self._feed(number, ConnectionLost(self.epoch, CUT, closed=True))
+        self.feed(number, ConnectionLost(self.epoch, CUT, closed=True))
         process = self.process
         process.closed[number] = process.engines.pop(number)
         self.broker.close(number)
@@ -517,37 +522,6 @@ class World:
             self.broker.close(number)
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
 
-    def _do_takeback(self, consumer: int, name: str | None) -> bool:
-        """The broker has waited for too long: it takes deliveries back over a connection that stands."""
-        if not self.up or consumer not in self.process.engines:
-            return False
-        self.budget["takeback"] -= 1
-        self.note("broker", f"takes back {name or 'all'} of consumer {consumer}")
-        self.broker.take_back(consumer, name, self.now)
-        return True
-
-    def _do_notice(self) -> bool:
-        """The library reads of it, and settles what was taken back."""
-        if not self.broker.notices:
-            return False
-        self.note("library", f"settles what was taken back of consumer {self.broker.notices[0][0]}")
-        self.broker.settle_taken()
-        return True
-
-    def _do_learn(self) -> bool:
-        """The consumer learns of it."""
-        if not self.broker.settled:
-            return False
-        consumer, own = self.broker.settled.pop(0)
-        self.open |= {each.message.kin for each in self.handlers if each in own}
-        for delivery in own:
-            if delivery not in self.broker.vain:
-                self.truth.relaxation.given_back(delivery.message.kin)
-        if own:
-            self.note("library", f"knows what was taken back of consumer {consumer}")
-            self._feed(consumer, TakenBack(consumer, own))
-        return True
-
     def _do_die(self, read: int) -> bool:
         """The process dies, and another one starts, without a ledger: what is known is what the broker keeps."""
         self.budget["die"] -= 1
@@ -556,6 +530,7 @@ class World:
         self.crashed = True
         self.unknown |= self.forgotten
         self._begin_again(read)
+        self.known.clear()
         for message in self.all:
             self.truth.noted_only(message, noted_count(message), noted_due(message))
         self._connect()
@@ -588,21 +563,20 @@ class World:
         self.began = self.now
         self.brought.clear()
         for number in self.process.engines:
-            self._feed(number, Connected(self.epoch, self.able, self._address()))
+            self.feed(number, Connected(self.epoch, self.able, self._address()))
 
     def _do_wait(self) -> bool:
         at = next_time(self)
         if at is None:
             return False
-        while self._do_notice() or self._do_learn():
-            pass
+        self.takebacks.catch_up()
         while self.up and self.broker.wire and self.broker.wire[0][0] in UNANSWERED:
             # A broker that reads nothing for so long misses its heart-beats.
             self._read(1)
         self.now = max(self.now, at) + 1e-6
         self.note("time", "passes")
         for number in list(self.process.engines):
-            self._feed(number, Tick())
+            self.feed(number, Tick())
             if self.up and free(self, number):
                 self._do_begin(number)
         return True
@@ -665,22 +639,7 @@ class World:
                 if any(action[0] == "deliver" for action in self.enabled()):
                     # There was no room for it before.
                     continue
-            left = [name for name in self.broker.numbers if name not in self.truth.gone]
-            mine = [each for unsettled in self.broker.unsettled.values() for each in unsettled]
-            # What is copied, or dead, has to be settled too.
-            left += [each.message.name for each in mine if each.message.name not in left]
-            left += [each.name for each in self.broker.queue if each.name not in left]
-            aside = {each.message.name for each in mine if each.state == "aside"}
-            left = [name for name in left if name not in aside]
-            held = any(each.state == "held" for each in mine)
-            if not self.process.engines:
-                # All have stopped: what is left is where it was.
-                there = [
-                    *self.broker.queue,
-                    *self.theirs,
-                    *(copy for _, copy in self.broker.delayed.values()),
-                ]
-                left = [name for name in left if self._named(there, name) is None]
+            left, held = leftovers(self)
             if not left:
                 return
             if not held:
