@@ -20,7 +20,8 @@ from redelivery.core.commands import (
     TookBack,
 )
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.events import Confirmed, TakenBack
+from redelivery.core.events import Confirmed, Known, TakenBack, Wanted
+from redelivery.core.ledger_entry import Entry
 
 FLOWING = Capabilities("model", poison_persistent=True, release=True, flow=True, max_hold=1800.0)
 
@@ -92,6 +93,17 @@ def test_the_others_keep_their_order(ordering: str) -> None:
             found.append(delivery)
             bench.succeed(delivery)
         assert found == [each for at, each in enumerate(arrivals) if at not in gone]
+
+
+def test_a_group_waits_for_its_crash_suspect_when_another_message_is_taken_back() -> None:
+    """The suspect waits for its turn alone, and leads its group."""
+    bench = Bench(able=FLOWING, ordering="per_group", counted=True)
+    suspect, _, other = bench.arrive(Letter(1, group="g"), Letter(2, group="g"), Letter(3, group="h"))
+    bench.feed(Wanted())
+    bench.feed(Known(suspect, Entry(suspect=True)))
+    bench.feed(TakenBack(1, [other]))
+    assert bench.engine.load.suspects == 1
+    assert bench.feed(Wanted()) == []
 
 
 def test_the_credit_of_what_was_taken_back_is_free_again() -> None:

@@ -233,8 +233,9 @@ class Process:
 
     def _aside(self, number: int) -> int:
         """How many messages a consumer has set aside on this connection."""
-        mine = [*self.broker.unsettled.get(number, ()), *self.broker.taken.get(number, ())]
-        return sum(each.state == "aside" for each in mine)
+        broker = self.broker
+        untold = {each for of, gone in (*broker.notices, *broker.settled) for each in gone if of == number}
+        return sum(each.state == "aside" for each in {*broker.unsettled.get(number, ()), *untold})
 
     def _set_aside(self, number: int, delivery: SimDelivery, now: float) -> None:
         self.broker.put_aside(delivery, now)

@@ -61,9 +61,10 @@ class Truth:
         self.judged: Counter[Hashable] = Counter()
         # How many are set aside, as far as that is remembered.
         self.aside: Counter[Hashable] = Counter()
-        self._condemned: set[Hashable] = set()
+        self._condemned: Counter[Hashable] = Counter()
         self._lately: dict[str, Message] = {}
         self._forgotten, self._unheard = set[str](), set[str]()  # dead letters, by a broker
+        self._twice_known: set[str] = set()
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
         # Seconds that what the broker holds back may come early; counts with which handlers must begin, at least.
@@ -156,7 +157,7 @@ class Truth:
     def condemned(self, message: Message, *, heard: bool) -> None:
         """The application has given a message up."""
         self.owed[message.kin] += 1
-        self._condemned.add(message.kin)
+        self._condemned[message.kin] += 1
         self.judged[message.kin] += heard
 
     def postponed(self, message: Message, due: float, *, heard: bool) -> None:
@@ -223,6 +224,8 @@ class Truth:
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
             self._redriven[message.name] = message
+            # What is known of it now, and its verdict, are known side by side.
+            self._twice_known.add(message.name)
 
     def accepted(self, message: Message, step: int) -> None:
         """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
@@ -263,6 +266,8 @@ class Truth:
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
             self._redriven[message.name] = message
+            # What is known of it now, and its verdict, are known side by side.
+            self._twice_known.add(message.name)
         if self.gone.get(message.name) == "copied":
             # It is there, and its copy: "both handled; a duplicate".
             del self.gone[message.name]
@@ -374,7 +379,8 @@ class Truth:
             return
         self._redriven[name] = message
         young = now <= self._died_at[name] + ACKNOWLEDGED
-        if young or name in self._recalled or name in self._unheard or name not in self._confirmed:
+        unsure = name in self._recalled or name in self._unheard or name in self._twice_known
+        if young or unsure or name not in self._confirmed:
             self.again[message.kin].add(name)
 
     def died(self, message: Message, now: float, *, expired: bool) -> None:
@@ -406,7 +412,7 @@ class Truth:
     def set_aside(self, message: Message, many: int, *, expired: bool) -> None:
         """A message is poison, and cannot be copied: `many` of its kin now. Raises Violation if it is not poison."""
         kin = message.kin
-        if not expired and kin not in self._condemned and not self._exhausted(kin):
+        if not expired and not self._condemned[kin] and not self._exhausted(kin):
             raise Violation(f"aside: {message.name} is set aside, and nobody has condemned it")
         self.aside[kin] = max(self.aside[kin], many)
 
@@ -420,7 +426,7 @@ class Truth:
             again.remove(message.name if message.name in again else min(again))
             return
         # A verdict that a ledger holds is that of all kin, until its dead letter is safe.
-        held = self._shared and self.size[kin] > 1 and kin in self._condemned
+        held = self._shared and self.size[kin] > 1 and self._condemned[kin] > 0
         if not held and not self._exhausted(kin):
             raise Violation(f"false dead letter: {message.name} after {self.failed[kin]} failures of its own")
         self._spent[kin] += max(1, self._tries - self.believed[kin])
@@ -440,7 +446,7 @@ class Truth:
         kin = message.kin
         if self.size[kin] > 1:
             return
-        least, most = self.failed[kin], self.ever[kin] + message.count
+        least, most = self.failed[kin], self.ever[kin] + self._condemned[kin] + message.count
         least = min(max(least, self._noted.pop(message.name, 0)), self._tries - 1)
         if not least <= count <= most:
             raise Violation(f"count: {message.name} is begun with {count}, not {least} to {most}")

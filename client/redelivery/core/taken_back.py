@@ -93,7 +93,7 @@ class Takeback:
         left = [delivery for delivery in self._schedule if delivery not in gone]
         left.sort(key=lambda delivery: (id(delivery) not in heads, delivery.seq))
         self._schedule.clear()
-        for delivery in self._running:
+        for delivery in (*self._running, *self._suspects):
             self._schedule.occupy(delivery)
         for delivery in left:
             due = None if delivery.record is None else delivery.record.due
