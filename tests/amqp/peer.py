@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 
@@ -13,13 +13,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer"]
+__all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer", "Settlement"]
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 PATIENCE = 10.0  # seconds
 DECLARE, DECLARED = 0x31, 0x33
 E: Any = proton.Event
+
+
+class Settlement(NamedTuple):
+    """How the library has settled a message: by name, the outcome, and what `modified` says."""
+
+    tag: str
+    state: int
+    failed: bool
+    undeliverable: bool
+    annotations: dict[str, Any]
+
+    @classmethod
+    def of(cls, delivery: Any) -> Settlement:
+        """Return it as the broker reads it."""
+        said = delivery.remote
+        annotations = {str(name): value for name, value in (said.annotations or {}).items()}
+        return cls(delivery.tag, int(delivery.remote_state), said.failed, said.undeliverable, annotations)
 
 
 class Conversation:
@@ -106,6 +123,9 @@ class Conversation:
                 self._taken(event.link, event.delivery)
             elif event.type == E.DELIVERY and not event.delivery.settled:
                 self._peer.outcomes.append(event.delivery.remote_state)
+            elif event.type == E.DELIVERY:
+                self._peer.settlements.append(Settlement.of(event.delivery))
+                self._peer.settled(self)
             elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
                 event.link.close()
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
@@ -168,6 +188,8 @@ class ScriptedPeer:
         self.declared: Callable[[Any], None] = lambda _: None  # called with the link to the coordinator
         self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
         self.outcomes: list[int] = []  # of what it has sent
+        self.settlements: list[Settlement] = []
+        self.settled: Callable[[Conversation], None] = lambda _: None  # called after each
         self.closing = threading.Event()
         self.largest = largest  # bytes that a message to it may have; 0: no limit
         self.connections = 0

@@ -344,7 +344,7 @@ class Truth:
             # Which verdict is left is unknown; those of dead letters that are safe are dropped.
             self.judged[kin] = max(0, self.judged[kin] - self._safe[kin])
             self._safe[kin] = 0
-        elif message.name in self._confirmed and not self._shared:
+        elif message.name in self._confirmed and not self._shared and message.name not in self._twice_known:
             self.again[kin].discard(message.name)
 
     def outlived(self, brought: Collection[str]) -> None:
