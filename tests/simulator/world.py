@@ -456,7 +456,9 @@ class World:
         unsettled = [each for mine in self.broker.unsettled.values() for each in mine]
         for each in self.broker.vain:
             each.final = "accept"
-        self.truth.relaxation.lost([*unsettled, *self.broker.vain])
+        # What was taken back, and nobody knows it.
+        untold = [each for _, gone in (*self.broker.notices, *self.broker.settled) for each in gone]
+        self.truth.relaxation.lost([*unsettled, *untold, *self.broker.vain])
         self.broker.lose(mark=mark)
         for number in self.process.engines:
             self.feed(number, ConnectionLost(self.epoch, CUT))
