@@ -39,6 +39,7 @@ class Node(ScriptedPeer):
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[Any] = []
         self.ends: set[tuple[str, str]] = set()
+        self.cuts: set[tuple[str, str]] = set()
         self.answers: dict[tuple[str, str], list[tuple[int, Any]]] = {}
         self._pairs: dict[str, Any] = {}
         super().__init__(self._consumed)
@@ -58,6 +59,9 @@ class Node(ScriptedPeer):
         request = message.subject, message.address
         self.requests.append(request)
         self.bodies.append(message.body)
+        if request in self.cuts:
+            conversation.cut()
+            return
         if request in self.ends:
             link.session.condition = proton.Condition(
                 "amqp:unauthorized-access", "access refused for user 'x'"
@@ -251,3 +255,29 @@ def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:
     words = Asked(node).refused("topic://orders", subscription="desk")
     assert words.startswith("the durable subscription desk is for prices, and not for orders")
     assert node.requests[-1] == ("PUT", "/queues/me.desk")
+
+
+def test_a_queue_of_which_nothing_is_known_holds_nothing_back(node: Node) -> None:
+    """The broker does not let the user look: it might come back at once, again and again."""
+    node.ends.add(("GET", "/queues/quorum"))
+    words = Asked(node).refused("queue://quorum", rescheduled=True)
+    assert "the broker does not say what kind of queue queue://quorum is" in words
+
+
+def test_a_binding_that_is_refused_is_told(node: Node) -> None:
+    """The consumer would get nothing."""
+    node.answers = {("POST", "/bindings"): [(204, None), (400, "no binding")]}
+    words = Asked(node).refused("topic://a,topic://b")
+    assert "bound to amq.topic: no binding" in words
+
+
+@pytest.mark.parametrize("request_", [("GET", "/queues/new"), ("PUT", "/queues/new"), ("POST", "/bindings")])
+def test_a_connection_that_is_lost_meanwhile_is_no_refusal(node: Node, request_: tuple[str, str]) -> None:
+    """The subscription is made again over the next one; so is what waits behind it."""
+    node.cuts.add(request_)
+    asked = Asked(node)
+    destination = "topic://a" if request_[0] == "POST" else "queue://new"
+    asked.adapter.execute((Subscribe(1, destination, 10), Subscribe(2, "queue://classic", 10)))
+    # The second queue is looked up before the first one is declared.
+    for consumer in (1, 2) if request_[0] == "GET" else (1,):
+        assert isinstance(asked.answer(consumer).error, redelivery.errors.TransportError)
