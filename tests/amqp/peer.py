@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
 __all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer", "Settlement"]
@@ -45,6 +45,7 @@ class Conversation:
     def __init__(self, peer: ScriptedPeer, sock: socket.socket) -> None:
         self._peer = peer
         self._socket = sock
+        self._kept: list[bytes] | None = None
         self._number = peer.connections
         self._collector = proton.Collector()
         self.connection = proton.Connection()
@@ -87,7 +88,18 @@ class Conversation:
 
     def raw(self, data: bytes) -> None:
         """Write bytes past the protocol."""
-        self._socket.sendall(data)
+        if self._kept is None:
+            self._socket.sendall(data)
+        else:
+            self._kept.append(data)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write at the end, and at once, what is written meanwhile."""
+        self._kept = kept = list[bytes]()
+        yield
+        self._kept = None
+        self.raw(b"".join(kept))
 
     def send(self, link: Any, message: bytes) -> None:
         """Send a message, so that it is on the wire."""
@@ -121,16 +133,21 @@ class Conversation:
                     self._peer.script(self, event.link)
             elif event.type == E.DELIVERY and event.link.is_receiver:
                 self._taken(event.link, event.delivery)
-            elif event.type == E.DELIVERY and not event.delivery.settled:
-                self._peer.outcomes.append(event.delivery.remote_state)
             elif event.type == E.DELIVERY:
-                self._peer.settlements.append(Settlement.of(event.delivery))
-                self._peer.settled(self)
+                self._told(event.delivery)
             elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
                 event.link.close()
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
+
+    def _told(self, delivery: Any) -> None:
+        """Take note of what became of a message."""
+        if not delivery.settled:
+            self._peer.outcomes.append(delivery.remote_state)
+            return
+        self._peer.settlements.append(Settlement.of(delivery))
+        self._peer.settled(self)
 
     def _begin(self, session: Any) -> None:
         if self._peer.ends_late:

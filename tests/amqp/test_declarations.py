@@ -281,3 +281,12 @@ def test_a_connection_that_is_lost_meanwhile_is_no_refusal(node: Node, request_:
     # The second queue is looked up before the first one is declared.
     for consumer in (1, 2) if request_[0] == "GET" else (1,):
         assert isinstance(asked.answer(consumer).error, redelivery.errors.TransportError)
+
+
+def test_a_native_address_is_used_as_it_is(node: Node) -> None:
+    """Nobody knows whether a queue is meant; the link says whether it is there."""
+    asked = Asked(node)
+    assert asked.sent("native:///exchanges/amq.fanout") is None
+    assert asked.subscribed("native:///queues/classic").error is None
+    assert node.requests == []
+    assert node.consumers == [(1, "/queues/classic")]

@@ -1,4 +1,4 @@
-"""How messages of RabbitMQ 4's quorum queues go back: to wait, as dead letters, or because the broker takes them back."""
+"""How messages of RabbitMQ 4's quorum queues go back: to wait, as dead letters, or since the broker takes them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,13 @@ CAUSE = Cause("no stock")
 
 
 class Queues(Node):
-    """A node that sends four messages; when the last one is settled, `takes_back` of the others are released."""
+    """A node that sends four messages; when the last one is settled, `takes_back` of them are released.
+
+    `at_once`: they are released in the very bytes in which they come.
+    """
 
     takes_back = 0
+    at_once = False
     messages = 4
 
     def _consumed(self, conversation: Conversation, link: Any) -> None:
@@ -42,14 +46,22 @@ class Queues(Node):
             self._sent.append(link.delivery(f"m{number}"))
             link.stream(proton.Message(body=b"body", id=f"m{number}").encode())
             link.advance()
-        self.settled = self._release
-        conversation.flush()
+        if not self.at_once:
+            self.settled = self._release
+            conversation.flush()
+            return
+        with conversation.together():
+            conversation.flush()
+            self._update(conversation)
 
     def _release(self, conversation: Conversation) -> None:
         if self.settlements[-1].tag == "m3":
-            for delivery in self._sent[: self.takes_back]:
-                delivery.update(proton.Delivery.RELEASED)
-            conversation.flush()
+            self._update(conversation)
+
+    def _update(self, conversation: Conversation) -> None:
+        for delivery in self._sent[: self.takes_back]:
+            delivery.update(proton.Delivery.RELEASED)
+        conversation.flush()
 
 
 @pytest.fixture
@@ -153,6 +165,16 @@ def test_what_the_broker_takes_back_is_settled_with_an_outcome_and_told(node: Qu
     told = [event for event in consumer.asked.events if isinstance(event, TakenBack)]
     assert [each for event in told for each in event.deliveries] == consumer.deliveries[:many]
     assert {event.consumer for event in told} == {1}
+
+
+def test_what_comes_and_is_taken_back_in_one_read_is_settled_too(node: Queues) -> None:
+    """Else the consumer would wait for ever: for messages that it has, and the broker for their settlement."""
+    node.takes_back, node.at_once = 4, True
+    consumer = Consumer(node, "quorum")
+    eventually(lambda: len(node.settlements) == 4)
+    assert {(each.tag, each.state) for each in node.settlements} == {(f"m{n}", RELEASED) for n in range(4)}
+    told = [event for event in consumer.asked.events if isinstance(event, TakenBack)]
+    assert [each for event in told for each in event.deliveries] == consumer.deliveries
 
 
 def test_what_was_taken_back_is_settled_no_more(node: Queues) -> None:
