@@ -17,6 +17,7 @@ from tests.core.model import WALL_OFFSET  # noqa: E402
 
 from redelivery.core.broker_redelivery import BASE, BrokerRedelivery  # noqa: E402
 from redelivery.core.capabilities import Capabilities  # noqa: E402
+from redelivery.core.cause import CAUSE_LIMIT  # noqa: E402
 from redelivery.core.commands import Dispatch, Forward, PoisonAck, Reschedule, Subscribe  # noqa: E402
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, DeadLetterRouting  # noqa: E402
 from redelivery.core.delivery import Cause  # noqa: E402
@@ -177,6 +178,18 @@ def test_a_dead_letter_is_read_whatever_it_says(annotations: dict[str, Any], rea
     back = arrived(annotations_of(notes), 0)
     assert back.noted["redeliveryCause"] == Cause.of(reason).text
     assert back.noted["redeliveryCount"] == "1"
+
+
+@pytest.mark.parametrize("length", [CAUSE_LIMIT - 1, CAUSE_LIMIT, CAUSE_LIMIT + 1, 200_000])
+def test_a_cause_of_any_length_is_kept_within_its_limit(length: int) -> None:
+    """What is cut says so."""
+    delivery = arrived({f"x-opt-{COPY}": f"@{QUEUE}", "x-opt-redeliveryCause": "x" * length}, 0)
+    begun(bench(), delivery)
+    assert delivery.record is not None
+    assert delivery.record.cause is not None
+    text = delivery.record.cause.text
+    assert len(text) == min(length, CAUSE_LIMIT)
+    assert text.endswith("…") == (length > CAUSE_LIMIT)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ any other message it holds by itself. Where its history has been lost in a way t
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from math import inf
 from typing import TYPE_CHECKING
 
 from tests.simulator.relaxation import Relaxation
@@ -199,15 +198,14 @@ class Truth:
     def waits(self, message: Message, slack: float) -> None:
         """The broker holds a message back; it may come so many seconds early.
 
-        If that may be more than the clocks' difference, kin may come for what is known of the other one: of that alone
-        the due time counts.
+        Of kin, one may come for what is known of the other, as of two equal copies.
         """
-        kin = self._kin[message.kin]
-        if len(kin) > 1:
+        kin = message.kin
+        self._slack[message.name] = slack
+        if self.size[kin] > 1:
             # The note of one, and what is known here, may count for both.
-            self._spent[message.kin] -= self._tries - 1
-        for each in kin:
-            self._slack[each.name] = slack if len(kin) == 1 or slack < EARLY else inf
+            self._spent[kin] -= self._tries - 1
+            self._copies_of[kin] += 1
 
     def noted(self, message: Message, count: int) -> None:
         """A message comes to a process that knows nothing of it but what the broker keeps."""
@@ -344,6 +342,9 @@ class Truth:
             # Which verdict is left is unknown; those of dead letters that are safe are dropped.
             self.judged[kin] = max(0, self.judged[kin] - self._safe[kin])
             self._safe[kin] = 0
+            if any(each.name in self._confirmed for each in self._kin[kin]):
+                # It may be known of the other one, whose dead letter is not safe.
+                self.failed[kin] = max(0, self.failed[kin] - self._tries)
         elif message.name in self._confirmed and not self._shared and message.name not in self._twice_known:
             self.again[kin].discard(message.name)
 
