@@ -62,8 +62,8 @@ class Truth:
         self.aside: Counter[Hashable] = Counter()
         self._condemned: Counter[Hashable] = Counter()
         self._lately: dict[str, Message] = {}
-        self._forgotten, self._unheard = set[str](), set[str]()  # dead letters, by a broker
-        self._twice_known: set[str] = set()
+        # Dead letters, by a broker; and those of which there is a verdict besides what is known now.
+        self._forgotten, self._unheard, self._twice_known = set[str](), set[str](), set[str]()
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
         # Seconds that what the broker holds back may come early; counts with which handlers must begin, at least.
@@ -77,9 +77,8 @@ class Truth:
         # Of which a delayed copy was stored.
         self.copies: set[str] = set()
         self._died_at: dict[str, float] = {}
-        self._recalled: set[str] = set()
+        self._recalled, self._confirmed = set[str](), set[str]()
         self._redriven: dict[str, Message] = {}
-        self._confirmed: set[str] = set()
         # Of kin: how many verdicts are of dead letters that are known to be safe.
         self._safe: Counter[Hashable] = Counter()
         # Of those that were dead, or copied: with which a handler has begun since. What is known of them is of that.
@@ -90,8 +89,7 @@ class Truth:
         # What another process has had: what is known of it here stays, for its kin.
         self.elsewhere: set[str] = set()
         self.handled_again = 0
-        self._tries = tries
-        self._shared = shared
+        self._tries, self._shared = tries, shared
 
     def forget(self, message: Message) -> None:
         """Start afresh: nobody knows any more what happened to the message."""
