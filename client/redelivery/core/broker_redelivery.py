@@ -154,11 +154,11 @@ class BrokerRedelivery:
 
         `counted`: what the broker has counted; None with a ledger, which counts instead.
         """
-        noted = delivery.noted
-        due = _whole(noted, DUE) if self._noted_here(noted) else None
-        unread = None if self._history is None else self._history.rescheduled.arrived(delivery, due)
-        if unread is not None:
-            return unread
+        if self._history is not None and self._history.rescheduled:
+            noted = delivery.noted
+            due = _whole(noted, DUE) if self._noted_here(noted) else None
+            if (unread := self._history.rescheduled.arrived(delivery, due)) is not None:
+                return unread
         record = self.record_of(delivery, policies.limit(policy), wall_offset, counted)
         if record is None:
             return seeded
