@@ -11,6 +11,7 @@ import pytest
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
 from tests.amqp.peer import PATIENCE, Conversation, ScriptedPeer  # noqa: E402
+from tests.eventually import eventually  # noqa: E402
 
 import redelivery  # noqa: E402
 from redelivery.adapter import AdapterEvent, Opening, Sent, Subscribed  # noqa: E402
@@ -290,3 +291,25 @@ def test_a_native_address_is_used_as_it_is(node: Node) -> None:
     assert asked.subscribed("native:///queues/classic").error is None
     assert node.requests == []
     assert node.consumers == [(1, "/queues/classic")]
+
+
+def test_what_cannot_be_sent_is_told_and_tried_afresh_the_next_time(node: Node) -> None:
+    """The right may have been given meanwhile."""
+    forbidden = ("PUT", "/queues/new")
+    node.ends.add(forbidden)
+    asked = Asked(node)
+    assert "does not declare the queue new" in str(asked.sent("queue://new"))
+    node.ends.clear()
+    asked.adapter.execute((Send(2, Outgoing("queue://new", b"")),))
+    eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 2)
+    assert [each.error for each in asked.events if isinstance(each, Sent)][1:] == [None]
+    assert node.requests.count(forbidden) == 2
+
+
+def test_one_link_serves_all_messages_of_a_queue(node: Node) -> None:
+    """It is looked up once; another queue has a link of its own."""
+    asked = Asked(node)
+    sends = [Send(number, Outgoing(f"queue://{queue}", b"")) for number, queue in enumerate("aba")]
+    asked.adapter.execute(sends)
+    eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 3)
+    assert sorted(node.requests) == [(how, f"/queues/{name}") for how in ("GET", "PUT") for name in "ab"]

@@ -180,6 +180,14 @@ def test_a_dead_letter_is_read_whatever_it_says(annotations: dict[str, Any], rea
     assert back.noted["redeliveryCount"] == "1"
 
 
+def test_notes_count_more_than_properties_and_are_no_other_annotations() -> None:
+    """A delayed copy of another broker has such properties; the broker has annotations of its own."""
+    annotations = {"x-opt-redeliveryCount": "2", "x-opt-delivery-time": 7, "x-opt-other": 1}
+    delivery = arrived(annotations, 0, properties={"redeliveryCount": "1", "mine": "x"})
+    assert dict(delivery.noted) == {"redeliveryCount": "2", "mine": "x"}
+    assert dict(delivery.headers) == {"redeliveryCount": "1", "mine": "x"}
+
+
 @pytest.mark.parametrize("length", [CAUSE_LIMIT - 1, CAUSE_LIMIT, CAUSE_LIMIT + 1, 200_000])
 def test_a_cause_of_any_length_is_kept_within_its_limit(length: int) -> None:
     """What is cut says so."""
