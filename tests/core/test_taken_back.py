@@ -167,6 +167,17 @@ def test_what_was_to_wait_and_was_taken_back_before_that_was_written_waits() -> 
     assert (again.due, again.count) == (command.due, 1)
 
 
+def test_what_was_taken_back_over_a_connection_that_is_gone_changes_nothing() -> None:
+    """The loss has let go of it before."""
+    bench = Bench(able=FLOWING, credit=4)
+    first = bench.run(Letter(1))
+    bench.lose()
+    bench.connect()
+    assert bench.feed(TakenBack(1, [first])) == []
+    assert first.epoch == 1
+    assert bench.engine._flow.settled == 0
+
+
 def test_what_is_settled_is_settled() -> None:
     """A release that crosses an accept on the wire changes nothing here."""
     bench = Bench()
