@@ -20,7 +20,7 @@ from redelivery.core.commands import (
     TookBack,
 )
 from redelivery.core.dead_lettering.routing import DeadLetterRouting
-from redelivery.core.events import Confirmed, Known, TakenBack, Wanted
+from redelivery.core.events import Alone, Confirmed, Known, Released, TakenBack, Wanted
 from redelivery.core.ledger_entry import Entry
 
 FLOWING = Capabilities("model", poison_persistent=True, release=True, flow=True, max_hold=1800.0)
@@ -95,6 +95,22 @@ def test_the_others_keep_their_order(ordering: str) -> None:
         assert found == [each for at, each in enumerate(arrivals) if at not in gone]
 
 
+@pytest.mark.parametrize("ordering", ["non_blocking", "blocking", "per_group"])
+def test_what_is_parked_waits_on_when_another_message_is_taken_back(ordering: str) -> None:
+    """Until its own time, in its own place."""
+    bench = Bench(ordering=ordering)
+    parked = bench.run(Letter(1, group="g"))
+    bench.fail(parked)
+    (other,) = bench.arrive(Letter(2, group="h"))
+    bench.feed(TakenBack(1, [other]))
+    assert (parked.state, bench.engine.load.parked) == ("parked", 1)
+    assert bench.want() is None
+    bench.now += 59.0
+    assert bench.want() is None
+    bench.now += 1.0
+    assert bench.want() is parked
+
+
 def test_a_group_waits_for_its_crash_suspect_when_another_message_is_taken_back() -> None:
     """The suspect waits for its turn alone, and leads its group."""
     bench = Bench(able=FLOWING, ordering="per_group", counted=True)
@@ -104,6 +120,30 @@ def test_a_group_waits_for_its_crash_suspect_when_another_message_is_taken_back(
     bench.feed(TakenBack(1, [other]))
     assert bench.engine.load.suspects == 1
     assert bench.feed(Wanted()) == []
+
+
+def test_a_crash_suspect_that_was_taken_back_does_not_begin() -> None:
+    """It is another consumer's, or comes again."""
+    bench = Bench(able=FLOWING, counted=True)
+    (suspect,) = bench.arrive(Letter(1))
+    bench.feed(Wanted())
+    bench.feed(Known(suspect, Entry(suspect=True)))
+    bench.feed(TakenBack(1, [suspect]))
+    assert (suspect.state, bench.engine.load.suspects) == ("lost", 0)
+    assert bench.feed(Alone()) == []
+
+
+def test_what_was_released_here_and_taken_back_is_not_begun_again() -> None:
+    """Where a broker takes nothing back on request, it may do so itself."""
+    bench = Bench(able=Capabilities("model", poison_persistent=True))
+    released = bench.run(Letter(1))
+    bench.feed(Released(released))
+    assert released.state == "held"
+    bench.feed(TakenBack(1, [released]))
+    for _ in range(3):
+        bench.now += 60.0
+        assert bench.want() is None
+    assert bench.engine.load.parked == 0
 
 
 def test_the_credit_of_what_was_taken_back_is_free_again() -> None:
