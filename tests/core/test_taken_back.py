@@ -122,6 +122,23 @@ def test_a_group_waits_for_its_crash_suspect_when_another_message_is_taken_back(
     assert bench.feed(Wanted()) == []
 
 
+@pytest.mark.parametrize("ordering", ["blocking", "per_group"])
+def test_what_follows_a_running_message_waits_on_when_another_one_is_taken_back(ordering: str) -> None:
+    """Until its handler has ended: a group is handled in order, and so is a queue."""
+    bench = Bench(ordering=ordering)
+    running, following, other = bench.arrive(Letter(1, group="g"), Letter(2, group="g"), Letter(3, group="h"))
+    assert bench.want() is running
+    bench.feed(TakenBack(1, [other]))
+    if ordering == "per_group":
+        assert bench.want() is None
+    bench.fail(running)
+    assert bench.want() is None
+    bench.now += 60.0
+    assert bench.want() is running
+    bench.succeed(running)
+    assert bench.want() is following
+
+
 def test_a_crash_suspect_that_was_taken_back_does_not_begin() -> None:
     """It is another consumer's, or comes again."""
     bench = Bench(able=FLOWING, counted=True)
