@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.core.bench import CAUSE
 from tests.core.model import Letter
 from tests.core.test_native_redelivery import Held, bench, come, come_first, one
 
-from redelivery.core.commands import Forward
-from redelivery.core.events import Arrived, ConnectionLost
+from redelivery.core.commands import Accept, AcceptUnseen, Forward
+from redelivery.core.dead_lettering.routing import DUE
+from redelivery.core.events import Arrived, ConnectionLost, Deferred
 from redelivery.core.message_history import MessageHistory
 from redelivery.errors import TransportError
+
+if TYPE_CHECKING:
+    from tests.core.bench import Bench
+    from tests.core.model import Arrival
 
 
 class Equal(Held):
@@ -107,3 +116,65 @@ def test_what_a_consumer_that_has_closed_gave_back_is_known_to_the_next_one() ->
     later.absorb(history)
     later.lost(at.now, at.epoch, 1.0)
     assert not later.empty
+
+
+def deferred(at: Bench, held: Arrival) -> dict[str, Any]:
+    """Let the application want a message in five seconds; return what is noted on it."""
+    return dict(one(at.feed(Deferred(held, 5.0, CAUSE))).notes)
+
+
+@pytest.mark.parametrize(("later", "known"), [(59.0, True), (60.0, False)])
+def test_for_a_minute_a_settlement_may_be_lost(later: float, *, known: bool) -> None:
+    """Whoever sends the message after that has put it back."""
+    at = bench()
+    one(at.fail(come_first(at, Letter(1))))
+    at.now += later
+    at.lose()
+    assert at.engine._history.empty == (not known)
+
+
+def test_two_equal_messages_that_were_taken_back_before_that_was_read_both_wait() -> None:
+    """Each of them comes again over the connection that stands, without a note."""
+    at = bench()
+    for number in (1, 2):
+        held = Equal(Letter(number), at.epoch, {})
+        at.feed(Arrived(1, [held]))
+        assert at.want() is held
+        one(at.fail(held))
+    for number in (1, 2):
+        at.feed(Arrived(1, [Equal(Letter(number, attempts=1), at.epoch, {})]))
+    assert at.want() is None
+    assert at.engine.load.parked == 2
+
+
+@pytest.mark.parametrize("later", [0, 7_000])
+def test_what_came_as_it_should_and_was_accepted_is_not_handled_again(later: int) -> None:
+    """Whether it comes with the note that was written here, or with a later one of another consumer."""
+    at, letter = bench(), Letter(1)
+    notes = deferred(at, come_first(at, letter))
+    at.now += 5.0 + later / 1000
+    letter.attempts += 1
+    held = come(at, letter, {**notes, DUE: notes[DUE] + later})
+    assert at.want() is held
+    at.succeed(held)
+    at.lose()
+    at.connect()
+    come(at, letter, notes)
+    assert [type(command) for command in at.commands] == [Accept, AcceptUnseen]
+
+
+def test_what_was_lost_and_has_come_is_not_taken_for_lost_again() -> None:
+    """The next loss has nothing to do with it."""
+    at, letter = bench(), Letter(1)
+    deferred(at, come_first(at, letter))
+    at.lose()
+    at.connect()
+    at.now += 6.0
+    letter.attempts += 1
+    held = come(at, letter, {})
+    assert at.want() is held
+    at.succeed(held)
+    at.lose()
+    at.connect()
+    come(at, letter, {})
+    assert [type(command) for command in at.commands] == [Accept, AcceptUnseen]
