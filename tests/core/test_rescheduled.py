@@ -154,8 +154,11 @@ def test_what_came_as_it_should_and_was_accepted_is_not_handled_again(later: int
     notes = deferred(at, come_first(at, letter))
     at.now += 5.0 + later / 1000
     letter.attempts += 1
-    held = come(at, letter, {**notes, DUE: notes[DUE] + later})
+    count = "2" if later else "0"
+    held = come(at, letter, {**notes, DUE: notes[DUE] + later, "redeliveryCount": count})
     assert at.want() is held
+    assert held.record is not None
+    assert held.record.count == int(count), "what is noted counts, not what is known here"
     at.succeed(held)
     at.lose()
     at.connect()
