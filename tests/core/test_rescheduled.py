@@ -9,6 +9,7 @@ from tests.core.bench import CAUSE
 from tests.core.model import Letter
 from tests.core.test_native_redelivery import Held, bench, come, come_first, one
 
+from redelivery.core.broker_redelivery import BASE
 from redelivery.core.commands import Accept, AcceptUnseen, Forward
 from redelivery.core.dead_lettering.routing import DUE
 from redelivery.core.events import Arrived, ConnectionLost, Deferred
@@ -155,7 +156,7 @@ def test_what_came_as_it_should_and_was_accepted_is_not_handled_again(later: int
     at.now += 5.0 + later / 1000
     letter.attempts += 1
     count = "2" if later else "0"
-    held = come(at, letter, {**notes, DUE: notes[DUE] + later, "redeliveryCount": count})
+    held = come(at, letter, {**notes, DUE: notes[DUE] + later, "redeliveryCount": count, BASE: 1})
     assert at.want() is held
     assert held.record is not None
     assert held.record.count == int(count), "what is noted counts, not what is known here"
