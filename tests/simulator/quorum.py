@@ -14,6 +14,7 @@ from tests.simulator.sim_delivery import QUEUE
 
 from redelivery.core.broker_redelivery import BASE, EARLY
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE
+from redelivery.core.rescheduled import PATIENCE
 
 if TYPE_CHECKING:
     from tests.simulator.profiles import Message, Profile
@@ -60,6 +61,8 @@ class QuorumBroker(SimBroker):
         # What the library is still to read of that; and what it has settled, of which its engines are still to learn.
         self.notices: list[tuple[int, list[SimDelivery]]] = []
         self.settled: list[tuple[int, list[SimDelivery]]] = []
+        # When settlements were given that had no effect, of what was to wait.
+        self._in_vain: dict[str, float] = {}
         # Accepted in vain, since it was taken back.
         self.vain: list[SimDelivery] = []
         # When it took back what was the last.
@@ -125,8 +128,9 @@ class QuorumBroker(SimBroker):
             if delivery.final is not None:
                 self._crossed(delivery, delivery.final)
             if delivery.final == "reschedule":
-                # It is taken for one that was held back.
+                # It is taken for one that was held back, and after a while for one that was read.
                 self.truth.waits(delivery.message, EARLY + ROUNDED)
+                self._in_vain[delivery.message.name] = self._now
         for delivery in own:
             delivery.final = "outcome"
             self.wire.append(("outcome", delivery))
@@ -169,6 +173,10 @@ class QuorumBroker(SimBroker):
         self.wait(delivery.message, dict(command.notes), command.due)
         if command.due > now:
             self.truth.waits(delivery.message, self._slack)
+
+    def is_past(self, message: Message, now: float) -> bool:
+        """Whether a message comes so late that the library takes its last settlement for read, which was not."""
+        return now >= self._in_vain.pop(message.name, now) + PATIENCE
 
     def _crossed(self, delivery: SimDelivery, final: str) -> None:
         if final == "accept":

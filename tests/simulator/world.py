@@ -227,6 +227,7 @@ class World:
         gone = truth.was_settled(message) or name in self.forgotten
         # And "within 60 s of the loss".
         late = gone and truth.is_safe(name) and (self.now - self.began > RETURN or truth.past(message))
+        late = self.broker.is_past(message, self.now) or late
         # A ledger knows a message without an id by its bytes, until its dead letter is safe; notes come with it.
         afresh = nameless and (self.ledger is None or gone) and not self._noted(message)
         if self.now - self.began > RETURN:
