@@ -247,6 +247,14 @@ def test_a_consumer_of_a_topic_has_a_queue_of_its_own(node: Node) -> None:
     assert node.consumers[-1] == (1, path)
 
 
+def test_two_consumers_of_a_topic_have_two_queues(node: Node) -> None:
+    """Each gets all messages; so do those of another connection."""
+    asked = Asked(node)
+    for consumer in (1, 2):
+        assert asked.subscribed("topic://a", consumer).error is None
+    assert len({address for _, address in node.consumers} - {"/management"}) == 2
+
+
 def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:
     """It is called by client id and subscription, and is for one topic: another one is refused."""
     assert Asked(node).subscribed("topic://prices", subscription="desk").error is None
