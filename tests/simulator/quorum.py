@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from redelivery.errors import TransportError
 
-__all__ = ["QuorumBroker", "noted_count", "noted_due"]
+__all__ = ["QuorumBroker", "all_noted", "noted_count", "noted_due"]
 
 # Seconds: a due time is noted in whole milliseconds.
 ROUNDED = 0.0006
@@ -39,6 +39,15 @@ def noted_count(message: Message) -> int:
 def noted_due(message: Message) -> float | None:
     """Return the due time that is noted on a message, or None."""
     return int(message.notes[DUE]) / 1000 if DUE in message.notes else None
+
+
+def all_noted(message: Message, truth: Truth, seconds: float) -> bool:
+    """Whether all that is to be known of a message is noted on it; its due time within so many seconds."""
+    due = noted_due(message)
+    if due is None or truth.judged[message.kin] or truth.was_settled(message):
+        return False
+    near = abs(due - truth.not_before.get(message.name, due)) < seconds
+    return near and noted_count(message) >= truth.failed[message.kin]
 
 
 class QuorumBroker(SimBroker):

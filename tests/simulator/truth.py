@@ -87,7 +87,7 @@ class Truth:
         self._copied_lately: list[Hashable] = []
         self.relaxation = Relaxation(self.size)
         # What another process has had: what is known of it here stays, for its kin.
-        self.elsewhere: set[str] = set()
+        self.elsewhere, self.dropped = set[str](), set[str]()  # and of what nothing is known since a loss
         self.handled_again = 0
         self._tries, self._shared = tries, shared
 
@@ -352,6 +352,7 @@ class Truth:
             if message.name in self._recalled and message.name not in brought:
                 self.late(message)
                 self._recalled.discard(message.name)
+                self.dropped.add(message.name)
 
     def recalled(self, now: float) -> None:
         """The connection is lost: verdicts that are young are remembered, until their message comes."""

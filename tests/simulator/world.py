@@ -17,7 +17,7 @@ from tests.simulator.leftovers import leftovers
 from tests.simulator.order import out_of_order
 from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
-from tests.simulator.quorum import QuorumBroker, noted_count, noted_due
+from tests.simulator.quorum import QuorumBroker, all_noted, noted_count, noted_due
 from tests.simulator.takebacks import Takebacks
 from tests.simulator.truth import Truth, Violation
 
@@ -229,7 +229,11 @@ class World:
         late = gone and truth.is_safe(name) and (self.now - self.began > RETURN or truth.past(message))
         late = self.broker.is_past(message, self.now) or late
         # A ledger knows a message without an id by its bytes, until its dead letter is safe; notes come with it.
-        afresh = nameless and (self.ledger is None or gone) and not self._noted(message)
+        afresh = (
+            nameless
+            and (self.ledger is None or gone)
+            and not (self.native and all_noted(message, truth, DELAY / 2))
+        )
         if self.now - self.began > RETURN:
             truth.late(message)
         if late or afresh or name in self.unknown:
@@ -243,7 +247,9 @@ class World:
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
             # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
             truth.believe(message, message.count)
-        unsure = again or late or afresh or nameless or self.crashed or name in truth.elsewhere
+        unsure = (
+            again or late or afresh or nameless or self.crashed or name in truth.elsewhere | truth.dropped
+        )
         if self.profile.quorum and unsure:
             truth.believe(message, noted_count(message))
         if message.headers and (again or late or afresh):
@@ -253,16 +259,6 @@ class World:
             # Its dead letter, or its copy, was safe, which cleared it.
             self.suspects.discard(name)
         self.unknown.discard(name)
-
-    def _noted(self, message: Message) -> bool:
-        """Whether all that is to be known of a message is noted on it."""
-        if not self.native or not message.notes:
-            return False
-        if self.truth.judged[message.kin] or self.truth.was_settled(message):
-            return False
-        due = self.truth.not_before.get(message.name)
-        known = due is None or abs((noted_due(message) or 0.0) - due) < DELAY / 2
-        return known and noted_count(message) >= self.truth.failed[message.kin]
 
     def _do_begin(self, consumer: int) -> bool:
         engine = self.process.engines.get(consumer)
