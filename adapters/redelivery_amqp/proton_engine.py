@@ -104,18 +104,20 @@ class ProtonEngine:
     # Events.
 
     def events(self, readable: set[Handle]) -> Iterator[proton.Event]:
-        """Go through what happened; links with deliveries that came in are put into `readable` instead."""
+        """Go through what happened; links with deliveries that came in are put into `readable` instead.
+
+        What has come and was settled, or released, in one read is both.
+        """
         collector = self._c
         while (event := lib.pn_collector_peek(collector)) != _NULL:
             number = lib.pn_event_type(event)
             if number == _DELIVERY:
                 link = lib.pn_event_link(event)
-                if lib.pn_link_is_receiver(link) and not lib.pn_delivery_updated(
-                    lib.pn_event_delivery(event)
-                ):
+                if lib.pn_link_is_receiver(link):
                     readable.add(link)
-                    lib.pn_collector_pop(collector)
-                    continue
+                    if not lib.pn_delivery_updated(lib.pn_event_delivery(event)):
+                        lib.pn_collector_pop(collector)
+                        continue
             elif number in _QUIET:
                 lib.pn_collector_pop(collector)
                 continue

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
-__all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer"]
+__all__ = ["PATIENCE", "Conversation", "FrozenPeer", "ScriptedPeer", "Settlement"]
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
@@ -22,12 +22,30 @@ DECLARE, DECLARED = 0x31, 0x33
 E: Any = proton.Event
 
 
+class Settlement(NamedTuple):
+    """How the library has settled a message: by name, the outcome, and what `modified` says."""
+
+    tag: str
+    state: int
+    failed: bool
+    undeliverable: bool
+    annotations: dict[str, Any]
+
+    @classmethod
+    def of(cls, delivery: Any) -> Settlement:
+        """Return it as the broker reads it."""
+        said = delivery.remote
+        annotations = {str(name): value for name, value in (said.annotations or {}).items()}
+        return cls(delivery.tag, int(delivery.remote_state), said.failed, said.undeliverable, annotations)
+
+
 class Conversation:
     """One connection, as the broker sees it."""
 
     def __init__(self, peer: ScriptedPeer, sock: socket.socket) -> None:
         self._peer = peer
         self._socket = sock
+        self._kept: list[bytes] | None = None
         self._number = peer.connections
         self._collector = proton.Collector()
         self.connection = proton.Connection()
@@ -70,7 +88,18 @@ class Conversation:
 
     def raw(self, data: bytes) -> None:
         """Write bytes past the protocol."""
-        self._socket.sendall(data)
+        if self._kept is None:
+            self._socket.sendall(data)
+        else:
+            self._kept.append(data)
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write at the end, and at once, what is written meanwhile."""
+        self._kept = kept = list[bytes]()
+        yield
+        self._kept = None
+        self.raw(b"".join(kept))
 
     def send(self, link: Any, message: bytes) -> None:
         """Send a message, so that it is on the wire."""
@@ -105,8 +134,8 @@ class Conversation:
                     self._peer.script(self, event.link)
             elif event.type == E.DELIVERY and event.link.is_receiver:
                 self._taken(event.link, event.delivery)
-            elif event.type == E.DELIVERY and not event.delivery.settled:
-                self._peer.outcomes.append(event.delivery.remote_state)
+            elif event.type == E.DELIVERY:
+                self._told(event.delivery)
             elif event.type in (E.LINK_REMOTE_CLOSE, E.LINK_REMOTE_DETACH):
                 event.link.close()
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
@@ -116,6 +145,14 @@ class Conversation:
     def _hear(self, event: Any) -> None:
         if event.type == E.DELIVERY and event.link.is_sender:
             self._peer.credit_left.append(event.link.credit)
+
+    def _told(self, delivery: Any) -> None:
+        """Take note of what became of a message."""
+        if not delivery.settled:
+            self._peer.outcomes.append(delivery.remote_state)
+            return
+        self._peer.settlements.append(Settlement.of(delivery))
+        self._peer.settled(self)
 
     def _begin(self, session: Any) -> None:
         if self._peer.ends_late:
@@ -174,6 +211,8 @@ class ScriptedPeer:
         self.taken: Callable[[Conversation, Any], None] = lambda *_: None  # before a message is accepted
         self.outcomes: list[int] = []  # of what it has sent
         self.credit_left: list[int] = []  # of the consumer, at each of its outcomes
+        self.settlements: list[Settlement] = []
+        self.settled: Callable[[Conversation], None] = lambda _: None  # called after each
         self.closing = threading.Event()
         self.largest = largest  # bytes that a message to it may have; 0: no limit
         self.connections = 0

@@ -41,6 +41,7 @@ class Node(ScriptedPeer):
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[Any] = []
         self.ends: set[tuple[str, str]] = set()
+        self.cuts: set[tuple[str, str]] = set()
         self.answers: dict[tuple[str, str], list[tuple[int, Any]]] = {}
         self._pairs: dict[str, Any] = {}
         super().__init__(self._consumed)
@@ -60,6 +61,9 @@ class Node(ScriptedPeer):
         request = message.subject, message.address
         self.requests.append(request)
         self.bodies.append(message.body)
+        if request in self.cuts:
+            conversation.cut()
+            return
         if request in self.ends:
             link.session.condition = proton.Condition(
                 "amqp:unauthorized-access", "access refused for user 'x'"
@@ -253,6 +257,14 @@ def test_a_consumer_of_a_topic_has_a_queue_of_its_own(node: Node) -> None:
     assert node.bodies[0] == {"durable": True, "exclusive": True, "auto_delete": True, "arguments": {}}
     assert [body["binding_key"] for body in node.bodies[1:]] == ["a.#", "b.*"]
     assert node.consumers[-1] == (1, path)
+
+
+def test_two_consumers_of_a_topic_have_two_queues(node: Node) -> None:
+    """Each gets all messages; so do those of another connection."""
+    asked = Asked(node)
+    for consumer in (1, 2):
+        assert asked.subscribed("topic://a", consumer).error is None
+    assert len({address for _, address in node.consumers} - {"/management"}) == 2
 
 
 def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:

@@ -209,6 +209,26 @@ def test_notes_of_another_queue_count_for_nothing() -> None:
     assert one(at.fail(held)).notes["redeliveryCount"] == "1"
 
 
+@pytest.mark.parametrize(("base", "count"), [(-5, 1), (0, 1), (1, 0), (9, 0), ("1", 0), (None, 0), ("x", 0)])
+def test_what_the_broker_had_counted_is_a_whole_number_or_nothing(base: object, count: int) -> None:
+    """A forged one makes no attempts of nothing."""
+    at = bench()
+    held = come(at, Letter(1, attempts=1), {COPY: f"@{QUEUE}", "redeliveryCount": "0", BASE: base})
+    assert at.want() is held
+    assert held.record is not None
+    assert held.record.count == count
+
+
+def test_a_ledger_counts_instead_of_the_broker() -> None:
+    """A message that was only prefetched when a connection was lost is not charged; a note counts all the same."""
+    at = bench(counted=True)
+    notes = {COPY: f"@{QUEUE}", "redeliveryCount": "1", BASE: 0}
+    held = come(at, Letter(1, attempts=2), notes)
+    at.want()
+    assert held.record is not None
+    assert held.record.count == 1
+
+
 NOTES = st.fixed_dictionaries(
     {},
     optional={

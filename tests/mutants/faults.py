@@ -120,6 +120,21 @@ AREAS = {
     ),
     "stomp": Area(("tests/stomp",), (*_EVERYWHERE, "tests/adapter_support")),
     "amqp": Area(("tests/amqp",), (*_EVERYWHERE, "tests/adapter_support")),
+    "rabbitmq4": Area(
+        (
+            "tests/core/test_taken_back.py",
+            "tests/core/test_rescheduled.py",
+            "tests/core/test_native_redelivery.py",
+            "tests/amqp/test_queue_facts.py",
+            "tests/amqp/test_given_back.py",
+            "tests/amqp/test_management_link.py",
+            "tests/amqp/test_declarations.py",
+            "tests/amqp/test_refused_declarations.py",
+            "tests/amqp/test_profiles.py",
+            "tests/amqp/test_odd_notes.py",
+        ),
+        ("tests/amqp", "tests/core"),
+    ),
     "cli": Area(("tests/cli",), ("tests/docs/test_help.py", "tests/docs/test_examples.py")),
     "spark": Area(("tests/spark",), _EVERYWHERE),
 }

@@ -6,100 +6,23 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from tests.simulator.profiles import Message
+from tests.simulator.sim_delivery import SimDelivery
 from tests.simulator.truth import Violation
 
 from redelivery.core.dead_lettering.routing import COPY
-from redelivery.core.delivery import Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     from tests.simulator.profiles import Profile
     from tests.simulator.truth import Truth
 
-    from redelivery.core.delivery import BodyKind
-    from redelivery.core.outgoing import Outgoing
     from redelivery.errors import TransportError
 
-__all__ = ["QUEUE", "SimBroker", "SimDelivery"]
+__all__ = ["SimBroker", "expired"]
 
-QUEUE = "queue://q"
 # Seconds after which even a killed broker has stored what it has carried out.
 LATELY = 4.0
-
-
-class SimDelivery(Delivery):
-    """One arrival. `number`: the id that the broker has made."""
-
-    __slots__ = ("copy", "final", "heard", "marked", "message", "number", "profile", "seen")
-
-    def __init__(self, consumer: int, epoch: int, message: Message, profile: Profile, number: int) -> None:
-        super().__init__(consumer, epoch, message.body.encode())
-        self.message = message
-        self.profile = profile
-        self.number = number
-        self.marked, self.seen = message.mark, message.count
-        # The settlement that has been written.
-        self.final: str | None = None
-        # Whether what its handler says will be charged: it is waited for.
-        self.heard = True
-        # The delayed copy that is to take its place.
-        self.copy: Outgoing | None = None
-
-    @property
-    def strong(self) -> bool:
-        return self.profile.strong
-
-    @property
-    def digested(self) -> bool:  # type: ignore[override]
-        return not self.profile.strong
-
-    @property
-    def key(self) -> Hashable | None:
-        message = self.message
-        if self.strong:
-            return QUEUE, self.number
-        return None if message.key is None else (QUEUE, message.key, message.created)
-
-    @property
-    def dated(self) -> bool:
-        return self.message.created is not None
-
-    def digest(self) -> bytes:
-        return repr(self.message.like).encode()
-
-    @property
-    def redelivered(self) -> bool:
-        return self.marked
-
-    @property
-    def broker_count(self) -> int | None:
-        return self.seen if self.profile.counts else None
-
-    @property
-    def destination(self) -> str:
-        return QUEUE
-
-    @property
-    def group(self) -> str | None:
-        return self.message.group
-
-    @property
-    def expires_at(self) -> float | None:
-        return self.message.expires
-
-    @property
-    def body_kind(self) -> BodyKind:
-        return "partial" if self.message.torn else "bytes"
-
-    @property
-    def headers(self) -> Mapping[str, Any]:
-        return self.message.headers
-
-    @property
-    def message_id(self) -> str | None:
-        return self.message.key
 
 
 def expired(message: Message, now: float) -> bool:
@@ -284,18 +207,20 @@ class SimBroker:
         mine = self.unsettled.pop(consumer)
         for each in mine:
             self.truth.relaxation.given_back(each.message.kin)
-        self.queue = [self._returned(each, mark=mark) for each in mine] + self.queue
+        # RabbitMQ 4.3 does not count the end of a link.
+        counted = not self.profile.quorum
+        self.queue = [self._returned(each, mark=mark, counted=counted) for each in mine] + self.queue
         for each, error in self.answers:
             if each.consumer == consumer and error is None:
                 self.truth.unanswered(each.message)
         self.answers = [(each, error) for each, error in self.answers if each.consumer != consumer]
         del self.credit[consumer]
 
-    def _returned(self, delivery: SimDelivery, *, mark: bool) -> Message:
+    def _returned(self, delivery: SimDelivery, *, mark: bool, counted: bool = True) -> Message:
         message = delivery.message
         self.truth.returned(message)
         message.mark = message.mark or mark
-        message.count += self.profile.counts
+        message.count += self.profile.counts and counted
         return message
 
     def would_forget(self, now: float) -> Message | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulator.process import RETRIES
+from tests.simulator.quorum import noted_count
+
 if TYPE_CHECKING:
     from tests.simulator.profiles import Message
     from tests.simulator.world import Action, World
@@ -23,17 +26,16 @@ def choices(world: World) -> list[Action]:
     can += _while_up(world) if world.up else [("up",)]
     if not world.up and world.budget["move"]:
         can.append(("up", "elsewhere"))
-    if world.ledger is not None and world.budget["crash"] and world.handlers:
-        can += [("crash", read) for read in {0, len(world.broker.wire)}]
+    for how in ("crash", "die") if world.handlers else ():
+        # With a ledger, and without.
+        if world.budget[how] and (world.ledger is not None) == (how == "crash"):
+            can += [(how, read) for read in {0, len(world.broker.wire)}]
     for name, (due, _) in world.broker.delayed.items():
         if due <= world.now or world.budget["hasty"]:
             can.append(("ripe", name))
     if world.budget["redrive"]:
         can += [("redrive", message.name) for message in world.all if _may_redrive(world, message)]
-    if world.budget["other"] and world.broker.queue:
-        can.append(("other", "take", world.broker.queue[0].name))
-    for message in world.theirs:
-        can += [("other", "ok", message.name), ("other", "back", message.name)]
+    can += _elsewhere(world)
     if next_time(world) is not None:
         can.append(("wait",))
     return can
@@ -50,7 +52,7 @@ def _may_redrive(world: World, message: Message) -> bool:
 def _while_up(world: World) -> list[Action]:
     broker = world.broker
     can: list[Action] = []
-    if broker.queue:
+    if broker.queue and broker.has_told(broker.queue[0]):
         can += [("deliver", broker.queue[0].name, c) for c in world.process.engines if broker.may_deliver(c)]
     for number, engine in world.process.engines.items():
         if free(world, number) and (engine.load.ready() or (engine.load.suspects and not world.handlers)):
@@ -69,8 +71,38 @@ def _while_up(world: World) -> list[Action]:
             can += [("cut", read, "unmarked") for read in range(len(broker.wire) + 1)]
     if world.budget["kill"] and broker.would_forget(world.now) is not None:
         can.append(("kill", len(broker.wire)))
+    can += _taken_back(world)
     if world.budget["close"]:
         can += [("close", number) for number in world.process.engines]
+    return can
+
+
+def _elsewhere(world: World) -> list[Action]:
+    """Return what a consumer of another process may do."""
+    can: list[Action] = []
+    if world.budget["other"] and world.broker.queue:
+        can.append(("other", "take", world.broker.queue[0].name))
+    for message in world.theirs:
+        can += [("other", "ok", message.name), ("other", "back", message.name)]
+        # With a ledger all processes of a queue have one.
+        if world.native and world.ledger is None and noted_count(message) < RETRIES:
+            can.append(("other", "fail", message.name))
+    return can
+
+
+def _taken_back(world: World) -> list[Action]:
+    """Return what the broker may take back: one delivery of a consumer, or all; settled ones only if that may cross."""
+    can: list[Action] = []
+    for number in world.process.engines if world.budget["takeback"] else ():
+        mine = world.broker.unsettled[number]
+        some = [each for each in mine if each.final is None or world.budget["cross"]]
+        can += [("takeback", number, each.message.name) for each in some]
+        if some and len(some) == len(mine):
+            can.append(("takeback", number, None))
+    if world.broker.notices:
+        can.append(("notice",))
+    if world.broker.settled:
+        can.append(("learn",))
     return can
 
 

@@ -33,6 +33,7 @@ __all__ = [
 WEIGHTS = {
     "deliver": 6, "begin": 6, "send": 4, "end": 2, "broker": 3, "answer": 3, "up": 4, "wait": 3, "cut": 1, "kill": 1,
     "ripe": 4, "other": 1, "refuse": 1, "close": 1, "crash": 1, "redrive": 2,
+    "takeback": 2, "notice": 6, "learn": 6, "die": 1,
 }  # fmt: skip
 LENGTH = 60
 
@@ -173,7 +174,19 @@ def random_case(rnd: random.Random, profile: str | None = None, messages: str | 
     # Last: the draws before it stay what they were.
     if rnd.random() >= 0.75:
         case = replace(case, breaker=True, outcomes=rnd.choice([case.outcomes, ("ok", "fail", "trip")]))
-    return replace(case, auto=rnd.random() < 0.5)
+    case = replace(case, auto=rnd.random() < 0.5)
+    return _of_quorum(case, rnd) if PROFILES[case.profile].quorum else case
+
+
+def _of_quorum(case: Case, rnd: random.Random) -> Case:
+    """Draw what is a quorum queue's alone."""
+    budget = {**case.budget, "takeback": rnd.choice([0, 1, 2, 3]), "cross": rnd.choice([0, 0, 1])}
+    if case.ordering == "non_blocking" and rnd.random() < 0.7:
+        case = replace(case, scheduled=True)
+        budget.update(move=0, hasty=rnd.choice([0, 0, 1]), die=0 if case.ledger else rnd.choice([0, 0, 1]))
+    if case.scheduled:
+        case = replace(case, skew=rnd.choice([0.0, 0.0, 2.0, -2.0]))
+    return replace(case, budget=budget)
 
 
 def every_schedule(case: Case, depth: int) -> Iterator[tuple[list[Action], str | None]]:

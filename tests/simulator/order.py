@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.simulator.broker import SimDelivery
     from tests.simulator.profiles import Message
+    from tests.simulator.sim_delivery import SimDelivery
     from tests.simulator.world import World
 
 __all__ = ["out_of_order"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.simulator.broker import QUEUE, SimDelivery
+from tests.simulator.sim_delivery import QUEUE, SimDelivery
 from tests.simulator.truth import Violation
 
 from redelivery.core.breaker import Breaker
@@ -22,6 +22,7 @@ from redelivery.core.commands import (
     Mark,
     PoisonAck,
     Release,
+    Reschedule,
     SetAside,
     Stop,
 )
@@ -38,7 +39,7 @@ from redelivery.core.policy.redelivery_policy import RedeliveryPolicy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tests.simulator.broker import SimBroker
+    from tests.simulator.quorum import QuorumBroker
 
     from redelivery.core.delivery import Delivery
     from redelivery.core.dispatch_order import Ordering
@@ -103,7 +104,7 @@ class Process:
 
     def __init__(
         self,
-        broker: SimBroker,
+        broker: QuorumBroker,
         dispatched: Callable[[SimDelivery], None],
         *,
         ordering: Ordering,
@@ -194,6 +195,10 @@ class Process:
                     if isinstance(command, Forward) and command.delayed:
                         kind, delivery.copy = "delay", command.copy
                     self.broker.write(kind, delivery, live=delivery.epoch == epoch)
+                case Reschedule():
+                    delivery = self._own(command)
+                    delivery.given = command
+                    self.broker.write("reschedule", delivery, live=delivery.epoch == epoch)
                 case Credit():
                     self.broker.widen(number, command.messages)
                 case SetAside():
@@ -228,7 +233,9 @@ class Process:
 
     def _aside(self, number: int) -> int:
         """How many messages a consumer has set aside on this connection."""
-        return sum(each.state == "aside" for each in self.broker.unsettled.get(number, ()))
+        broker = self.broker
+        untold = {each for of, gone in (*broker.notices, *broker.settled) for each in gone if of == number}
+        return sum(each.state == "aside" for each in {*broker.unsettled.get(number, ()), *untold})
 
     def _set_aside(self, number: int, delivery: SimDelivery, now: float) -> None:
         self.broker.put_aside(delivery, now)
@@ -236,6 +243,6 @@ class Process:
             raise Violation(f"bound: {delivery.message.name} is set aside beyond {self._most_aside}")
 
     @staticmethod
-    def _own(command: Dispatch | Mark | PoisonAck | Forward | SetAside) -> SimDelivery:
+    def _own(command: Dispatch | Mark | PoisonAck | Forward | Reschedule | SetAside) -> SimDelivery:
         assert isinstance(command.delivery, SimDelivery)
         return command.delivery

@@ -21,7 +21,7 @@ class Profile:
     adversary chooses. `poison`: `native`, `atomic` (copy and acceptance in one transaction) or `confirmed` (first the
     copy). `forgets`: a killed broker may forget what it did last; `remarks`: it marks what it then sends again.
     `front`: what comes again goes before what was never sent. `delays`: how safe a delayed copy is sent, if at all;
-    `once`: a second copy of the same name is dropped, and confirmed.
+    `once`: a second copy of the same name is dropped, and confirmed. `quorum`: it is a quorum queue of RabbitMQ 4.3.
     """
 
     name: str
@@ -34,8 +34,9 @@ class Profile:
     forgets: bool = False
     front: bool = True
     remarks: bool = False
-    delays: Literal["none", "atomic", "confirmed"] = "confirmed"
+    delays: Literal["none", "atomic", "confirmed", "native"] = "confirmed"
     once: bool = False
+    quorum: bool = False
 
     def capabilities(self, *, grows: bool = False) -> Capabilities:
         """What the engine is told of it. `grows`: a window that does not flow can be widened."""
@@ -74,6 +75,19 @@ PROFILES = {
             remarks=True,
             delays="none",
         ),
+        Profile(
+            "rabbitmq4-quorum",
+            False,
+            "all",
+            "confirmed",
+            True,
+            True,
+            True,
+            forgets=True,
+            remarks=True,
+            delays="native",
+            quorum=True,
+        ),
         Profile("memory", True, "all", "native", True, True, delays="atomic"),
     )
 }
@@ -93,6 +107,8 @@ class Message:
         self.torn = False
         # What a delayed copy tells.
         self.headers: Mapping[str, Any] = {}
+        # What a quorum queue keeps with it.
+        self.notes: Mapping[str, Any] = {}
         # The name of its copy, of one that nobody else can be taken for, until a handler has it again.
         self.copied_as: str | None = None
         # What it shares with those that it may change places with: nobody, if the broker's ids tell all apart.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-    from tests.simulator.broker import SimDelivery
+    from tests.simulator.sim_delivery import SimDelivery
 
 __all__ = ["Relaxation"]
 
@@ -51,6 +51,12 @@ class Relaxation:
         for kin in self.alike:
             many = self._read[kin] + (self._may[kin] if kin in unread else 0)
             self._may[kin] = min(self._size[kin] - 1, many) if kin not in two else 0
+        self._read.clear()
+        self._given_back.clear()
+
+    def begun_again(self) -> None:
+        """Another process knows nothing of what was accepted, or has gone back."""
+        self._may.clear()
         self._read.clear()
         self._given_back.clear()
 

@@ -44,8 +44,8 @@ def any_digest(monkeypatch: pytest.MonkeyPatch) -> None:
         return [record for records in self._records.get(key, {}).values() for record in records]
 
     monkeypatch.setattr(KnownRecords, "of", of)
-    monkeypatch.setattr("tests.simulator.broker.SimDelivery.digest", lambda _: b"")
-    monkeypatch.setattr("tests.simulator.broker.SimDelivery.dated", True)
+    monkeypatch.setattr("tests.simulator.sim_delivery.SimDelivery.digest", lambda _: b"")
+    monkeypatch.setattr("tests.simulator.sim_delivery.SimDelivery.dated", True)
 
 
 def never_consumed(monkeypatch: pytest.MonkeyPatch) -> None:

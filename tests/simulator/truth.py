@@ -27,6 +27,14 @@ class Violation(Exception):
     """An invariant does not hold. Its text begins with the name of that, and a colon."""
 
 
+def by_kin(messages: Sequence[Message]) -> defaultdict[Hashable, list[Message]]:
+    """Return messages by what they share with those that they may change places with."""
+    found: defaultdict[Hashable, list[Message]] = defaultdict(list)
+    for message in messages:
+        found[message.kin].append(message)
+    return found
+
+
 class Truth:
     """Keeps what happened, and checks.
 
@@ -35,9 +43,7 @@ class Truth:
 
     def __init__(self, messages: Sequence[Message], tries: int, *, shared: bool = False) -> None:
         self.size = Counter(message.kin for message in messages)
-        self._kin: dict[Hashable, list[Message]] = defaultdict(list)
-        for message in messages:
-            self._kin[message.kin].append(message)
+        self._kin = by_kin(messages)
         # When handlers of such messages ended well, and when such messages were sent that are accepted: steps.
         self.successes: dict[Hashable, list[int]] = defaultdict(list)
         self.removed: dict[Hashable, list[int]] = defaultdict(list)
@@ -54,11 +60,14 @@ class Truth:
         self.judged: Counter[Hashable] = Counter()
         # How many are set aside, as far as that is remembered.
         self.aside: Counter[Hashable] = Counter()
-        self._condemned: set[Hashable] = set()
+        self._condemned: Counter[Hashable] = Counter()
         self._lately: dict[str, Message] = {}
-        self._forgotten, self._unheard = set[str](), set[str]()  # dead letters, by a broker
+        # Dead letters, by a broker; and those of which there is a verdict besides what is known now.
+        self._forgotten, self._unheard, self._twice_known = set[str](), set[str](), set[str]()
         self._spent: Counter[Hashable] = Counter()
         self.not_before: dict[str, float] = {}
+        # Seconds that what the broker holds back may come early; counts with which handlers must begin, at least.
+        self._slack, self._noted = dict[str, float](), dict[str, int]()
         # Of them, those that wait uncharged.
         self.deferred: set[str] = set()
         self.gone: dict[str, str] = {}
@@ -68,9 +77,8 @@ class Truth:
         # Of which a delayed copy was stored.
         self.copies: set[str] = set()
         self._died_at: dict[str, float] = {}
-        self._recalled: set[str] = set()
+        self._recalled, self._confirmed = set[str](), set[str]()
         self._redriven: dict[str, Message] = {}
-        self._confirmed: set[str] = set()
         # Of kin: how many verdicts are of dead letters that are known to be safe.
         self._safe: Counter[Hashable] = Counter()
         # Of those that were dead, or copied: with which a handler has begun since. What is known of them is of that.
@@ -79,10 +87,9 @@ class Truth:
         self._copied_lately: list[Hashable] = []
         self.relaxation = Relaxation(self.size)
         # What another process has had: what is known of it here stays, for its kin.
-        self.elsewhere: set[str] = set()
+        self.elsewhere, self.dropped = set[str](), set[str]()  # and of what nothing is known since a loss
         self.handled_again = 0
-        self._tries = tries
-        self._shared = shared
+        self._tries, self._shared = tries, shared
 
     def forget(self, message: Message) -> None:
         """Start afresh: nobody knows any more what happened to the message."""
@@ -122,6 +129,7 @@ class Truth:
             return
         self.failed[kin] += 1
         self.not_before[message.name] = due
+        self._slack.pop(message.name, None)
         self.deferred.discard(message.name)
         most = self.size[kin] * self._tries
         if self.size[kin] > 1:
@@ -146,13 +154,14 @@ class Truth:
     def condemned(self, message: Message, *, heard: bool) -> None:
         """The application has given a message up."""
         self.owed[message.kin] += 1
-        self._condemned.add(message.kin)
+        self._condemned[message.kin] += 1
         self.judged[message.kin] += heard
 
     def postponed(self, message: Message, due: float, *, heard: bool) -> None:
         """The application wants a message later, uncharged."""
         if heard:
             self.not_before[message.name] = due
+            self._slack.pop(message.name, None)
             self.deferred.add(message.name)
 
     def process_died(self) -> None:
@@ -173,7 +182,46 @@ class Truth:
             self.not_before.pop(message.name, None)
             self.deferred.discard(message.name)
 
+    def noted_only(self, message: Message, count: int, due: float | None) -> None:
+        """What is known of a message is what the broker keeps, of a process that has died."""
+        name, kin = message.name, message.kin
+        self.failed[kin] = min(self.failed[kin], count, self._tries - 1)
+        self.judged[kin] = self.aside[kin] = 0
+        if due is None or abs(due - self.not_before.get(name, 0.0)) > 0.01:
+            self.not_before.pop(name, None)
+            self.deferred.discard(name)
+
     # What the broker does.
+
+    def waits(self, message: Message, slack: float) -> None:
+        """The broker holds a message back; it may come so many seconds early.
+
+        Of kin, one may come for what is known of the other, as of two equal copies.
+        """
+        kin = message.kin
+        self._slack[message.name] = slack
+        if self.size[kin] > 1:
+            # The note of one, and what is known here, may count for both.
+            self._spent[kin] -= self._tries - 1
+            self._copies_of[kin] += 1
+
+    def noted(self, message: Message, count: int) -> None:
+        """A message comes to a process that knows nothing of it but what the broker keeps."""
+        self._noted[message.name] = count
+
+    def crossed(self, message: Message, final: str) -> None:
+        """A settlement was on its way when the broker took the message back, and had no effect; nobody can learn that.
+
+        Then a dead message, and one whose consumer has closed, start afresh; a lost connection may recall more.
+        """
+        if self.dead[message.name] or final == "closed":
+            self.maybe[message.kin] += self.failed[message.kin]
+            self.forget(message)
+        if self.dead[message.name]:
+            self.again[message.kin].add(message.name)
+            self._redriven[message.name] = message
+            # What is known of it now, and its verdict, are known side by side.
+            self._twice_known.add(message.name)
 
     def accepted(self, message: Message, step: int) -> None:
         """The broker has removed a message. Raises Violation if no handler has succeeded with it, or its equal."""
@@ -213,6 +261,9 @@ class Truth:
         """A message goes back to the queue: if it is dead already, its verdict is carried out once more."""
         if self.dead[message.name]:
             self.again[message.kin].add(message.name)
+            self._redriven[message.name] = message
+            # What is known of it now, and its verdict, are known side by side.
+            self._twice_known.add(message.name)
         if self.gone.get(message.name) == "copied":
             # It is there, and its copy: "both handled; a duplicate".
             del self.gone[message.name]
@@ -289,7 +340,10 @@ class Truth:
             # Which verdict is left is unknown; those of dead letters that are safe are dropped.
             self.judged[kin] = max(0, self.judged[kin] - self._safe[kin])
             self._safe[kin] = 0
-        elif message.name in self._confirmed and not self._shared:
+            if any(each.name in self._confirmed for each in self._kin[kin]):
+                # It may be known of the other one, whose dead letter is not safe.
+                self.failed[kin] = max(0, self.failed[kin] - self._tries)
+        elif message.name in self._confirmed and not self._shared and message.name not in self._twice_known:
             self.again[kin].discard(message.name)
 
     def outlived(self, brought: Collection[str]) -> None:
@@ -298,6 +352,7 @@ class Truth:
             if message.name in self._recalled and message.name not in brought:
                 self.late(message)
                 self._recalled.discard(message.name)
+                self.dropped.add(message.name)
 
     def recalled(self, now: float) -> None:
         """The connection is lost: verdicts that are young are remembered, until their message comes."""
@@ -324,7 +379,8 @@ class Truth:
             return
         self._redriven[name] = message
         young = now <= self._died_at[name] + ACKNOWLEDGED
-        if young or name in self._recalled or name in self._unheard or name not in self._confirmed:
+        unsure = name in self._recalled or name in self._unheard or name in self._twice_known
+        if young or unsure or name not in self._confirmed:
             self.again[message.kin].add(name)
 
     def died(self, message: Message, now: float, *, expired: bool) -> None:
@@ -356,7 +412,7 @@ class Truth:
     def set_aside(self, message: Message, many: int, *, expired: bool) -> None:
         """A message is poison, and cannot be copied: `many` of its kin now. Raises Violation if it is not poison."""
         kin = message.kin
-        if not expired and kin not in self._condemned and not self._exhausted(kin):
+        if not expired and not self._condemned[kin] and not self._exhausted(kin):
             raise Violation(f"aside: {message.name} is set aside, and nobody has condemned it")
         self.aside[kin] = max(self.aside[kin], many)
 
@@ -370,7 +426,7 @@ class Truth:
             again.remove(message.name if message.name in again else min(again))
             return
         # A verdict that a ledger holds is that of all kin, until its dead letter is safe.
-        held = self._shared and self.size[kin] > 1 and kin in self._condemned
+        held = self._shared and self.size[kin] > 1 and self._condemned[kin] > 0
         if not held and not self._exhausted(kin):
             raise Violation(f"false dead letter: {message.name} after {self.failed[kin]} failures of its own")
         self._spent[kin] += max(1, self._tries - self.believed[kin])
@@ -384,6 +440,19 @@ class Truth:
             # A count may pass from one to the other; it is not there twice.
             failed = self.ever[kin] - self._spent[kin]
         return failed > 0 and failed + self.believed[kin] >= self._tries
+
+    def counted(self, message: Message, count: int) -> None:
+        """A handler gets a message with a count: none is missing, and each is of a failure or of the broker's."""
+        kin = message.kin
+        if self.size[kin] > 1:
+            return
+        least, most = self.failed[kin], self.ever[kin] + self._condemned[kin] + message.count
+        least = min(max(least, self._noted.pop(message.name, 0)), self._tries - 1)
+        if not least <= count <= most:
+            raise Violation(f"count: {message.name} is begun with {count}, not {least} to {most}")
+
+    def _earliest(self, name: str) -> float:
+        return self.not_before.get(name, 0.0) - self._slack.get(name, 0.0)
 
     def begins(self, message: Message, now: float, running: Sequence[Message]) -> None:
         """A handler gets a message; `running`: those that handlers have who are waited for. Raises Violation."""
@@ -400,9 +469,7 @@ class Truth:
         if not unsure and have + self.judged[kin] >= self.size[kin]:
             raise Violation(f"verdict: {name} is begun, and is poison")
         live = [each for each in names if each not in self.gone or each in self.elsewhere]
-        wait = [
-            at for each in live if each not in busy and (at := self.not_before.get(each, 0.0)) > now + 1e-9
-        ]
+        wait = [at for each in live if each not in busy and (at := self._earliest(each)) > now + 1e-9]
         if not unsure and len(wait) + have >= len(live):
             raise Violation(f"early: {name} is begun at {now}, due at {min(wait, default=now)}")
         self.handled_again += bool(self.successes[kin])

@@ -12,11 +12,13 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.simulator.broker import SimBroker, SimDelivery
 from tests.simulator.choices import choices, free, next_time
+from tests.simulator.leftovers import leftovers
 from tests.simulator.order import out_of_order
 from tests.simulator.process import DELAY, LONG_DELAY, RETRIES, Process, SimLedger
 from tests.simulator.profiles import PROFILES, messages
+from tests.simulator.quorum import QuorumBroker, all_noted, noted_count, noted_due
+from tests.simulator.takebacks import Takebacks
 from tests.simulator.truth import Truth, Violation
 
 from redelivery.core.delivery import Cause, Record
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from tests.simulator.profiles import Message
+    from tests.simulator.sim_delivery import SimDelivery
 
     from redelivery.core.breaker import Weight
     from redelivery.core.dispatch_order import Ordering
@@ -53,6 +56,7 @@ __all__ = ["Action", "Case", "World"]
 Action = tuple[Any, ...]
 CUT = TransportError("cut")
 DEFER, LONG_DEFER = 0.5, 2.5
+UNANSWERED = ("accept", "reschedule", "outcome")
 SAYS = {
     "ok": "succeeds",
     "fail": "fails",
@@ -86,6 +90,8 @@ class Case:
     breaker: bool = False
     # Whether the credit begins with one message, and grows.
     auto: bool = False
+    # Seconds that the broker's clock is ahead.
+    skew: float = 0.0
     budget: dict[str, int] = field(default_factory=lambda: {"cut": 2})
 
 
@@ -112,7 +118,10 @@ class World:
         if not self.profile.strong:
             dated = (each.kin for each in self.all if each.created is not None or case.unique_ids)
             self.truth.relaxation.alike.update(dated)
-        self.broker = SimBroker(self.profile, self.all, self.truth)
+        # Whether the broker holds back the message itself, and what is known of it.
+        self.native = case.scheduled and self.profile.delays == "native"
+        hasty = bool(case.budget.get("hasty"))
+        self.broker = QuorumBroker(self.profile, self.all, self.truth, skew=case.skew, hasty=hasty)
         self.ledger = SimLedger() if case.ledger else None
         # What a consumer of another process has.
         self.theirs: list[Message] = []
@@ -120,8 +129,9 @@ class World:
         self.epoch, self.up, self.now, self.step = 0, False, 0.0, 0
         # When the connection began, and what it has brought since.
         self.began = 0.0
-        self.brought: set[str] = set()
+        self.brought, self.known = set[str](), set[str]()  # and to this process
         self.budget = Counter(case.budget)
+        self.takebacks = Takebacks(self)
         self.outcomes = case.outcomes
         # Who was open when a process died, and whether what is begun now begins alone.
         self.suspects: set[str] = set()
@@ -162,7 +172,8 @@ class World:
     def do(self, action: Action) -> bool:
         """Do one action; return whether it could be done. Raises Violation."""
         self.step += 1
-        done = getattr(self, f"_do_{action[0]}")(*action[1:]) is not False
+        who = self.takebacks if action[0] in ("takeback", "notice", "learn") else self
+        done = getattr(who, f"_do_{action[0]}")(*action[1:]) is not False
         while self.process.stopped:
             # At the bound of what may be set aside, as it should; the others go on.
             self._close(self.process.stopped.pop(), "stops consumer")
@@ -173,7 +184,7 @@ class World:
         if self.tell:
             self.log.append(f"{self.step:3} {self.now:6.1f} s  {who:12} {text}")
 
-    def _feed(self, number: int, event: Event) -> bool:
+    def feed(self, number: int, event: Event) -> bool:
         return self.process.feed(number, event, self.now, epoch=self.epoch if self.up else None)
 
     def _named(self, found: list[Message], name: str) -> Message | None:
@@ -192,13 +203,17 @@ class World:
 
     def _do_deliver(self, name: str, consumer: int) -> bool:
         found = self._named(self.broker.queue, name)
-        if not self.up or found is None or not self.broker.may_deliver(consumer):
+        able = self.broker.may_deliver(consumer) and found is not None and self.broker.has_told(found)
+        if not self.up or found is None or not able:
             return False
         self._unrecognized(found)
         self.brought.add(name)
+        if self.native and self.ledger is None and name not in self.known:
+            self.truth.noted(found, noted_count(found))
+        self.known.add(name)
         delivery = self.broker.delivery(consumer, self.epoch, found)
         self.note("broker", f"delivers {name} to consumer {consumer}{', marked' if found.mark else ''}")
-        self._feed(consumer, Arrived(consumer, [delivery]))
+        self.feed(consumer, Arrived(consumer, [delivery]))
         return True
 
     def _unrecognized(self, message: Message) -> None:
@@ -212,8 +227,13 @@ class World:
         gone = truth.was_settled(message) or name in self.forgotten
         # And "within 60 s of the loss".
         late = gone and truth.is_safe(name) and (self.now - self.began > RETURN or truth.past(message))
-        # A ledger knows a message without an id by its bytes, until its dead letter is safe.
-        afresh = nameless and (self.ledger is None or gone)
+        late = self.broker.is_past(message, self.now) or late
+        # A ledger knows a message without an id by its bytes, until its dead letter is safe; notes come with it.
+        afresh = (
+            nameless
+            and (self.ledger is None or gone)
+            and not (self.native and all_noted(message, truth, DELAY / 2))
+        )
         if self.now - self.began > RETURN:
             truth.late(message)
         if late or afresh or name in self.unknown:
@@ -227,6 +247,11 @@ class World:
         if self.ledger is None and (afresh or late or again or truth.moved or name in truth.elsewhere):
             # "nothing is known: the broker's count is believed"; also of what is handled again after a success.
             truth.believe(message, message.count)
+        unsure = (
+            again or late or afresh or nameless or self.crashed or name in truth.elsewhere | truth.dropped
+        )
+        if self.profile.quorum and unsure:
+            truth.believe(message, noted_count(message))
         if message.headers and (again or late or afresh):
             # "Its count comes from its headers": after a success too.
             truth.believe(message, int(message.headers["redeliveryCount"]))
@@ -242,9 +267,9 @@ class World:
         before, does = len(self.handlers), False
         if engine.load.suspects and not self.handlers:
             self.alone = True
-            does = self._feed(consumer, Alone())
+            does = self.feed(consumer, Alone())
             self.alone = False
-        while len(self.handlers) == before and self._feed(consumer, Wanted()):
+        while len(self.handlers) == before and self.feed(consumer, Wanted()):
             does = True
         # In blocking order all wait for a suspect, and that one waits for all who run.
         if not does and engine.load.ready() and not engine.load.full and not engine.load.suspects:
@@ -269,6 +294,8 @@ class World:
             raise Violation(f"beside: {message.name} was open when a process died, and does not run alone")
         if (first := out_of_order(self, delivery)) is not None:
             raise Violation(f"order: {message.name} is begun before {first.name}")
+        if self.profile.quorum:
+            self.truth.counted(message, 0 if delivery.record is None else delivery.record.count)
         message.copied_as = None
         self.handlers.append(delivery)
         self.note("application", f"begins {message.name}")
@@ -297,7 +324,7 @@ class World:
         elif outcome == "defer":
             truth.postponed(message, self.now + self.defer, heard=heard)
             event = Deferred(delivery, self.defer, Cause("later"))
-        self._feed(delivery.consumer, event)
+        self.feed(delivery.consumer, event)
         return True
 
     def _fails(self, delivery: SimDelivery, *, heard: bool, outage: bool) -> bool:
@@ -312,7 +339,7 @@ class World:
             self.truth.postponed(message, self.now, heard=heard)
         else:
             self.truth.failed_once(message, self.now + self.delay, heard=heard)
-        self._feed(delivery.consumer, Failed(delivery, Cause(f"of {message.name}"), weight=weight))
+        self.feed(delivery.consumer, Failed(delivery, Cause(f"of {message.name}"), weight=weight))
         record = delivery.record
         if spared and not outage and "closed" == before == engine.load.breaker_state:
             raise Violation(
@@ -382,10 +409,10 @@ class World:
         if not self.broker.answers:
             return False
         delivery, error = self.broker.answers.pop(0)
-        if error is None:
+        if error is None and delivery.state == "settling":  # else nobody hears it
             self.truth.confirmed(delivery.message, self.now)
         if delivery.consumer in self.process.engines:
-            self._feed(delivery.consumer, Confirmed(delivery, error))
+            self.feed(delivery.consumer, Confirmed(delivery, error))
         return True
 
     def _read(self, many: int) -> None:
@@ -423,10 +450,15 @@ class World:
         if self.now - self.began > RETURN:
             self.truth.outlived(self.brought)
         self.truth.recalled(self.now)
-        self.truth.relaxation.lost([each for mine in self.broker.unsettled.values() for each in mine])
+        unsettled = [each for mine in self.broker.unsettled.values() for each in mine]
+        for each in self.broker.vain:
+            each.final = "accept"
+        # What was taken back, and nobody knows it.
+        untold = [each for _, gone in (*self.broker.notices, *self.broker.settled) for each in gone]
+        self.truth.relaxation.lost([*unsettled, *untold, *self.broker.vain])
         self.broker.lose(mark=mark)
         for number in self.process.engines:
-            self._feed(number, ConnectionLost(self.epoch, CUT))
+            self.feed(number, ConnectionLost(self.epoch, CUT))
 
     def _do_close(self, number: int) -> bool:
         """A consumer closes, and another one of the same connection opens in its place."""
@@ -436,15 +468,15 @@ class World:
         self._close(number, "closes consumer")
         new = max([*self.process.engines, *self.process.closed]) + 1
         self.process.open(new)
-        self._feed(new, Connected(self.epoch, self.able, self._address(), self.began))
+        self.feed(new, Connected(self.epoch, self.able, self._address(), self.began))
         return True
 
     def _close(self, number: int, what: str) -> None:
         self.note("application", f"{what} {number}")
-        self._feed(number, Drained())
+        self.feed(number, Drained())
         while any(delivery.consumer == number for _, delivery in self.broker.wire):
             self._read(1)
-        self._feed(number, ConnectionLost(self.epoch, CUT, closed=True))
+        self.feed(number, ConnectionLost(self.epoch, CUT, closed=True))
         process = self.process
         process.closed[number] = process.engines.pop(number)
         self.broker.close(number)
@@ -471,16 +503,35 @@ class World:
         self.crashed = True
         self.unknown |= self.forgotten
         self.ledger.died(self.now)
+        self._begin_again(read)
+        self.truth.process_died()
+        for message in self.all:
+            # The next process has names of its own.
+            message.copied_as = None
+        self._connect()
+        return True
+
+    def _begin_again(self, read: int) -> None:
+        """End the process, and begin another one."""
         self._read(read)
+        self.truth.relaxation.begun_again()
         self.broker.lose(mark=self.profile.marks == "all")
         last = max([*self.process.engines, *self.process.closed])
         for number in list(self.broker.unsettled):
             self.broker.close(number)
         self.process = self._process(range(last + 1, last + 1 + self.case.consumers))
-        self.truth.process_died()
+
+    def _do_die(self, read: int) -> bool:
+        """The process dies, and another one starts, without a ledger: what is known is what the broker keeps."""
+        self.budget["die"] -= 1
+        self.note("application", "dies with " + ", ".join(each.message.name for each in self.handlers))
+        self.handlers.clear()
+        self.crashed = True
+        self.unknown |= self.forgotten
+        self._begin_again(read)
+        self.known.clear()
         for message in self.all:
-            # The next process has names of its own.
-            message.copied_as = None
+            self.truth.noted_only(message, noted_count(message), noted_due(message))
         self._connect()
         return True
 
@@ -511,19 +562,20 @@ class World:
         self.began = self.now
         self.brought.clear()
         for number in self.process.engines:
-            self._feed(number, Connected(self.epoch, self.able, self._address()))
+            self.feed(number, Connected(self.epoch, self.able, self._address()))
 
     def _do_wait(self) -> bool:
         at = next_time(self)
         if at is None:
             return False
-        while self.up and self.broker.wire and self.broker.wire[0][0] == "accept":
+        self.takebacks.catch_up()
+        while self.up and self.broker.wire and self.broker.wire[0][0] in UNANSWERED:
             # A broker that reads nothing for so long misses its heart-beats.
             self._read(1)
         self.now = max(self.now, at) + 1e-6
         self.note("time", "passes")
         for number in list(self.process.engines):
-            self._feed(number, Tick())
+            self.feed(number, Tick())
             if self.up and free(self, number):
                 self._do_begin(number)
         return True
@@ -542,7 +594,10 @@ class World:
             self.truth.relaxation.taken_elsewhere(found.kin)
             return True
         self.theirs.remove(found)
-        if what == "ok":
+        if what == "fail":
+            self.truth.failed_once(found, self.now + self.delay, heard=False)
+            self.broker.failed_elsewhere(found, self.now, self.delay)
+        elif what == "ok":
             # What we know of it we do not know from there: our failures stay charged.
             self.truth.successes[found.kin].append(self.step)
             self.truth.accepted(found, self.step)
@@ -562,7 +617,19 @@ class World:
             # What was ready, and cannot begin, can when something else has happened.
             can = [action for action in can if action != idle]
             if can:
-                well = ("up", "send", "end", "answer", "broker", "ripe", "deliver", "other", "begin")
+                well = (
+                    "up",
+                    "notice",
+                    "learn",
+                    "send",
+                    "end",
+                    "answer",
+                    "broker",
+                    "ripe",
+                    "deliver",
+                    "other",
+                    "begin",
+                )
                 chosen = next((action for action in can if action[0] in well), can[0])
                 idle = None if self.do(chosen) else chosen
                 continue
@@ -571,22 +638,7 @@ class World:
                 if any(action[0] == "deliver" for action in self.enabled()):
                     # There was no room for it before.
                     continue
-            left = [name for name in self.broker.numbers if name not in self.truth.gone]
-            mine = [each for unsettled in self.broker.unsettled.values() for each in unsettled]
-            # What is copied, or dead, has to be settled too.
-            left += [each.message.name for each in mine if each.message.name not in left]
-            left += [each.name for each in self.broker.queue if each.name not in left]
-            aside = {each.message.name for each in mine if each.state == "aside"}
-            left = [name for name in left if name not in aside]
-            held = any(each.state == "held" for each in mine)
-            if not self.process.engines:
-                # All have stopped: what is left is where it was.
-                there = [
-                    *self.broker.queue,
-                    *self.theirs,
-                    *(copy for _, copy in self.broker.delayed.values()),
-                ]
-                left = [name for name in left if self._named(there, name) is None]
+            left, held = leftovers(self)
             if not left:
                 return
             if not held:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.commands import Forward, Reschedule
 from redelivery.core.dead_lettering.routing import COPY, DEFERRALS, DUE, arrived_whole, copy_of, told_of
 from redelivery.core.delivery import UNKNOWN, Cause, Record
-from redelivery.core.rescheduled import Rescheduled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.delivery import Delivery
+    from redelivery.core.message_history import MessageHistory
     from redelivery.core.policy.policy_guard import PolicyGuard
     from redelivery.core.policy.redelivery_policy import Policy
 
@@ -59,7 +59,17 @@ class BrokerRedelivery:
         self._maximum_deferrals = maximum_deferrals
         self._empty_is_whole = empty_is_whole
         self._numbers = itertools.count(1)
-        self.given_back = Rescheduled()
+        self._history: MessageHistory | None = None
+
+    def share(self, history: MessageHistory) -> None:
+        """Remember in it what was given back, for all consumers of the source."""
+        self._history = history
+
+    def gave_back(self, command: Reschedule, record: Record, now: float) -> None:
+        """Learn that the broker is to hold a message back: if that is lost, it comes at once, and is known here."""
+        due = _whole(command.notes, DUE)
+        if self._history is not None and due is not None:
+            self._history.rescheduled.add(command.delivery, record, due, now)
 
     def takes(self, delivery: Delivery, due: float, *, native: bool) -> bool:
         """Whether the message, or a copy of it, can wait at the broker until the wall-clock time `due`.
@@ -132,6 +142,7 @@ class BrokerRedelivery:
     def seeded(
         self,
         delivery: Delivery,
+        counted: int | None,
         seeded: Record | None,
         policies: PolicyGuard,
         policy: Policy,
@@ -139,9 +150,16 @@ class BrokerRedelivery:
         wall_offset: float,
         now: float,
     ) -> Record | None:
-        """Return what is known of a message that comes: what is noted on it, else what was `seeded`."""
-        self.given_back.arrived(delivery)
-        record = self.record_of(delivery, policies.limit(policy), wall_offset)
+        """Return what is known of a message that comes: what is noted on it, else what was `seeded`.
+
+        `counted`: what the broker has counted; None with a ledger, which counts instead.
+        """
+        if self._history is not None and self._history.rescheduled:
+            noted = delivery.noted
+            due = _whole(noted, DUE) if self._noted_here(noted) else None
+            if (unread := self._history.rescheduled.arrived(delivery, due)) is not None:
+                return unread
+        record = self.record_of(delivery, policies.limit(policy), wall_offset, counted)
         if record is None:
             return seeded
         if seeded is not None and BASE not in delivery.noted:
@@ -156,8 +174,10 @@ class BrokerRedelivery:
         """Whether what is noted on a message was noted in this queue: else somebody has moved it here."""
         return _text(noted, COPY).endswith(f"@{self._destination}")
 
-    def record_of(self, delivery: Delivery, maximum: int, wall_offset: float) -> Record | None:
-        """Return what a delayed copy carries, or None for another message.
+    def record_of(
+        self, delivery: Delivery, maximum: int, wall_offset: float, counted: int | None = None
+    ) -> Record | None:
+        """Return what a delayed copy carries, or what is noted on a message, or None for another message.
 
         Anybody can send such properties. So none of them poisons a message before a dispatch: a count is believed up
         to the policy's `maximum` (-1: none), and what is no whole number is ignored.
@@ -170,7 +190,7 @@ class BrokerRedelivery:
         base = _whole(headers, BASE)
         if base is not None:
             # The broker has counted the rest: lost connections, and processes that have died.
-            record.count = min(record.count + max(0, (delivery.broker_count or 0) - max(0, base)), most)
+            record.count = min(record.count + max(0, (counted or 0) - max(0, base)), most)
         record.deferrals = _count(headers, DEFERRALS, self._maximum_deferrals)
         cause = _text(headers, "redeliveryCause")
         record.cause = Cause.of(cause) if cause else None

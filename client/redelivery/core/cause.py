@@ -29,8 +29,8 @@ class Cause:
             text = f"{type(error).__name__}: {detail}" if detail else type(error).__name__
         else:
             text = error
-        # Also no lone surrogate, which has no UTF-8.
-        text = "".join(c if c.isprintable() else " " for c in text)
+        # Also no lone surrogate, which has no UTF-8. Of a text that anybody may have sent no more is looked at.
+        text = "".join(c if c.isprintable() else " " for c in text[: CAUSE_LIMIT + 1])
         kind = None if isinstance(error, str) else type(error).__name__
         return cls(text if len(text) <= CAUSE_LIMIT else text[: CAUSE_LIMIT - 1] + "…", kind)
 

@@ -477,7 +477,7 @@ class Engine:
         if ways is None:
             return seeded
         return ways.seeded(
-            delivery, seeded, self._policies, policy, self._returns.most_delay, self.wall_offset, now
+            delivery, count, seeded, self._policies, policy, self._returns.most_delay, self.wall_offset, now
         )
 
     def _expired(self, delivery: Delivery, now: float) -> Sequence[Command]:
@@ -641,7 +641,7 @@ class Engine:
         self.epoch = -1
         changed = self._gate.lost(now)
         self._flow.restart(active=False)
-        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost(now)]
+        unsettled = [*self._schedule, *self._suspects, *self._held, *self._confirms.lost()]
         # A broker that counts does so even for what nobody saw; remembered, the message is not charged for it.
         counted = unsettled if self._capabilities is not None and self._capabilities.counts else ()
         for delivery in (*counted, *self._running):

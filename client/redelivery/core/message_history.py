@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redelivery.core.accepts_in_doubt import AcceptsInDoubt, Proof
 from redelivery.core.held_at_loss import GivenBack, HeldAtLoss
 from redelivery.core.known_records import KnownRecords
+from redelivery.core.rescheduled import Rescheduled
 from redelivery.core.transitions import enter
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class MessageHistory:
         # Verdicts that the broker has confirmed, and until when a lost connection may take that back.
         self._verdicts: deque[tuple[Hashable, Record, float]] = deque()
         self._address = ""
+        # What the broker holds back, should it not have read that.
+        self.rescheduled = Rescheduled(self._lock)
 
     def __len__(self) -> int:
         return len(self._records) + len(self._doubts) + len(self._verdicts)
@@ -194,10 +197,12 @@ class MessageHistory:
             with self._lock:
                 self._records.add(key, record, self._limit, first=runs)
 
-    def recall(self, key: Hashable, record: Record) -> None:
-        """Keep a record that has a digest until the message with this key is delivered again."""
-        with self._lock:
-            self._records.add(key, record, self._limit)
+    def not_rescheduled(self, record: Record) -> None:
+        """Learn that the broker does not hold back the message that this is the record of: it may come at any time."""
+        key = self.rescheduled.recalled(record)
+        if key is not None:
+            with self._lock:
+                self._records.add(key, record, self._limit)
 
     def inherit(self, records: Mapping[Hashable, Record]) -> None:
         """Take over what is known of messages with keys of their own, from before this process."""
@@ -351,11 +356,15 @@ class MessageHistory:
                 if now < until:
                     self._records.add(key, record, self._limit)
             self._verdicts.clear()
+        for key, record in self.rescheduled.lost(now):
+            with self._lock:
+                self._records.add(key, record, self._limit)
 
     def absorb(self, other: MessageHistory) -> None:
         """Take over what a consumer that has closed has left."""
         with other._lock:
             left, verdicts, address = list(other._records), list(other._verdicts), other._address
+        self.rescheduled.absorb(other.rescheduled)
         with self._lock:
             self._address = self._address or address
             self._verdicts.extend(verdicts)

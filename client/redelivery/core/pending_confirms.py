@@ -56,6 +56,8 @@ class PendingConfirms:
         self._dead_letters = dead_letters
         self._rescheduling = rescheduling
         self._history = history
+        if rescheduling is not None:
+            rescheduling.share(history)
         self._counts = counts
         self._flow = flow
         self._asides = asides
@@ -72,6 +74,8 @@ class PendingConfirms:
     def share(self, history: MessageHistory) -> None:
         """Keep verdicts with what other consumers of the source know."""
         self._history = history
+        if self._rescheduling is not None:
+            self._rescheduling.share(history)
         self._asides.share(history)
 
     def connected(self, capabilities: Capabilities) -> None:
@@ -117,9 +121,10 @@ class PendingConfirms:
         """Learn that the broker holds a message back, and go on without it."""
         delivery = command.delivery
         record.due, record.returns = record.returns, None
-        # Should that be lost with the connection, the message comes at once, and its delay is known here.
         assert self._rescheduling is not None, "nobody else makes the command"
-        self._rescheduling.given_back.add(delivery, record, now)
+        self._rescheduling.gave_back(command, record, now)
+        # An equal message that was accepted is another one.
+        self._history.gave_back(delivery)
         self._settle(delivery)
         return (command,)
 
@@ -192,10 +197,8 @@ class PendingConfirms:
         self.in_doubt.discard(delivery)
         return self._asides.forget(delivery)
 
-    def lost(self, now: float) -> list[Delivery]:
+    def lost(self) -> list[Delivery]:
         """Give up the handles: the connection is gone. The verdicts stay with the records."""
-        if self._rescheduling is not None:
-            self._rescheduling.given_back.lost(self._history, now)
         pending = [*self.pending, *self._asides.lost()]
         self.pending.clear()
         self.in_doubt.clear()

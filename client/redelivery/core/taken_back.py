@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Takeback"]
 
-# The epoch of no connection.
-NONE = -1
+# The epoch of no connection, and not what the engine has between two of them.
+NONE = -2
 
 
 class Takeback:
@@ -52,8 +52,15 @@ class Takeback:
     def take(
         self, deliveries: Sequence[Delivery], epoch: int, history: MessageHistory, able: Capabilities | None
     ) -> Sequence[Command]:
-        """Let go of those that are not settled; return what the log is to say."""
-        gone = [each for each in deliveries if each.epoch == epoch and each.state not in ("settled", "lost")]
+        """Let go of those that are not settled; return what the log is to say.
+
+        Those that were settled meanwhile were settled in vain: what was to wait is known when it comes.
+        """
+        mine = [each for each in deliveries if each.epoch == epoch]
+        for delivery in mine:
+            if delivery.state == "settled" and delivery.record is not None:
+                history.not_rescheduled(delivery.record)
+        gone = [each for each in mine if each.state not in ("settled", "lost")]
         if not gone:
             return ()
         running = [each for each in gone if each in self._running]
@@ -86,7 +93,7 @@ class Takeback:
         left = [delivery for delivery in self._schedule if delivery not in gone]
         left.sort(key=lambda delivery: (id(delivery) not in heads, delivery.seq))
         self._schedule.clear()
-        for delivery in self._running:
+        for delivery in (*self._running, *self._suspects):
             self._schedule.occupy(delivery)
         for delivery in left:
             due = None if delivery.record is None else delivery.record.due

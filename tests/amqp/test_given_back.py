@@ -1,0 +1,193 @@
+"""How messages of RabbitMQ 4's quorum queues go back: to wait, as dead letters, or since the broker takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_declarations import Asked, Node  # noqa: E402
+from tests.eventually import eventually  # noqa: E402
+
+from redelivery.core.commands import Accept, Credit, PoisonAck, Reschedule  # noqa: E402
+from redelivery.core.delivery import Cause  # noqa: E402
+from redelivery.core.events import Arrived, TakenBack  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.amqp.peer import Conversation, Settlement
+
+    from redelivery.core.delivery import Delivery
+
+RELEASED, MODIFIED, REJECTED, ACCEPTED = 0x26, 0x27, 0x25, 0x24
+CAUSE = Cause("no stock")
+
+
+class Queues(Node):
+    """A node that sends four messages; when the last one is settled, `takes_back` of them are released.
+
+    `at_once`: they are released in the very bytes in which they come.
+    """
+
+    takes_back = 0
+    at_once = False
+    messages = 4
+
+    def _consumed(self, conversation: Conversation, link: Any) -> None:
+        super()._consumed(conversation, link)
+        if link.source.address == "/management":
+            return
+        self.properties = link.remote_properties
+        self._sent = []
+        for number in range(self.messages):
+            self._sent.append(link.delivery(f"m{number}"))
+            link.stream(proton.Message(body=b"body", id=f"m{number}").encode())
+            link.advance()
+        if not self.at_once:
+            self.settled = self._release
+            conversation.flush()
+            return
+        with conversation.together():
+            conversation.flush()
+            self._update(conversation)
+
+    def _release(self, conversation: Conversation) -> None:
+        if self.settlements[-1].tag == "m3":
+            self._update(conversation)
+
+    def _update(self, conversation: Conversation) -> None:
+        for delivery in self._sent[: self.takes_back]:
+            delivery.update(proton.Delivery.RELEASED)
+        conversation.flush()
+
+
+@pytest.fixture
+def node() -> Iterator[Queues]:
+    """Return a node with a quorum queue and a classic one."""
+    with Queues(quorum={"x-queue-type": "quorum"}, classic={}) as peer:
+        yield peer
+
+
+class Consumer:
+    """A consumer of one queue, and what it has got."""
+
+    def __init__(self, node: Queues, queue: str, **fields: Any) -> None:
+        self.node = node
+        self.asked = Asked(node)
+        assert self.asked.subscribed(f"queue://{queue}", **fields).error is None
+        self.asked.adapter.execute((Credit(1, 10),))
+        eventually(lambda: len(self.deliveries) == node.messages)
+
+    @property
+    def deliveries(self) -> list[Delivery]:
+        """All that have come."""
+        return [
+            found for event in self.asked.events if isinstance(event, Arrived) for found in event.deliveries
+        ]
+
+    def settled(self, *commands: Any) -> Settlement:
+        """Carry commands out, and return the first settlement."""
+        self.asked.adapter.execute(commands)
+        eventually(lambda: self.node.settlements)
+        return self.node.settlements[0]
+
+
+def test_what_is_to_wait_is_given_back_uncounted_with_its_time_and_its_notes(node: Queues) -> None:
+    """The time is the broker's own type, in milliseconds; the notes have names that the broker keeps."""
+    consumer = Consumer(node, "quorum")
+    first = consumer.deliveries[0]
+    notes: dict[str, str | int] = {"redeliveryCount": "2", "redeliveryDue": 1_900_000_000_500}
+    settlement = consumer.settled(Reschedule(first, 1_900_000_000.5, notes, 5.0, CAUSE, 2))
+    assert settlement[:4] == ("m0", MODIFIED, False, False)
+    assert settlement.annotations == {
+        "x-opt-redeliveryCount": "2",
+        "x-opt-redeliveryDue": 1_900_000_000_500,
+        "x-opt-delivery-time": 1_900_000_000_500,
+    }
+    assert isinstance(settlement.annotations["x-opt-delivery-time"], proton.timestamp)
+
+
+def test_a_wait_without_end_is_one_to_the_last_day(node: Queues) -> None:
+    """No time is written that the broker could not read."""
+    consumer = Consumer(node, "quorum")
+    settlement = consumer.settled(Reschedule(consumer.deliveries[0], 1e15, {}, 1e15, CAUSE, 1))
+    assert settlement.annotations == {"x-opt-delivery-time": 253_402_300_799_000}
+
+
+def test_a_message_is_given_back_once(node: Queues) -> None:
+    """What has been settled is not settled again."""
+    consumer = Consumer(node, "quorum")
+    first, second, *_ = consumer.deliveries
+    again = Reschedule(first, 1_900_000_000.0, {}, 5.0, CAUSE, 1)
+    consumer.settled(again, again, Accept([first]), Accept([second]))
+    eventually(lambda: len(node.settlements) == 2)
+    assert [(each.tag, each.state) for each in node.settlements] == [("m0", MODIFIED), ("m1", ACCEPTED)]
+
+
+def test_a_dead_letter_of_a_quorum_queue_keeps_its_cause(node: Queues) -> None:
+    """The broker dead-letters what is undeliverable here, with its notes; it counts as failed."""
+    consumer = Consumer(node, "quorum")
+    settlement = consumer.settled(PoisonAck(consumer.deliveries[0], CAUSE, 3))
+    assert settlement[:4] == ("m0", MODIFIED, True, True)
+    assert settlement.annotations == {
+        "x-opt-redeliveryCause": "no stock",
+        "x-opt-redeliveryCount": "3",
+        "x-opt-redeliveryOriginalDestination": "queue://quorum",
+        "x-opt-redeliveryOriginalId": "m0",
+    }
+
+
+def test_a_dead_letter_of_a_classic_queue_is_rejected(node: Queues) -> None:
+    """It keeps no notes."""
+    consumer = Consumer(node, "classic")
+    assert consumer.settled(PoisonAck(consumer.deliveries[0], CAUSE, 3))[:2] == ("m0", REJECTED)
+
+
+def taken_back(node: Queues, many: int) -> Consumer:
+    """Return a consumer of which the broker has taken so many messages back."""
+    node.takes_back = many
+    consumer = Consumer(node, "quorum")
+    consumer.settled(Accept([consumer.deliveries[-1]]))
+    eventually(lambda: any(isinstance(event, TakenBack) for event in consumer.asked.events))
+    return consumer
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_what_the_broker_takes_back_is_settled_with_an_outcome_and_told(node: Queues, many: int) -> None:
+    """All of it: else the broker ends the session, or sends nothing more. It is told in the order of its arrival."""
+    consumer = taken_back(node, many)
+    eventually(lambda: len(node.settlements) == many + 1)
+    _, *settled = node.settlements
+    assert {(each.tag, each.state) for each in settled} == {(f"m{n}", RELEASED) for n in range(many)}
+    told = [event for event in consumer.asked.events if isinstance(event, TakenBack)]
+    assert [each for event in told for each in event.deliveries] == consumer.deliveries[:many]
+    assert {event.consumer for event in told} == {1}
+
+
+def test_what_comes_and_is_taken_back_in_one_read_is_settled_too(node: Queues) -> None:
+    """Else the consumer would wait for ever: for messages that it has, and the broker for their settlement."""
+    node.takes_back, node.at_once = 4, True
+    consumer = Consumer(node, "quorum")
+    eventually(lambda: len(node.settlements) == 4)
+    assert {(each.tag, each.state) for each in node.settlements} == {(f"m{n}", RELEASED) for n in range(4)}
+    told = [event for event in consumer.asked.events if isinstance(event, TakenBack)]
+    assert [each for event in told for each in event.deliveries] == consumer.deliveries
+
+
+def test_what_was_taken_back_is_settled_no_more(node: Queues) -> None:
+    """A result that comes late changes nothing; others are settled as ever."""
+    consumer = taken_back(node, 1)
+    first, second, *_ = consumer.deliveries
+    consumer.asked.adapter.execute((Accept([first]), Accept([second])))
+    eventually(lambda: len(node.settlements) == 3)
+    assert [(each.tag, each.state) for each in node.settlements[1:]] == [("m0", RELEASED), ("m1", ACCEPTED)]
+
+
+def test_a_consumer_asks_for_the_time_that_it_needs(node: Queues) -> None:
+    """In milliseconds, as an unsigned integer: of another type the broker ignores it."""
+    Consumer(node, "quorum", hold=7200.0)
+    assert node.properties == {proton.symbol("rabbitmq:consumer-timeout"): 9_000_000}
+    assert isinstance(node.properties[proton.symbol("rabbitmq:consumer-timeout")], proton.uint)

@@ -1,0 +1,84 @@
+"""Declarations on RabbitMQ 4 that are refused, or never answered; and what is sent to what must be declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from tests.amqp.test_declarations import Asked, Node
+from tests.eventually import eventually
+
+import redelivery
+from redelivery.adapter import Sent
+from redelivery.core.commands import Send, Subscribe
+from redelivery.core.outgoing import Outgoing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def node() -> Iterator[Node]:
+    """Return a node with a quorum queue and a classic one."""
+    with Node(quorum={"x-queue-type": "quorum"}, classic={}) as peer:
+        yield peer
+
+
+def test_a_queue_of_which_nothing_is_known_holds_nothing_back(node: Node) -> None:
+    """The broker does not let the user look: it might come back at once, again and again."""
+    node.ends.add(("GET", "/queues/quorum"))
+    words = Asked(node).refused("queue://quorum", rescheduled=True)
+    assert "the broker does not say what kind of queue queue://quorum is" in words
+
+
+def test_a_binding_that_is_refused_is_told(node: Node) -> None:
+    """The consumer would get nothing."""
+    node.answers = {("POST", "/bindings"): [(204, None), (400, "no binding")]}
+    words = Asked(node).refused("topic://a,topic://b")
+    assert "bound to amq.topic: no binding" in words
+
+
+@pytest.mark.parametrize("request_", [("GET", "/queues/new"), ("PUT", "/queues/new"), ("POST", "/bindings")])
+def test_a_connection_that_is_lost_meanwhile_is_no_refusal(node: Node, request_: tuple[str, str]) -> None:
+    """The subscription is made again over the next one; so is what waits behind it."""
+    node.cuts.add(request_)
+    asked = Asked(node)
+    destination = "topic://a" if request_[0] == "POST" else "queue://new"
+    asked.adapter.execute((Subscribe(1, destination, 10), Subscribe(2, "queue://classic", 10)))
+    # The second queue is looked up before the first one is declared.
+    for consumer in (1, 2) if request_[0] == "GET" else (1,):
+        assert isinstance(asked.answer(consumer).error, redelivery.errors.TransportError)
+
+
+def test_a_native_address_is_used_as_it_is(node: Node) -> None:
+    """Nobody knows whether a queue is meant; the link says whether it is there."""
+    asked = Asked(node)
+    assert asked.sent("native:///exchanges/amq.fanout") is None
+    assert asked.subscribed("native:///queues/classic").error is None
+    assert node.requests == []
+    assert node.consumers == [(1, "/queues/classic")]
+
+
+def test_what_cannot_be_sent_is_told_and_tried_afresh_the_next_time(node: Node) -> None:
+    """The right may have been given meanwhile."""
+    forbidden = ("PUT", "/queues/new")
+    node.ends.add(forbidden)
+    asked = Asked(node)
+    assert "does not declare the queue new" in str(asked.sent("queue://new"))
+    node.ends.clear()
+    asked.adapter.execute((Send(2, Outgoing("queue://new", b"")),))
+    eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 2)
+    assert [each.error for each in asked.events if isinstance(each, Sent)][1:] == [None]
+    assert node.requests.count(forbidden) == 2
+
+
+def test_one_link_serves_all_messages_of_a_queue(node: Node) -> None:
+    """It is looked up once; another queue has a link of its own."""
+    asked = Asked(node)
+    sends = [Send(number, Outgoing(f"queue://{queue}", b"")) for number, queue in enumerate("aba")]
+    asked.adapter.execute(sends)
+    eventually(lambda: sum(isinstance(each, Sent) for each in asked.events) == 3)
+    assert sorted(node.requests) == [(how, f"/queues/{name}") for how in ("GET", "PUT") for name in "ab"]

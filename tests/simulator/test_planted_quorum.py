@@ -1,0 +1,203 @@
+"""Faults that are planted in what a quorum queue of RabbitMQ 4.3 needs, one at a time: the simulator finds each."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.simulator.explore import kind_of, wander
+from tests.simulator.quorum import QuorumBroker
+from tests.simulator.world import Case
+
+from redelivery.core.broker_redelivery import BrokerRedelivery
+from redelivery.core.commands import Reschedule
+from redelivery.core.message_history import MessageHistory
+from redelivery.core.pending_confirms import PendingConfirms
+from redelivery.core.rescheduled import Rescheduled
+from redelivery.core.taken_back import Takeback
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.core.delivery import Record
+
+    Fault = Callable[[pytest.MonkeyPatch], None]
+
+MOST = 4000
+HELD = Case("rabbitmq4-quorum", "ABC", scheduled=True, budget={"cut": 2, "die": 1})
+LATE = Case("rabbitmq4-quorum", "ABC", outcomes=("ok", "fail"), budget={"cut": 1, "takeback": 3})
+EQUAL = replace(HELD, messages="AA*", outcomes=("ok", "fail"), budget={"cut": 3})
+
+
+def noting(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Fault:
+    """Note something else on what is to wait."""
+
+    def fault(patch: pytest.MonkeyPatch) -> None:
+        plain = BrokerRedelivery.command
+
+        def command(self: BrokerRedelivery, *about: Any) -> Any:
+            found = plain(self, *about)
+            return replace(found, notes=change(dict(found.notes))) if isinstance(found, Reschedule) else found
+
+        patch.setattr(BrokerRedelivery, "command", command)
+
+    return fault
+
+
+def due_alone(notes: dict[str, Any]) -> dict[str, Any]:
+    """Forget the count."""
+    return {**notes, "redeliveryCount": "0"}
+
+
+def twice(notes: dict[str, Any]) -> dict[str, Any]:
+    """Count the wait too."""
+    return {**notes, "redeliveryCount": str(int(notes["redeliveryCount"]) + 1)}
+
+
+def believed_late(patch: pytest.MonkeyPatch) -> None:
+    """Take the result of a handler whose message was taken back for one of the connection that stands."""
+    plain = Takeback.take
+
+    def take(self: Takeback, deliveries: Any, epoch: int, *others: Any) -> Any:
+        commands = plain(self, deliveries, epoch, *others)
+        for delivery in deliveries:
+            delivery.epoch = epoch
+        return commands
+
+    patch.setattr(Takeback, "take", take)
+
+
+def unsettled(patch: pytest.MonkeyPatch) -> None:
+    """Do not settle what the broker has taken back."""
+
+    def settle_taken(self: QuorumBroker) -> None:
+        consumer, gone = self.notices.pop(0)
+        for delivery in gone:
+            delivery.final = delivery.final or "outcome"
+        self.settled.append((consumer, gone))
+
+    patch.setattr(QuorumBroker, "settle_taken", settle_taken)
+
+
+def unremembered(patch: pytest.MonkeyPatch) -> None:
+    """Take each settlement for read."""
+    patch.setattr(Rescheduled, "add", lambda *_: None)
+
+
+def begun_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Begin what comes early."""
+    patch.setattr("redelivery.core.engine.EARLY", 1e9)
+
+
+def uncounted(patch: pytest.MonkeyPatch) -> None:
+    """Do not read what the broker has counted."""
+    plain = BrokerRedelivery.record_of
+
+    def record_of(self: BrokerRedelivery, delivery: Any, most: int, offset: float, *_: Any) -> Record | None:
+        return plain(self, delivery, most, offset, None)
+
+    patch.setattr(BrokerRedelivery, "record_of", record_of)
+
+
+def counted_with_a_ledger(patch: pytest.MonkeyPatch) -> None:
+    """Add what the broker has counted to what the ledger has."""
+    plain = BrokerRedelivery.record_of
+
+    def record_of(self: BrokerRedelivery, delivery: Any, most: int, offset: float, *_: Any) -> Record | None:
+        return plain(self, delivery, most, offset, delivery.broker_count)
+
+    patch.setattr(BrokerRedelivery, "record_of", record_of)
+
+
+def each_for_itself(patch: pytest.MonkeyPatch) -> None:
+    """Let each consumer remember what it has given back itself, whoever gets it."""
+    plain, lost = BrokerRedelivery.share, MessageHistory.lost
+    own: dict[BrokerRedelivery, MessageHistory] = {}
+
+    def share(self: BrokerRedelivery, history: MessageHistory) -> None:
+        plain(self, own.setdefault(self, MessageHistory()))
+
+    def lose(self: MessageHistory, now: float, epoch: int, age: float) -> None:
+        lost(self, now, epoch, age)
+        for each in own.values():
+            for key, record in each.rescheduled.lost(now):
+                self._records.add(key, record, 100)
+
+    patch.setattr(BrokerRedelivery, "share", share)
+    patch.setattr(MessageHistory, "lost", lose)
+
+
+def taken_for_read(patch: pytest.MonkeyPatch) -> None:
+    """Believe that the broker has read a settlement, whatever comes."""
+    patch.setattr(Rescheduled, "arrived", lambda *_: None)
+
+
+def no_connections_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Mark what was taken back by what the engine has while there is no connection."""
+    patch.setattr("redelivery.core.taken_back.NONE", -1)
+
+
+def forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Forget what is known of what the broker has taken back."""
+    plain = MessageHistory.gave_back
+
+    def gave_back(self: MessageHistory, delivery: Any, record: Record | None = None) -> None:
+        plain(self, delivery, None if delivery.state == "lost" else record)
+
+    patch.setattr(MessageHistory, "gave_back", gave_back)
+
+
+def not_given_back(patch: pytest.MonkeyPatch) -> None:
+    """Do not look at what is held back when an equal message was accepted."""
+    plain = PendingConfirms._gave_back
+
+    def gave_back(self: PendingConfirms, *about: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(MessageHistory, "gave_back", lambda *_: None)
+            return plain(self, *about)
+
+    patch.setattr(PendingConfirms, "_gave_back", gave_back)
+
+
+@pytest.mark.parametrize(
+    ("fault", "case", "kinds"),
+    [
+        pytest.param(fault, case, kinds, id=name)
+        for name, fault, case, kinds in (
+            ("notes do not count", noting(due_alone), HELD, "count limit"),
+            ("a wait is counted too", noting(twice), HELD, "false dead letter count"),
+            ("a note without a due time", noting(lambda _: {}), replace(HELD, skew=2.0), "early"),
+            ("a late result is believed", believed_late, LATE, "settled twice"),
+            ("what was taken back is not settled", unsettled, LATE, "stuck"),
+            ("a lost settlement is not remembered", unremembered, HELD, "early"),
+            ("what comes early is begun", begun_at_once, replace(HELD, skew=2.0), "early"),
+            ("the broker's count is not read", uncounted, replace(HELD, outcomes=("ok", "fail", "defer")), "count"),
+            ("a ledger counts, and the broker", counted_with_a_ledger,
+             replace(HELD, ledger=True, outcomes=("ok", "fail", "defer"), budget={"cut": 3, "crash": 1}), "early"),
+            ("each consumer remembers what it gave back", each_for_itself,
+             replace(HELD, consumers=2, outcomes=("ok", "fail", "poison"), budget={"cut": 3}), "verdict early"),
+            ("a settlement is taken for read", taken_for_read,
+             replace(HELD, budget={"takeback": 2, "cross": 1}), "early"),
+            ("a connection is taken for none", no_connections_epoch, LATE, "epoch"),
+            ("what was taken back is forgotten", forgotten, LATE, "early"),
+            ("what is held back is no evidence", not_given_back, replace(EQUAL, messages="AtAt*"), "loss"),
+        )
+    ],
+)  # fmt: skip
+def test_it_is_found(monkeypatch: pytest.MonkeyPatch, fault: Fault, case: Case, kinds: str) -> None:
+    """Each fault breaks an invariant that names it."""
+    fault(monkeypatch)
+    for seed in range(MOST):
+        broken = wander(case, random.Random(seed))[0]
+        if broken is not None and kind_of(broken) in kinds:
+            return
+    raise AssertionError(f"not found in {MOST} schedules")
+
+
+@pytest.mark.parametrize("case", [HELD, replace(HELD, skew=-2.0), LATE, EQUAL])
+def test_nothing_is_found_without_them(case: Case) -> None:
+    """The library as it is keeps what it promises."""
+    for seed in range(150):
+        assert wander(case, random.Random(seed))[0] is None
