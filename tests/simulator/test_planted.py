@@ -16,6 +16,7 @@ from redelivery.core.broker_redelivery import BrokerRedelivery
 from redelivery.core.commands import Accept, AcceptUnseen
 from redelivery.core.dispatch_order import Blocking, PerGroup
 from redelivery.core.engine import Engine
+from redelivery.core.events import Confirmed
 from redelivery.core.ledger_engine import LedgerEngine
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.core.message_history import MessageHistory
@@ -56,7 +57,7 @@ def accepted_poison(patch: pytest.MonkeyPatch) -> None:
 def taken_for_confirmed(patch: pytest.MonkeyPatch) -> None:
     """Accept the original though its copy was refused."""
     plain = PendingConfirms.confirmed
-    patch.setattr(PendingConfirms, "confirmed", lambda self, each, _, now: plain(self, each, None, now))
+    patch.setattr(PendingConfirms, "confirmed", lambda my, own, now: plain(my, Confirmed(own.delivery), now))
 
 
 def remembering(**lost: Any) -> Fault:

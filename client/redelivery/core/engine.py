@@ -206,7 +206,7 @@ class Engine:
             case Released():
                 commands = self._released(event.delivery)
             case Confirmed():
-                commands = self._refused(event, now) if event.final else self._confirmed(event, now)
+                commands = self._unless_stopped(event.delivery, self._confirmed(event, now))
             case Tick():
                 commands = self._ticked(now)
             case Connected() | ConnectionLost() | QueueFound() | TakenBack():
@@ -589,9 +589,6 @@ class Engine:
             self._held.keep(delivery)
         return commands
 
-    def _refused(self, event: Confirmed, now: float) -> Sequence[Command]:
-        return self._unless_stopped(event.delivery, self._confirms.refused_for_good(event, now))
-
     def _ticked(self, now: float) -> Sequence[Command]:
         """Try refused poison acknowledgements again whose time has come; see to what is set aside or withheld."""
         commands = self._asides.tick(now)
@@ -673,4 +670,4 @@ class Engine:
 
     def _confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
         """Take the answer to a poison acknowledgement."""
-        return self._confirms.confirmed(event.delivery, event.error, now)
+        return self._confirms.confirmed(event, now)

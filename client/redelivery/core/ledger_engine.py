@@ -205,7 +205,7 @@ class LedgerEngine(Engine):
         delivery = event.delivery
         record = delivery.record
         if delivery.state != "settling" or record is None or event.error is not None:
-            return self._confirms.confirmed(delivery, event.error, now)
+            return self._confirms.confirmed(event, now)
         key = fingerprint(delivery)  # before the body is dropped
         buried = None
         if not record.copied:
@@ -215,5 +215,5 @@ class LedgerEngine(Engine):
             buried = Buried(
                 delivery.destination, delivery.message_id, cause, record.count, at, entry.first, entry.last
             )
-        commands = self._confirms.confirmed(delivery, None, now)
+        commands = self._confirms.confirmed(event, now)
         return [*commands, Bury(delivery, key, buried, early=record.poisoned and bool(commands))]

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from redelivery.core.message_history import MessageHistory
     from redelivery.core.report import Counters
     from redelivery.core.set_aside import SetAsides
-    from redelivery.errors import RedeliveryError
 
 __all__ = ["ACKNOWLEDGED", "STORED", "PendingConfirms"]
 
@@ -128,12 +127,19 @@ class PendingConfirms:
         self._settle(delivery)
         return (command,)
 
-    def confirmed(self, delivery: Delivery, error: RedeliveryError | None, now: float) -> Sequence[Command]:
-        """Take the broker's answer: done with, or tried again later."""
+    def confirmed(self, event: Confirmed, now: float) -> Sequence[Command]:
+        """Take the broker's answer: done with, tried again later, or set aside.
+
+        Set aside is what can never be copied over this protocol; without room for it, that is the consumer's end.
+        """
+        delivery, error = event.delivery, event.error
         record = delivery.record
         if delivery.state != "settling" or record is None:
             return ()
         self.in_doubt.discard(delivery)
+        if error is not None and event.final:
+            self.pending.discard(delivery)
+            return self._asides.take(SetAside(delivery, error), record, now)
         if error is not None:
             delay = min(FIRST_RETRY * 2 ** min(record.tries - 1, 10), LAST_RETRY)
             self._alarm(delivery, record, now + delay)
@@ -157,15 +163,6 @@ class PendingConfirms:
         self._history.poisoned(delivery, record, now + ACKNOWLEDGED)
         delivery.let_go()
         return (Accept((delivery,)),)
-
-    def refused_for_good(self, event: Confirmed, now: float) -> Sequence[Command]:
-        """Set aside what can never be copied over this protocol; without room for it, return the consumer's end."""
-        delivery, error, record = event.delivery, event.error, event.delivery.record
-        if delivery.state != "settling" or record is None or error is None:
-            return ()
-        self.pending.discard(delivery)
-        self.in_doubt.discard(delivery)
-        return self._asides.take(SetAside(delivery, error), record, now)
 
     def tick(self, now: float) -> Iterator[Unanswered | tuple[Delivery, Record]]:
         """Go through what is due: what is to be said of a missing answer, and what was refused and is tried again.
