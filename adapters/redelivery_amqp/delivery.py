@@ -294,7 +294,7 @@ class AmqpDelivery(Delivery):
 
     @property
     def timestamp(self) -> datetime | None:
-        return time_of(self.field(CREATION))
+        return time_of(self.source.profile.created(self.field(CREATION)))
 
     @property
     def expiration(self) -> datetime | None:

@@ -65,9 +65,14 @@ class AmqpProfile(ABC):
         for option, arguments in given:
             if arguments and not self.declares:
                 raise ConfigurationError(
-                    f"{option} is for RabbitMQ 4: {self.capabilities.broker} takes no arguments of a queue over AMQP",
+                    f"{option}: over AMQP only RabbitMQ from 4.0 on takes arguments of queues; leave it out for this "
+                    f"broker ({self.capabilities.broker})",
                     option=option,
                 )
+
+    def created(self, at: int | None) -> int | None:
+        """Return when a message was made, in milliseconds, of what its `creation-time` has."""
+        return at
 
     @abstractmethod
     def address(self, destination: str) -> str:

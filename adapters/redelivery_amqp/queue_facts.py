@@ -45,8 +45,9 @@ class QueueFacts:
         if self.kind != "quorum" or kept or isinstance(self.arguments.get("x-dead-letter-exchange"), str):
             return ""
         return (
-            f"by its arguments the broker drops a message after {limit} lost connections (x-delivery-limit): give the "
-            "queue a dead-letter exchange, or no limit (-1), by a policy of the broker or when it is declared"
+            f"unless a policy of the broker says otherwise, a message is dropped after {limit} lost connections "
+            "(x-delivery-limit): give the queue a dead-letter exchange, or no limit; a new queue has none with "
+            "redelivery.queueArguments=x-queue-type:quorum,x-delivery-limit:-1"
         )
 
     @classmethod

@@ -28,6 +28,10 @@ __all__ = ["TOPICS", "AmqpRabbitMQ4", "queue_address"]
 TOPICS = "amq.topic"
 _FIRST = (4,)
 _SINCE_4_3 = (4, 3)
+HOLDS_NOT_BACK = (
+    "in a quorum queue this broker could hold back what waits for its redelivery, over restarts and for any consumer "
+    "(redelivery.scheduler=broker); this is a classic queue"
+)
 HOLDS_BACK = (
     "the broker can hold back what waits for its redelivery in this queue, over restarts and for any consumer: "
     "redelivery.scheduler=broker"
@@ -100,8 +104,13 @@ class AmqpRabbitMQ4(AmqpProfile):
             # Of a classic queue 4.3 takes nothing back.
             max_hold=self.consumer_timeout(command.hold) if native else self.capabilities.max_hold,
             caution=facts.drops_after_losses,
-            advice="" if command.rescheduled or not native else HOLDS_BACK,
+            advice=self._advice(facts, command),
         )
+
+    def _advice(self, facts: QueueFacts, command: Subscribe) -> str:
+        if command.rescheduled or not self._newest or not command.destination.startswith("queue://"):
+            return ""
+        return {"quorum": HOLDS_BACK, "classic": HOLDS_NOT_BACK}.get(facts.kind, "")
 
     def died_of(self, annotations: Mapping[str, Any], headers: Mapping[str, Any]) -> str | None:
         cause = noted({}, annotations).get("redeliveryCause", annotations.get("x-first-death-reason"))

@@ -10,6 +10,9 @@ from redelivery_amqp.profile_base import AmqpProfile
 
 __all__ = ["AmqpRabbitMQ"]
 
+# A creation time from here on is in milliseconds.
+_MILLISECONDS = 10**11
+
 
 class AmqpRabbitMQ(AmqpProfile):
     """RabbitMQ 3 with its AMQP 1.0 plugin: no transactions, and `modified` ends the session."""
@@ -38,6 +41,10 @@ class AmqpRabbitMQ(AmqpProfile):
     sessions_in_turn = True
     tells_count = False  # always 0, of quorum queues too
     _prefixes: ClassVar = {"queue": "/queue/", "topic": "/topic/", "native": ""}
+
+    def created(self, at: int | None) -> int | None:
+        # Of what came over STOMP it has seconds (3.10.8): as milliseconds a day of 1970.
+        return at * 1000 if at is not None and 0 < at < _MILLISECONDS else at
 
     def problem(self, destination: str) -> str | None:
         if destination.startswith("temp-"):

@@ -236,8 +236,9 @@ def test_what_the_broker_can_do_is_told_of_the_queue(node: Node, kind: str) -> N
     quorum = kind == "quorum"
     assert able.reschedule == ("native" if quorum else "none")
     assert able.max_hold == (9000.0 if quorum else None)
-    assert ("drops a message after 20 lost connections" in able.caution) == quorum
-    assert ("redelivery.scheduler=broker" in able.advice) == quorum
+    assert ("a message is dropped after 20 lost connections" in able.caution) == quorum
+    assert "redelivery.scheduler=broker" in able.advice
+    assert ("this is a classic queue" in able.advice) != quorum
 
 
 def test_what_the_broker_cannot_hold_back_is_refused_at_the_start(node: Node) -> None:

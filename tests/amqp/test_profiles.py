@@ -87,3 +87,11 @@ def test_a_consumer_asks_for_the_time_that_its_policy_needs(
     settings = parse_uri(f"amqp://h{options}")
     profile = profile_for({"product": "RabbitMQ", "version": version}, "auto", settings)
     assert profile.consumer_timeout(hold) == asked
+
+
+def test_rabbitmq_3_has_seconds_where_a_message_came_over_stomp() -> None:
+    """`--older-than` would take a letter of today for one of 1970, and a purge would drop it."""
+    profile = profile_for({"product": "RabbitMQ", "version": "3.10.8"}, "auto")
+    assert profile.created(1_795_656_042) == 1_795_656_042_000
+    assert profile.created(1_795_656_042_123) == 1_795_656_042_123
+    assert (profile.created(None), profile.created(0)) == (None, 0)

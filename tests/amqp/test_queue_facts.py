@@ -89,7 +89,7 @@ def test_what_a_kind_of_queue_counts_and_holds_back(
     """Only quorum queues hold messages back, since 4.3; before, classic queues count nothing."""
     found = able(kind, profile=profile)
     assert (found.counts, found.reschedule) == (counts, "native" if native else "none")
-    assert bool(found.advice) == native
+    assert bool(found.advice) == (profile is NEWEST and kind in ("quorum", "classic"))
     assert not able(kind, profile=profile, rescheduled=True).advice
 
 
@@ -210,3 +210,10 @@ def test_there_are_no_temporary_destinations(destination: str, is_one: bool) -> 
     """They are refused with the reason."""
     problem = NEWEST.problem(destination)
     assert (problem is not None and "temporary" in problem) == is_one
+
+
+def test_nothing_is_advised_to_a_consumer_of_a_topic() -> None:
+    """Its queue is its own, and goes with it."""
+    found = NEWEST.for_queue(QueueFacts("classic"), Subscribe(1, "topic://news", 10))
+    assert found is not None
+    assert not found.advice

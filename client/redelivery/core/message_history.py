@@ -33,7 +33,7 @@ GONE = -1
 # Seconds between looks at another consumer's handler, which has the message over a connection that is gone.
 LOOK = 1.0
 # Why a message is accepted without being handled.
-HANDLED = "its handler has succeeded (the connection was lost)"
+HANDLED = "its handler has succeeded, with a delivery that was lost or taken back"
 ACCEPTED = "it was accepted on a connection that was lost"
 # Seconds of a connection in which a broker sends again what was lost with the one before.
 RETURN = 60.0

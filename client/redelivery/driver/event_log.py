@@ -222,7 +222,7 @@ def _full(event: ParkingFull) -> Line:
 
 
 def _stale(event: ResultStale) -> Line:
-    text = "a result came too late: its connection was lost, or the broker has taken it back; it is delivered again"
+    text = "a result came too late: its connection was lost, or the broker had taken the message back for any consumer"
     return Line(logging.WARNING, f"{event.destination}: {text}")
 
 

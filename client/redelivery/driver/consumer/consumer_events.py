@@ -76,6 +76,8 @@ class ConsumerEvents:
     def __init__(
         self, subscribe: Subscribe, clock: Clock, policies: RedeliveryPolicyMap, observers: Observers
     ) -> None:
+        # A tool has no use for what is to be said of its queue.
+        self.of_queues = True
         self.observers = observers
         self.pending: list[public.Event] = []
         self._subscribe = subscribe
@@ -105,9 +107,11 @@ class ConsumerEvents:
     def began(self, able: Capabilities | None) -> Sequence[public.Event]:
         """Return that the broker has confirmed the consumer; `able`: what it can do with its queue, if it says."""
         shown: list[public.Event] = [public.ConsumerStarted(self.now(), self._subscribe)]
-        if able is not None and able.caution and self._first("caution"):
+        if able is None or not self.of_queues:
+            return shown
+        if able.caution and self._first("caution"):
             shown.append(public.QueueCaution(self.now(), self._subscribe, able.caution))
-        if able is not None and able.advice and self._first("advice"):
+        if able.advice and self._first("advice"):
             shown.append(public.QueueAdvice(self.now(), self._subscribe, able.advice))
         return shown
 

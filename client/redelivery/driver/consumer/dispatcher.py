@@ -109,6 +109,7 @@ class Dispatcher:
         self._settlements = SettlementBatch()
         # Shown behind the lock: a log handler or an observer may be slow, and may close the connection.
         self.events = ConsumerEvents(subscribe, clock, policies, observers)
+        self.events.of_queues = hooks.logs_results
         self._tell_holds = False
         self._throttle = ReadThrottle()
 
