@@ -60,6 +60,11 @@ class SenderLink:
                 target.durability = proton.Terminus.DELIVERIES
         sender.open()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is sent over it at the moment."""
+        return self.attached and self.error is None and not self._waiting and not self._sent
+
     def when_attached(self, answer: Answer) -> None:
         """Have it told whether the broker takes messages here."""
         if self.attached or self.error is not None:

@@ -38,6 +38,7 @@ class Conversation:
             proton.symbol("version"): peer.version,
         }
         self._transport = proton.Transport(proton.Transport.SERVER)
+        self._transport.channel_max = peer.sessions - 1
         sasl = self._transport.sasl()
         sasl.allowed_mechs("ANONYMOUS")
         sasl.done(proton.SASL.OK)
@@ -95,7 +96,7 @@ class Conversation:
             elif event.type == E.SESSION_REMOTE_OPEN:
                 self._begin(event.session)
             elif event.type == E.SESSION_REMOTE_CLOSE:
-                self._unended.append(event.session)
+                self._ended(event.session)
             elif event.type == E.LINK_REMOTE_OPEN:
                 self._attach(event.link)
             elif event.type == E.LINK_FLOW and event.link.is_sender and event.link.credit > 0:
@@ -111,6 +112,12 @@ class Conversation:
             elif event.type == E.CONNECTION_REMOTE_CLOSE:
                 self.connection.close()
             self._collector.pop()
+
+    def _ended(self, session: Any) -> None:
+        if self._peer.ends_at_once:
+            session.close()
+        else:
+            self._unended.append(session)
 
     def _begin(self, session: Any) -> None:
         if self._peer.ends_late:
@@ -136,7 +143,7 @@ class Conversation:
                 return
         else:
             self._peer.taken(self, link)
-            delivery.update(proton.Delivery.ACCEPTED)
+            delivery.update(self._peer.outcome)
         delivery.settle()
 
     def _attach(self, link: Any) -> None:
@@ -154,10 +161,13 @@ class Conversation:
 class ScriptedPeer:
     """Listens on a free port; `script` runs once for each consumer's link, when it has credit."""
 
+    outcome: int = proton.Delivery.ACCEPTED  # of what is sent to it
     product = "apache-activemq-artemis"
     version = "2.40.0"
     freezes_after: int | None = None  # links; then it reads no more
     ends_late = False  # the end of a session is answered when the next one begins; else never
+    ends_at_once = False  # it is answered at once
+    sessions = 1024  # that it takes on a connection
 
     def __init__(
         self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0
