@@ -30,7 +30,7 @@ from redelivery_amqp.message_copies import copied
 from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.notes import notes_of
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
-from redelivery_amqp.sender import judged
+from redelivery_amqp.sender import judged, unheard
 from redelivery_amqp.transactions import Transfer
 
 if TYPE_CHECKING:
@@ -203,7 +203,8 @@ class AmqpAdapter:
 
         def outcome(delivery: Outcome) -> None:
             # Now: proton drops the outcome later.
-            error = judged(delivery, sender.where, link.wire.masked)
+            nobody = link.profile.declares and unheard(delivery, message.destination)
+            error = None if nobody else judged(delivery, sender.where, link.wire.masked)
             link.later(lambda: sink(Sent(token, error)))
 
         sender.send(encoded(message, link.profile, link.wall_clock()), outcome)

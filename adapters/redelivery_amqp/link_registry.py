@@ -125,7 +125,8 @@ class LinkRegistry:
 
     def _declared(self, receiver: ReceiverLink, error: RedeliveryError | None) -> None:
         if error is None:
-            self._sessions.begin(partial(self._attach, receiver), partial(self._declared, receiver))
+            # Dead letters must find room.
+            self._sessions.begin(partial(self._attach, receiver), partial(self._declared, receiver), spare=1)
         elif not receiver.ended:
             receiver.ended = True
             self._receivers.pop(receiver.consumer, None)

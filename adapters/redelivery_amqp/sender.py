@@ -146,6 +146,13 @@ class SenderLink:
             answer(error)
 
 
+def unheard(outcome: Outcome, destination: str) -> bool:
+    """Whether a topic has nobody who listens: RabbitMQ 4 releases what it is sent, other brokers accept that."""
+    if isinstance(outcome, RedeliveryError) or not destination.startswith("topic://"):
+        return False
+    return outcome.remote_state == proton.Delivery.RELEASED
+
+
 def judged(outcome: Outcome, where: str, masked: Callable[[str], str]) -> RedeliveryError | None:
     """Return None for a message that the broker has accepted, else why it has not."""
     if isinstance(outcome, RedeliveryError):

@@ -36,17 +36,20 @@ class SessionLimit:
         self.retire: Callable[[], bool] = lambda: False
         """Ends the session of a sender that nobody uses, and returns whether there was one."""
 
-    def begin(self, action: Action, refused: Refused) -> None:
-        """Have a session begun when those that end are over, and one that is not needed ended for it if it must be."""
-        # No function that knows itself: the garbage collector would end proton's objects, without the lock.
-        self._detaches.begin(partial(self._begin, action, refused))
+    def begin(self, action: Action, refused: Refused, *, spare: int = 0) -> None:
+        """Have a session begun when those that end are over, and one that is not needed ended for it if it must be.
 
-    def _begin(self, action: Action, refused: Refused) -> None:
-        if self._wire.sessions < self._wire.most_sessions:
+        `spare`: how many others there must still be room for.
+        """
+        # No function that knows itself: the garbage collector would end proton's objects, without the lock.
+        self._detaches.begin(partial(self._begin, action, refused, spare))
+
+    def _begin(self, action: Action, refused: Refused, spare: int) -> None:
+        if self._wire.sessions + spare < self._wire.most_sessions:
             action()
         elif self.retire():
             # Its channel is free when the broker has answered.
-            self.begin(action, refused)
+            self.begin(action, refused, spare=spare)
         else:
             refused(self._error())
 

@@ -178,6 +178,12 @@ def test_a_queue_that_is_gone_is_declared_again_for_the_next_message(node: Node)
     assert node.requests == [("GET", "/queues/new"), ("PUT", "/queues/new")] * 2
 
 
+def test_a_topic_need_not_have_a_subscriber(node: Node) -> None:
+    """RabbitMQ releases what goes to nobody: what is sent to a topic is lost then, as on any broker."""
+    node.outcome = proton.Delivery.RELEASED
+    assert Asked(node).sent("topic://news") is None
+
+
 def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
     """It is declared before the consumer begins."""
     options = "&redelivery.deadLetterArguments=x-queue-type:quorum"

@@ -87,3 +87,13 @@ def test_the_end_of_a_consumer_releases_what_no_handler_has(wire: Wire, links: L
     links.detach(COMMAND.consumer)
     assert wire.settled == {"first": RELEASED, "last": RELEASED}
     assert receiver.unsettled == {running}
+
+
+def test_what_the_broker_took_back_is_accepted(wire: Wire, links: LinkRegistry) -> None:
+    """RabbitMQ has it on its queue again, and sends a consumer nothing more before that: a release is no answer."""
+    receiver = links.add(COMMAND, lambda _: None)
+    first, _, last = arrived(receiver, "first", "held", "last")
+    receiver.released = cast("Any", ["last", "first"])
+    assert links.settlements.released(receiver) == [first, last]
+    assert wire.settled == {"first": ACCEPTED, "last": ACCEPTED}
+    assert receiver.released == []

@@ -29,7 +29,7 @@ class Wire:
         self.connection = proton.Connection()
         self.settled: dict[str, int] = {}
 
-    sessions, most_sessions = 0, 1
+    sessions, most_sessions = 0, 2
 
     def flow(self, *_: object) -> None:
         """No credit is given."""

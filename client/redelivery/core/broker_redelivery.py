@@ -140,8 +140,12 @@ class BrokerRedelivery:
         now: float,
     ) -> Record | None:
         """Return what is known of a message that comes: what is noted on it, else what was `seeded`."""
-        self.given_back.arrived(delivery)
+        known = self.given_back.arrived(delivery)
         record = self.record_of(delivery, policies.limit(policy), wall_offset)
+        if known is not None and delivery.redelivered and _tells_less(record, known):
+            # The broker has taken it back before it read that, or its queue has become another: it would come at once,
+            # again and again.
+            return known
         if record is None:
             return seeded
         if seeded is not None and BASE not in delivery.noted:
@@ -179,6 +183,11 @@ class BrokerRedelivery:
         due = _whole(headers, DUE)
         record.due = None if due is None else due / 1000 - wall_offset
         return record
+
+
+def _tells_less(noted: Record | None, known: Record) -> bool:
+    """Whether what is noted on a message is from before it was given back the last time."""
+    return noted is None or noted.count < known.count or noted.deferrals < known.deferrals
 
 
 def _text(headers: Mapping[str, Any], name: str) -> str:

@@ -35,10 +35,12 @@ class Rescheduled:
         self._records.pop(proof, None)
         self._records[proof] = delivery.key, record, now + PATIENCE
 
-    def arrived(self, delivery: Delivery) -> None:
-        """Learn that one has come: the broker has held it, or has not read that."""
-        if self._records and (proof := delivery.proof) is not None:
-            self._records.pop(proof, None)
+    def arrived(self, delivery: Delivery) -> Record | None:
+        """Learn that one has come: the broker has held it, or has not read that. Return what is known of it."""
+        if not self._records or (proof := delivery.proof) is None:
+            return None
+        known = self._records.pop(proof, None)
+        return None if known is None else known[1]
 
     def lost(self, history: MessageHistory, now: float) -> None:
         """Hand over what the broker may not have read: the connection is lost."""
