@@ -141,3 +141,27 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
     ] != []
     with RawAmqp(broker) as raw:
         assert raw.receive(unique_queue, timeout=1.0) == []
+
+
+def test_what_waits_here_for_longer_is_taken_back_and_still_comes_when_it_is_due(
+    broker: RabbitMQ4, unique_queue: str
+) -> None:
+    """Its delay is twice the timeout: it is charged once, nothing starves, and it is not early."""
+    with RawAmqp(broker) as raw:
+        raw.declare(unique_queue)
+    delay = 2 * TIMEOUT
+    uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=int(TIMEOUT * 1000))
+    uri += f"&jms.redeliveryPolicy.initialRedeliveryDelay={int(delay * 1000)}"
+    with redelivery.connect(uri) as connection, connection.consumer(unique_queue) as consumer:
+        connection.send(unique_queue, "waits")
+        message = consumer.receive(timeout=30.0)
+        assert message is not None
+        failed = time.monotonic()
+        message.fail("no stock")
+        again = consumer.receive(timeout=delay + LATEST)
+        assert again is not None
+        assert time.monotonic() - failed >= delay
+        assert again.delivery_count == 2
+        assert again.accept() is True
+    with RawAmqp(broker) as raw:
+        assert raw.receive(unique_queue, timeout=1.0) == []
