@@ -134,7 +134,9 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
         second.listen(unique_queue, lambda message: others.setdefault(message.text, message.delivery_count))
         with second.running():
             # The one that hangs gets its share again each time.
-            eventually(lambda: len(others) == len(names), 3 * LATEST, 0.02, "the other process has all of them")
+            eventually(
+                lambda: len(others) == len(names), 3 * LATEST, 0.02, "the other process has all of them"
+            )
         hangs.set()
         first.send(unique_queue, "fresh")
         eventually(lambda: "fresh" in seen, 30.0)
