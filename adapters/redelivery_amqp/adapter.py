@@ -30,7 +30,7 @@ from redelivery_amqp.message_copies import copied
 from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.notes import notes_of
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
-from redelivery_amqp.sender import judged
+from redelivery_amqp.sender import judged, unheard
 from redelivery_amqp.transactions import Transfer
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ class AmqpAdapter:
     ) -> None:
         match command:
             case Accept():
-                link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), ACCEPTED)
+                link.links.settlements.settle(cast("Sequence[AmqpDelivery]", command.deliveries), ACCEPTED)
             case Release():
-                link.links.settle(cast("Sequence[AmqpDelivery]", command.deliveries), RELEASED)
+                link.links.settlements.settle(cast("Sequence[AmqpDelivery]", command.deliveries), RELEASED)
             case Reschedule():
                 link.links.settlements.reschedule(
                     cast("AmqpDelivery", command.delivery), command.due, command.notes
@@ -136,7 +136,7 @@ class AmqpAdapter:
             return
         answer = self._confirmation(link, delivery)
         copy = copied(command, delivery, link.profile, link.wall_clock())
-        sender = link.links.sender(command.copy.destination, dead=not command.back)
+        sender = link.links.senders.to(command.copy.destination, dead=not command.back)
 
         def send(error: RedeliveryError | None) -> None:
             if error is None:
@@ -157,7 +157,7 @@ class AmqpAdapter:
                 each(error)
 
         copies = [
-            (link.links.sender(each.copy.destination), copied(each, delivery, link.profile, now))
+            (link.links.senders.to(each.copy.destination), copied(each, delivery, link.profile, now))
             for delivery, each in own.items()
         ]
         _transfer(link, copies, list(own), answer)
@@ -188,7 +188,7 @@ class AmqpAdapter:
             return
         now = link.wall_clock()
         messages = [
-            (link.links.sender(each.destination), encoded(each, link.profile, now))
+            (link.links.senders.to(each.destination), encoded(each, link.profile, now))
             for each in command.messages
         ]
         _transfer(link, messages, own, answer)
@@ -199,11 +199,12 @@ class AmqpAdapter:
         if wrong is not None:
             link.later(lambda: sink(Sent(token, AdapterError(wrong))))
             return
-        sender = link.links.sender(message.destination)
+        sender = link.links.senders.to(message.destination)
 
         def outcome(delivery: Outcome) -> None:
             # Now: proton drops the outcome later.
-            error = judged(delivery, sender.where, link.wire.masked)
+            nobody = link.profile.declares and unheard(delivery, message.destination)
+            error = None if nobody else judged(delivery, sender.where, link.wire.masked)
             link.later(lambda: sink(Sent(token, error)))
 
         sender.send(encoded(message, link.profile, link.wall_clock()), outcome)
@@ -241,7 +242,7 @@ class AmqpAdapter:
         if command.dead_letter is None:
             link.links.attach(receiver)
         else:
-            link.links.sender(command.dead_letter, dead=True).when_attached(checked)
+            link.links.senders.to(command.dead_letter, dead=True).when_attached(checked)
 
 
 def _cannot_send(link: AmqpConnection, message: Outgoing) -> str | None:
@@ -259,7 +260,7 @@ def _transfer(
     deliveries: Sequence[AmqpDelivery],
     answer: Callable[[RedeliveryError | None], None],
 ) -> None:
-    Transfer(link.wire, link.links.coordinator(), messages, deliveries, answer, link.give_up).begin()
+    Transfer(link.wire, link.links.senders.to(None), messages, deliveries, answer, link.give_up).begin()
 
 
 def _own(link: AmqpConnection, delivery: Delivery) -> AmqpDelivery | None:

@@ -9,6 +9,7 @@ Every method runs under the wire's lock.
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from redelivery.core.destination import Destination
@@ -97,7 +98,9 @@ class Declarations:
         if subscription is not None:
             # As Artemis names the queue of a durable subscription.
             return f"{self._container}.{subscription}"
-        return f"{self._container}-{self._epoch}-{receiver.consumer}"
+        # Not the link's: another process may have the client id, or one whose host is gone, which the broker has not
+        # missed yet. It refuses what is exclusive to them.
+        return f"{self._container}-{self._epoch}-{receiver.consumer}-{uuid.uuid4()}"
 
     def _queue(
         self,

@@ -7,6 +7,7 @@ the library's own locks.
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redelivery.adapter import Browsed
@@ -23,10 +24,11 @@ from redelivery_amqp.receiver import GONE, ReceiverLink, refusal
 from redelivery_amqp.round_trip import RoundTrip, when_settled
 from redelivery_amqp.sender import SenderLink
 from redelivery_amqp.sender_links import SenderLinks
+from redelivery_amqp.session_limit import SessionLimit
 from redelivery_amqp.settlements import Settlements
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping
 
     import proton
 
@@ -79,9 +81,12 @@ class LinkRegistry:
         self.settlements = Settlements(wire, epoch, self._blame)
         self.detaches = DetachQueue(self._stuck, self._unended, in_turn=profile.sessions_in_turn)
         self._browses = BrowseLinks(wire, ACCEPTED if profile.accepts_shown else RELEASED)
+        self._sessions = SessionLimit(wire, self.detaches)
         self._management = Management(wire, self._manage)
         self._declarations = Declarations(self._management, container, epoch, profile)
-        self._senders = SenderLinks(wire, profile, self.detaches, self._declarations, self._register_sender)
+        self.senders = SenderLinks(
+            wire, profile, self._sessions, self._declarations, self._register_sender, self._forget
+        )
 
     def _stuck(self) -> None:
         with self._wire.lock:
@@ -116,16 +121,16 @@ class LinkRegistry:
 
     def attach(self, receiver: ReceiverLink) -> None:
         """Ask for a consumer's link, unless it has ended meanwhile."""
+        self._declarations.for_receiver(receiver, partial(self._declared, receiver))
 
-        def declared(error: RedeliveryError | None) -> None:
-            if error is None:
-                self.detaches.begin(lambda: self._attach(receiver))
-            elif not receiver.ended:
-                receiver.ended = True
-                self._receivers.pop(receiver.consumer, None)
-                receiver.answer(error)
-
-        self._declarations.for_receiver(receiver, declared)
+    def _declared(self, receiver: ReceiverLink, error: RedeliveryError | None) -> None:
+        if error is None:
+            # Dead letters must find room.
+            self._sessions.begin(partial(self._attach, receiver), partial(self._declared, receiver), spare=1)
+        elif not receiver.ended:
+            receiver.ended = True
+            self._receivers.pop(receiver.consumer, None)
+            receiver.answer(error)
 
     def _attach(self, receiver: ReceiverLink) -> None:
         name = receiver.command.subscription or f"{self._container}-{self._epoch}-{receiver.consumer}"
@@ -183,27 +188,20 @@ class LinkRegistry:
         for consumer in list(self._receivers):
             self.detach(consumer)
 
-    def settle(self, deliveries: Sequence[AmqpDelivery], outcome: int) -> None:
-        """Settle deliveries of this connection; those that can be settled no more are left out."""
-        self.settlements.settle(deliveries, outcome)
-
-    def sender(self, destination: str, *, dead: bool = False) -> SenderLink:
-        """Return the link to send to a destination, which is to be declared as a dead-letter queue if it is `dead`."""
-        return self._senders.to(destination, dead=dead)
-
-    def coordinator(self) -> SenderLink:
-        """Return the link to the transaction coordinator."""
-        return self._senders.to(None)
-
     def _register_sender(self, sender: SenderLink) -> str:
-        name = f"{self._container}-{self._epoch}-to-{len(self._named)}-{sender.where}"
+        name = f"{self._container}-{self._epoch}-to-{next(self._round_trips)}-{sender.where}"
         self._named[name] = sender
         return name
+
+    def _forget(self, one: Link) -> None:
+        self._named = {name: known for name, known in self._named.items() if known is not one}
 
     def _manage(self) -> ManagementLink:
         name = f"{self._container}-{self._epoch}-management-{next(self._round_trips)}"
         link = self._named[name] = ManagementLink(self._wire, name)
-        self.detaches.begin(lambda: link.attach(self._wire.connection))
+        self._sessions.begin(
+            lambda: link.attach(self._wire.connection), lambda error: self._management.ended(link, error)
+        )
         return link
 
     def reject(self, delivery: AmqpDelivery, notes: Mapping[str, str | int], answer: Answer) -> None:
@@ -254,14 +252,12 @@ class LinkRegistry:
 
     def on_opened(self, event: proton.Event) -> None:
         """The broker has answered an attach."""
-        one = self._named.get(event.link.name)
-        if one is not None:
+        if (one := self._named.get(event.link.name)) is not None:
             one.on_attached()
 
     def on_closed(self, event: proton.Event) -> None:
         """The broker has ended a link, or answered the end of one."""
-        one = self._named.get(event.link.name)
-        if one is not None:
+        if (one := self._named.get(event.link.name)) is not None:
             self._end(one, event.link.remote_condition)
 
     def on_flow(self, event: proton.Event) -> None:
@@ -275,6 +271,7 @@ class LinkRegistry:
         one = self._named.get(event.link.name)
         if isinstance(one, SenderLink):
             one.on_outcome(event.delivery)
+            self.senders.answered(one, event.delivery.remote_state)
         elif isinstance(one, ReceiverLink) and event.delivery.remote_state == RELEASED:
             one.released.append(event.delivery._impl)
         elif isinstance(one, ManagementLink) and event.link.is_receiver:
@@ -288,7 +285,7 @@ class LinkRegistry:
                 self._later(_told(self._sink, TakenBack(receiver.consumer, own)))
 
     def _end(self, one: Link, condition: proton.Condition | None) -> None:
-        self._named = {name: known for name, known in self._named.items() if known is not one}
+        self._forget(one)
         if isinstance(one, RoundTrip):
             one.on_ended()
             return
@@ -299,7 +296,7 @@ class LinkRegistry:
             )
             return
         if isinstance(one, SenderLink):
-            self._senders.forget(one)
+            self.senders.forget(one)
             self.detaches.close(one)
             verb = "ended the link to" if one.attached else "refused to take messages for"
             one.fail(refusal(f"the broker {verb} {one.where}", condition, self._wire.masked))

@@ -14,6 +14,8 @@ __all__ = ["annotations_of", "noted", "notes_of"]
 # The broker ends the session over an annotation with another name.
 _PREFIX = "x-opt-"
 _OURS = f"{_PREFIX}redelivery"
+# Characters, as of a cause.
+LONGEST_ID = 1024
 
 
 def annotations_of(notes: Mapping[str, str | int]) -> dict[str, str | int]:
@@ -29,7 +31,8 @@ def notes_of(command: PoisonAck) -> dict[str, str | int]:
         "redeliveryCount": str(command.count),
         "redeliveryOriginalDestination": delivery.destination,
     }
-    if delivery.message_id is not None:
+    # One frame holds all of them, and the message keeps its own.
+    if delivery.message_id is not None and len(delivery.message_id) <= LONGEST_ID:
         notes["redeliveryOriginalId"] = delivery.message_id
     return notes
 

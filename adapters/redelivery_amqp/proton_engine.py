@@ -29,6 +29,7 @@ Handle = Any
 ACCEPTED, REJECTED, RELEASED = int(lib.PN_ACCEPTED), int(lib.PN_REJECTED), int(lib.PN_RELEASED)
 _NULL = ffi.NULL
 _DELIVERY = int(lib.PN_DELIVERY)
+_BEGUN = int(lib.PN_LOCAL_ACTIVE)
 _QUIET = {
     int(number)
     for number in (
@@ -101,6 +102,19 @@ class ProtonEngine:
         """Send and expect heart-beats; return when to look again (0: no need). `now` in seconds of a steady clock."""
         return float(lib.pn_transport_tick(self._t, int(now * 1000))) / 1000
 
+    @property
+    def sessions(self) -> int:
+        """How many sessions this side has begun and not ended."""
+        session, found = lib.pn_session_head(self.connection._impl, _BEGUN), 0
+        while session != _NULL:
+            session, found = lib.pn_session_next(session, _BEGUN), found + 1
+        return found
+
+    @property
+    def most_sessions(self) -> int:
+        """How many sessions the broker takes at once."""
+        return int(lib.pn_transport_get_channel_max(self._t)) + 1
+
     # Events.
 
     def events(self, readable: set[Handle]) -> Iterator[proton.Event]:
@@ -113,11 +127,13 @@ class ProtonEngine:
             number = lib.pn_event_type(event)
             if number == _DELIVERY:
                 link = lib.pn_event_link(event)
-                if lib.pn_link_is_receiver(link):
+                received = lib.pn_link_is_receiver(link)
+                if received:
+                    # What is updated may have come with this very read: a broker takes back what we are late for.
                     readable.add(link)
-                    if not lib.pn_delivery_updated(lib.pn_event_delivery(event)):
-                        lib.pn_collector_pop(collector)
-                        continue
+                if received and not lib.pn_delivery_updated(lib.pn_event_delivery(event)):
+                    lib.pn_collector_pop(collector)
+                    continue
             elif number in _QUIET:
                 lib.pn_collector_pop(collector)
                 continue

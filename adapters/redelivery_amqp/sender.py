@@ -60,6 +60,11 @@ class SenderLink:
                 target.durability = proton.Terminus.DELIVERIES
         sender.open()
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is sent over it at the moment."""
+        return self.attached and self.error is None and not self._waiting and not self._sent
+
     def when_attached(self, answer: Answer) -> None:
         """Have it told whether the broker takes messages here."""
         if self.attached or self.error is not None:
@@ -139,6 +144,13 @@ class SenderLink:
         self._sent.clear()
         for answer in [*opened, *waiting]:
             answer(error)
+
+
+def unheard(outcome: Outcome, destination: str) -> bool:
+    """Whether a topic has nobody who listens: RabbitMQ 4 releases what it is sent, other brokers accept that."""
+    if isinstance(outcome, RedeliveryError) or not destination.startswith("topic://"):
+        return False
+    return outcome.remote_state == proton.Delivery.RELEASED
 
 
 def judged(outcome: Outcome, where: str, masked: Callable[[str], str]) -> RedeliveryError | None:

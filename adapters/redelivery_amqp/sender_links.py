@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redelivery.errors import AdapterError
+from redelivery_amqp.proton_engine import RELEASED
 from redelivery_amqp.sender import COORDINATOR, SenderLink
 
 if TYPE_CHECKING:
@@ -14,51 +16,89 @@ if TYPE_CHECKING:
 
     from redelivery.errors import RedeliveryError
     from redelivery_amqp.declarations import Declarations
-    from redelivery_amqp.detach import DetachQueue
     from redelivery_amqp.profile_base import AmqpProfile
     from redelivery_amqp.proton_engine import ProtonEngine
+    from redelivery_amqp.session_limit import SessionLimit
 
 __all__ = ["SenderLinks"]
 
 
 class SenderLinks:
-    """Known by their destinations; None is the transaction coordinator. `register` gives a new one its name."""
+    """Known by their destinations; None is the transaction coordinator.
+
+    `register` gives a new one its name; `unregister` is called with one before its end.
+    """
 
     def __init__(
         self,
         wire: ProtonEngine,
         profile: AmqpProfile,
-        detaches: DetachQueue,
+        sessions: SessionLimit,
         declarations: Declarations,
         register: Callable[[SenderLink], str],
+        unregister: Callable[[SenderLink], None],
     ) -> None:
         self._wire = wire
         self._profile = profile
-        self._detaches = detaches
+        self._sessions = sessions
+        sessions.retire = self._retire
         self._declarations = declarations
         self._register = register
+        self._unregister = unregister
         self._links: dict[str | None, SenderLink] = {}
 
     def to(self, destination: str | None, *, dead: bool = False) -> SenderLink:
-        """Return the link to send to a destination, which may have to be made."""
-        sender = self._links.get(destination)
-        if sender is None:
-            sender = self._links[destination] = SenderLink(
-                COORDINATOR if destination is None else destination
-            )
+        """Return the link to send to a destination, which is to be declared as a dead-letter queue if it is `dead`."""
+        sender = self._links.pop(destination, None)
+        known = sender is not None
+        sender = sender or SenderLink(COORDINATOR if destination is None else destination)
+        # The last one is the one that was asked for last.
+        self._links[destination] = sender
+        if not known:
             self._make(sender, destination, dead=dead)
         return sender
 
+    def _retire(self) -> bool:
+        """End the link that nobody uses, and nobody has asked for since longest; return whether there was one."""
+        sender = next((sender for sender in self._links.values() if sender.idle), None)
+        if sender is None or not self._profile.sessions_in_turn:
+            return False
+        self._part(sender)
+        return True
+
+    def answered(self, sender: SenderLink, outcome: int) -> None:
+        """Learn what became of a message. One that was released found no queue: another link declares it again.
+
+        RabbitMQ ends the link itself only if it has taken messages for that queue before (4.3.6).
+        """
+        if not self._profile.declares or not sender.where.startswith("queue://"):
+            return
+        if outcome == RELEASED:
+            self.forget(sender)
+        if sender.idle and self._links.get(sender.where) is not sender:
+            self._part(sender)
+
+    def _part(self, sender: SenderLink) -> None:
+        self.forget(sender)
+        self._unregister(sender)
+        self._sessions.end(sender)
+        # A dead letter that was to follow is sent again.
+        sender.fail(AdapterError(f"the link to {sender.where} has ended"))
+
     def _make(self, sender: SenderLink, destination: str | None, *, dead: bool) -> None:
+        def refused(error: RedeliveryError) -> None:
+            self.forget(sender)
+            sender.fail(error)
+
+        def attach() -> None:
+            name = self._register(sender)
+            sender.attach(self._wire.connection, name, destination, self._profile)
+
         def declared(error: RedeliveryError | None) -> None:
             if error is None:
-                name = self._register(sender)
-                self._detaches.begin(
-                    lambda: sender.attach(self._wire.connection, name, destination, self._profile)
-                )
+                self._sessions.begin(attach, refused)
             else:
-                self.forget(sender)
-                sender.fail(error)
+                refused(error)
 
         self._declarations.for_sender(destination, declared, dead=dead)
 

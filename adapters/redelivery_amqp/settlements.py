@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import proton
 
 from redelivery_amqp.notes import annotations_of
-from redelivery_amqp.proton_engine import REJECTED, RELEASED
+from redelivery_amqp.proton_engine import ACCEPTED, REJECTED, RELEASED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,11 +92,12 @@ class Settlements:
         """Settle what the broker has released of itself, and return it in the order of its arrival.
 
         RabbitMQ 4.3 does so after its consumer timeout. It ends the session over a settlement without an outcome, and
-        sends nothing more to the consumer before all of it is settled (measured).
+        sends nothing more to the consumer before all of it is accepted, which changes nothing for the message. What is
+        released or modified counts for no answer: the consumer would starve until it grants credit (measured).
         """
         handles, receiver.released = set(receiver.released), []
         own = sorted((each for each in receiver.unsettled if each.handle in handles), key=_by_arrival)
-        self.settle(own, RELEASED)
+        self.settle(own, ACCEPTED)
         return own
 
 

@@ -56,6 +56,7 @@ class Conversation:
             proton.symbol("version"): peer.version,
         }
         self._transport = proton.Transport(proton.Transport.SERVER)
+        self._transport.channel_max = peer.sessions - 1
         sasl = self._transport.sasl()
         sasl.allowed_mechs("ANONYMOUS")
         sasl.done(proton.SASL.OK)
@@ -125,7 +126,7 @@ class Conversation:
             elif event.type == E.SESSION_REMOTE_OPEN:
                 self._begin(event.session)
             elif event.type == E.SESSION_REMOTE_CLOSE:
-                self._unended.append(event.session)
+                self._ended(event.session)
             elif event.type == E.LINK_REMOTE_OPEN:
                 self._attach(event.link)
             elif event.type == E.LINK_FLOW and event.link.is_sender and event.link.credit > 0:
@@ -154,6 +155,12 @@ class Conversation:
         self._peer.settlements.append(Settlement.of(delivery))
         self._peer.settled(self)
 
+    def _ended(self, session: Any) -> None:
+        if self._peer.ends_at_once:
+            session.close()
+        else:
+            self._unended.append(session)
+
     def _begin(self, session: Any) -> None:
         if self._peer.ends_late:
             for ended in self._unended:
@@ -178,7 +185,7 @@ class Conversation:
                 return
         else:
             self._peer.taken(self, link)
-            delivery.update(proton.Delivery.ACCEPTED)
+            delivery.update(self._peer.outcome)
         delivery.settle()
 
     def _attach(self, link: Any) -> None:
@@ -196,10 +203,13 @@ class Conversation:
 class ScriptedPeer:
     """Listens on a free port; `script` runs once for each consumer's link, when it has credit."""
 
+    outcome: int = proton.Delivery.ACCEPTED  # of what is sent to it
     product = "apache-activemq-artemis"
     version = "2.40.0"
     freezes_after: int | None = None  # links; then it reads no more
     ends_late = False  # the end of a session is answered when the next one begins; else never
+    ends_at_once = False  # it is answered at once
+    sessions = 1024  # that it takes on a connection
 
     def __init__(
         self, script: Callable[[Conversation, Any], None] = lambda *_: None, *, largest: int = 0

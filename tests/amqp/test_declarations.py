@@ -182,6 +182,24 @@ def test_what_is_sent_to_is_declared_too(node: Node) -> None:
     assert node.requests == [("GET", "/queues/new"), ("PUT", "/queues/new")]
 
 
+def test_a_queue_that_is_gone_is_declared_again_for_the_next_message(node: Node) -> None:
+    """RabbitMQ releases what finds no queue, and leaves the link; dead letters would never leave again."""
+    asked = Asked(node)
+    node.outcome = proton.Delivery.RELEASED
+    assert isinstance(asked.sent("queue://new"), redelivery.AdapterError)
+    asked.events.clear()
+    node.outcome = proton.Delivery.ACCEPTED
+    del node.queues["new"]
+    assert asked.sent("queue://new") is None
+    assert node.requests == [("GET", "/queues/new"), ("PUT", "/queues/new")] * 2
+
+
+def test_a_topic_need_not_have_a_subscriber(node: Node) -> None:
+    """RabbitMQ releases what goes to nobody: what is sent to a topic is lost then, as on any broker."""
+    node.outcome = proton.Delivery.RELEASED
+    assert Asked(node).sent("topic://news") is None
+
+
 def test_a_dead_letter_queue_has_arguments_of_its_own(node: Node) -> None:
     """It is declared before the consumer begins."""
     options = "&redelivery.deadLetterArguments=x-queue-type:quorum"
@@ -266,6 +284,14 @@ def test_two_consumers_of_a_topic_have_two_queues(node: Node) -> None:
     for consumer in (1, 2):
         assert asked.subscribed("topic://a", consumer).error is None
     assert len({address for _, address in node.consumers} - {"/management"}) == 2
+
+
+def test_the_queue_of_a_topics_consumer_is_nobody_elses(node: Node) -> None:
+    """Another process may have the client id, and is refused what is exclusive to the first one."""
+    for _ in range(2):
+        assert Asked(node).subscribed("topic://news").error is None
+    first, second = [path for method, path in node.requests if method == "PUT"]
+    assert first != second
 
 
 def test_a_durable_subscription_is_a_queue_that_stays(node: Node) -> None:

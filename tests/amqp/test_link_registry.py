@@ -61,8 +61,8 @@ def test_deliveries_of_another_connection_are_not_settled(wire: Wire, links: Lin
     ended = links.add(Subscribe(8, "queue://bills", 10), lambda _: None)
     ended.ended = True
     deliveries = [*arrived(old, "old"), *arrived(own, "own"), *arrived(ended, "ended")]
-    links.settle(deliveries, ACCEPTED)
-    links.settle(deliveries, RELEASED)
+    links.settlements.settle(deliveries, ACCEPTED)
+    links.settlements.settle(deliveries, RELEASED)
     assert wire.settled == {"own": ACCEPTED}
     assert own.unsettled == set()
 
@@ -73,9 +73,9 @@ def test_what_was_read_of_a_message_goes_when_it_is_settled(links: LinkRegistry)
     first, second = arrived(receiver, "first", "second")
     nested = map_of([(b"\xa1\x01k", b"\xc0\x02\x01\x40")])
     receiver.large.read(second, nested, 0x74, 0, keeps=True)
-    links.settle([first], ACCEPTED)
+    links.settlements.settle([first], ACCEPTED)
     assert receiver.large.of(second) == {0x74: {"k": [None]}}
-    links.settle([second], ACCEPTED)
+    links.settlements.settle([second], ACCEPTED)
     assert receiver.large.of(second) is None
 
 
@@ -87,3 +87,13 @@ def test_the_end_of_a_consumer_releases_what_no_handler_has(wire: Wire, links: L
     links.detach(COMMAND.consumer)
     assert wire.settled == {"first": RELEASED, "last": RELEASED}
     assert receiver.unsettled == {running}
+
+
+def test_what_the_broker_took_back_is_accepted(wire: Wire, links: LinkRegistry) -> None:
+    """RabbitMQ has it on its queue again, and sends a consumer nothing more before that: a release is no answer."""
+    receiver = links.add(COMMAND, lambda _: None)
+    first, _, last = arrived(receiver, "first", "held", "last")
+    receiver.released = cast("Any", ["last", "first"])
+    assert links.settlements.released(receiver) == [first, last]
+    assert wire.settled == {"first": ACCEPTED, "last": ACCEPTED}
+    assert receiver.released == []

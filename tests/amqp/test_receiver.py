@@ -29,6 +29,8 @@ class Wire:
         self.connection = proton.Connection()
         self.settled: dict[str, int] = {}
 
+    sessions, most_sessions = 0, 2
+
     def flow(self, *_: object) -> None:
         """No credit is given."""
 
@@ -106,10 +108,10 @@ def test_a_copy_goes_in_step_with_the_acceptances_before_it(attached: Attached, 
     deliveries, links = arrived(attached.receiver, "first", "second"), attached.links
     told: list[str] = []
     links.when_settled(attached.receiver, lambda _: told.append("nothing was settled"))
-    links.settle(deliveries[:1], ACCEPTED)
+    links.settlements.settle(deliveries[:1], ACCEPTED)
     links.when_settled(attached.receiver, lambda _: told.append("one"))
     asked = list(links._named.keys() - {"c-1-7"})
-    links.settle(deliveries[1:], ACCEPTED)
+    links.settlements.settle(deliveries[1:], ACCEPTED)
     links.when_settled(attached.receiver, lambda _: told.append("both"))
     if in_step:
         assert told == ["nothing was settled"]
@@ -129,7 +131,7 @@ def test_a_copy_goes_in_step_with_the_acceptances_before_it(attached: Attached, 
 def test_a_copy_whose_acceptances_get_no_answer_is_told_why(attached: Attached) -> None:
     """The connection is gone: it is not sent, and tried again over the next one."""
     attached.receiver.progress = SettlementProgress(asked=True)
-    attached.links.settle(arrived(attached.receiver, "first"), ACCEPTED)
+    attached.links.settlements.settle(arrived(attached.receiver, "first"), ACCEPTED)
     told: list[RedeliveryError | None] = []
     attached.links.when_settled(attached.receiver, told.append)
     gone = TransportError("gone")

@@ -255,3 +255,27 @@ def test_no_note_kills_or_hides_a_message(notes: Mapping[str, Any], attempts: in
     assert delivery is held
     commands = at.fail(held)
     assert isinstance(commands[0], Reschedule | Forward | Hold | Release)
+
+
+def test_what_comes_at_once_without_its_notes_waits_here() -> None:
+    """The broker has not read them, or cannot keep them: the failure counts, and there is no hot loop."""
+    at, letter = bench(), Letter(1)
+    due = one(at.fail(at.run(letter))).due - WALL_OFFSET
+    again = Held(letter, at.epoch, {})
+    again.mark = True
+    (hold,) = at.feed(Arrived(1, [again]))
+    assert isinstance(hold, Hold)
+    assert (hold.due, hold.count) == (due, 1)
+    assert at.want() is None
+    at.now = due
+    assert at.want() is again
+    assert one(at.fail(again)).count == 2
+
+
+def test_a_fresh_message_like_one_that_waits_is_not_charged() -> None:
+    """It was never delivered before: the broker says so."""
+    at, letter = bench(), Letter(1)
+    one(at.fail(at.run(letter)))
+    fresh = come(at, letter, {})
+    assert at.want() is fresh
+    assert one(at.fail(fresh)).count == 1

@@ -1,0 +1,41 @@
+"""What RabbitMQ is to note on a dead letter that it makes itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+
+from redelivery.core.commands import PoisonAck
+from redelivery.core.delivery import Cause
+from redelivery_amqp.notes import LONGEST_ID, notes_of
+
+if TYPE_CHECKING:
+    from redelivery.core.delivery import Delivery
+
+
+class Poison:
+    """A message with an id."""
+
+    destination = "queue://orders"
+
+    def __init__(self, message_id: str) -> None:
+        self.message_id = message_id
+
+
+def noted(message_id: str) -> dict[str, Any]:
+    """Return what is noted on the dead letter of a message with this id."""
+    return dict(notes_of(PoisonAck(cast("Delivery", Poison(message_id)), Cause.of("bad"), 3)))
+
+
+def test_a_note_fits_into_one_frame() -> None:
+    """A longer id would end the connection of all consumers; the message keeps it anyway."""
+    told = {
+        "redeliveryCause": "bad",
+        "redeliveryCount": "3",
+        "redeliveryOriginalDestination": "queue://orders",
+    }
+    assert noted("i" * LONGEST_ID) == {**told, "redeliveryOriginalId": "i" * LONGEST_ID}
+    assert noted("i" * (LONGEST_ID + 1)) == told
