@@ -73,7 +73,11 @@ class Declarations:
         if not self._profile.declares:
             then(None)
         elif kind == "queue":
-            self._queue(name, self._profile.queue_arguments, found, existing=receiver.command.existing)
+            arguments = self._profile.queue_arguments
+            if receiver.command.rescheduled:
+                # Another kind could not do what is asked for, and its name would be taken.
+                arguments = {"x-queue-type": "quorum", **arguments}
+            self._queue(name, arguments, found, existing=receiver.command.existing)
         elif kind == "topic":
             _TopicQueue(self._management, receiver, self._topic_queue(receiver), found).declare()
         else:
@@ -89,8 +93,8 @@ class Declarations:
         else:
             why = f"{receiver.destination} is a {facts.kind} queue, in which RabbitMQ holds nothing back"
         return AdapterError(
-            f"redelivery.scheduler=broker: {why}; it takes a quorum queue, which is what a new one becomes with "
-            "redelivery.queueArguments=x-queue-type:quorum"
+            f"redelivery.scheduler=broker: {why}; it takes a quorum queue: delete this one when it is empty, and it is "
+            "declared again as one (redelivery.queueArguments=x-queue-type:quorum), or use another name"
         )
 
     def _topic_queue(self, receiver: ReceiverLink) -> str:

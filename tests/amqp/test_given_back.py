@@ -161,7 +161,7 @@ def test_what_the_broker_takes_back_is_settled_with_an_outcome_and_told(node: Qu
     consumer = taken_back(node, many)
     eventually(lambda: len(node.settlements) == many + 1)
     _, *settled = node.settlements
-    assert {(each.tag, each.state) for each in settled} == {(f"m{n}", RELEASED) for n in range(many)}
+    assert {(each.tag, each.state) for each in settled} == {(f"m{n}", ACCEPTED) for n in range(many)}
     told = [event for event in consumer.asked.events if isinstance(event, TakenBack)]
     assert [each for event in told for each in event.deliveries] == consumer.deliveries[:many]
     assert {event.consumer for event in told} == {1}
@@ -172,7 +172,7 @@ def test_what_comes_and_is_taken_back_in_one_read_is_settled_too(node: Queues) -
     node.takes_back, node.at_once = 4, True
     consumer = Consumer(node, "quorum")
     eventually(lambda: len(node.settlements) == 4)
-    assert {(each.tag, each.state) for each in node.settlements} == {(f"m{n}", RELEASED) for n in range(4)}
+    assert {(each.tag, each.state) for each in node.settlements} == {(f"m{n}", ACCEPTED) for n in range(4)}
     told = [event for event in consumer.asked.events if isinstance(event, TakenBack)]
     assert [each for event in told for each in event.deliveries] == consumer.deliveries
 
@@ -183,7 +183,7 @@ def test_what_was_taken_back_is_settled_no_more(node: Queues) -> None:
     first, second, *_ = consumer.deliveries
     consumer.asked.adapter.execute((Accept([first]), Accept([second])))
     eventually(lambda: len(node.settlements) == 3)
-    assert [(each.tag, each.state) for each in node.settlements[1:]] == [("m0", RELEASED), ("m1", ACCEPTED)]
+    assert [(each.tag, each.state) for each in node.settlements[1:]] == [("m0", ACCEPTED), ("m1", ACCEPTED)]
 
 
 def test_a_consumer_asks_for_the_time_that_it_needs(node: Queues) -> None:
