@@ -2,6 +2,8 @@
 
     python -m benchmarks.amqp_consume [--broker artemis] [--messages 50000] [--rounds 5]
 
+`rabbitmq4` is the newest RabbitMQ with quorum queues, `rabbitmq4-classic` the same with classic ones.
+
 All do the same: 256 B bodies with two properties, non-persistent, prefilled; heart-beats on; credit 1000; the handler
 reads the body and one property; one settlement a message (the proton handler accepts automatically). The time runs from
 the first message until the broker has answered the close behind the last settlement. Prints medians and their ratios.
@@ -15,14 +17,31 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from integration.brokers import BROKERS, Broker
+from integration.brokers import BROKERS, Broker, RabbitMQ4
 from integration.brokers.toolchain import fetch
 from integration.java_client import QPID_JMS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 HERE = Path(__file__).parent
 VARIANTS = ("redelivery", "proton", "qpid-jms")
 BROKERS_MEASURED = ("activemq", "artemis")
+
+
+class ClassicQueues(RabbitMQ4):
+    """The newest RabbitMQ with the queues that it makes by default."""
+
+    queue_arguments: ClassVar[Mapping[str, object]] = {}
+
+
+KNOWN: Mapping[str, type[Broker]] = {
+    **{name: BROKERS[name] for name in BROKERS_MEASURED},
+    "rabbitmq4": RabbitMQ4,
+    "rabbitmq4-classic": ClassicQueues,
+}
 
 
 def run(argv: list[str]) -> str:
@@ -41,12 +60,13 @@ def measure(variant: str, broker: Broker, queue: str, messages: int) -> float:
             f"{fetch(QPID_JMS)}/*",
             source,
         ]
-        return float(run([*argv, broker.qpid_url, broker.user, broker.password, queue, str(messages)]))
+        address = broker.jms_name(queue)
+        return float(run([*argv, broker.qpid_url, broker.user, broker.password, address, str(messages)]))
     uri = broker.uri(protocol="amqp")
     if variant == "redelivery":
         argv = ["benchmarks.consume_redelivery", broker.name, uri, queue, str(messages)]
     else:
-        argv = ["benchmarks.consume_proton", uri, queue, str(messages)]
+        argv = ["benchmarks.consume_proton", uri, broker.jms_name(queue), str(messages)]
     return float(json.loads(run([sys.executable, "-m", *argv]))["rate"])
 
 
@@ -55,18 +75,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--broker", choices=BROKERS_MEASURED, action="append")
+    parser.add_argument("--broker", choices=sorted(KNOWN), action="append")
     parser.add_argument("--messages", type=int, default=50_000)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     for name in arguments.broker or BROKERS_MEASURED:
-        with BROKERS[name]() as broker:
+        with KNOWN[name]() as broker:
             rates: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
             for turn in range(arguments.rounds + 1):  # the first warms the broker up, and does not count
                 for variant in VARIANTS:
                     queue = f"bench.{turn}.{variant}"
                     url = f"amqp://{broker.host}:{broker.ports['amqp']}"
-                    fill = [url, broker.user, broker.password, queue, str(arguments.messages)]
+                    address = broker.jms_name(queue)
+                    fill = [url, broker.user, broker.password, address, str(arguments.messages)]
                     run([sys.executable, "-m", "benchmarks.fill_amqp", *fill])
                     rate = measure(variant, broker, queue, arguments.messages)
                     print(f"  {name} round {turn} {variant:10} {rate:9,.0f}/s", file=sys.stderr, flush=True)
