@@ -15,7 +15,7 @@ public class PeerConsumeAmqp {
 
   public static void main(String[] a) throws Exception {
     int n = Integer.parseInt(a[4]);
-    JmsConnectionFactory factory = new JmsConnectionFactory(a[0] + "?jms.prefetchPolicy.all=1000");
+    JmsConnectionFactory factory = new JmsConnectionFactory(a[0] + (a[0].contains("?") ? "&" : "?") + "jms.prefetchPolicy.all=1000");
     Connection connection = factory.createConnection(a[1], a[2]);
     connection.start();
     Session session = connection.createSession(false, INDIVIDUAL_ACKNOWLEDGE);
