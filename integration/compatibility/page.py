@@ -41,10 +41,10 @@ AREAS = {
     "Spark": ("spark",),
     "the rest": ("",),
 }
-POISON = {True: "acknowledged, and kept by the broker", False: "a copy"}
+KEPT = "rejected, and kept by the broker; what is not persistent as a copy"
 FORWARD = {"atomic": "in one transaction", "confirmed": "confirmed before"}
 WAITS = {
-    "native": "the message itself (quorum queues)",
+    "native": "the message itself",
     "atomic": "a copy in one transaction",
     "confirmed": "a confirmed copy",
     "none": "no",
@@ -82,7 +82,7 @@ def _label(key: str) -> str:
 
 
 def _offers(results: Mapping[str, Any], rows: Sequence[str]) -> Iterator[str]:
-    yield _row("broker, version, protocol", "poison leaves as", "can hold back what waits", "counts deliveries",
+    yield _row("broker, version, protocol", "poison leaves as", "the broker holds back", "counts deliveries",
                "transactions", "browse", "topics, durable, selectors", "bodies that arrive whole")  # fmt: skip
     yield _row(*["---"] * 8)
     for key in rows:
@@ -93,14 +93,19 @@ def _offers(results: Mapping[str, Any], rows: Sequence[str]) -> Iterator[str]:
         features = [name for name in ("topics", "durable", "selectors") if name in offers["features"]]
         yield _row(
             _label(key),
-            POISON[True] if offers["poison_persistent"] else copy,
-            WAITS[offers["reschedule"]],
+            KEPT if offers["poison_persistent"] and offers["proves_persistent"] else copy,
+            WAITS[_waits(key, offers["reschedule"])],
             _yes(offers["counts"]),
             _yes(offers["transactions"]),
             _yes(offers["browse"]),
             "all" if len(features) == 3 else ", ".join(features),
             "all" if len(offers["bodies"]) == 5 else ", ".join(offers["bodies"]),
         )
+
+
+def _waits(key: str, reschedule: str) -> str:
+    # Of RabbitMQ's queues only quorum queues do so, and the broker says which kind a queue is.
+    return "none" if reschedule == "native" and not key.startswith("rabbitmq4 ") else reschedule
 
 
 def _seen(results: Mapping[str, Any], rows: Sequence[str]) -> Iterator[str]:
