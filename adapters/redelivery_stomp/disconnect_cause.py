@@ -25,6 +25,13 @@ AT_ONCE = 1.0
 LONGEST_NAME = 120
 
 
+# Of RabbitMQ, where each SUBSCRIBE and SEND declares its queue.
+_OTHER_ARGUMENTS = (
+    "the queue is there with other arguments: give those as redelivery.queueArguments (of a dead-letter queue as "
+    "redelivery.deadLetterArguments), or use AMQP"
+)
+
+
 class StompDisconnectCause:
     """The last ERROR and the last suspect of one connection."""
 
@@ -101,7 +108,8 @@ def said(headers: Mapping[str, str], body: bytes) -> str:
     detail = body.decode("utf-8", "replace").strip().partition("\n")[0]
     message = headers.get("message") or detail or "an error without a text"
     # Only RabbitMQ's has the header `version`. The bodies of the others repeat the message in a stack trace.
-    return f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
+    text = f"{message}: {detail}" if "version" in headers and message not in detail and detail else message
+    return f"{text}; {_OTHER_ARGUMENTS}" if "inequivalent arg" in text else text
 
 
 def accused(text: str, acknowledged: Sequence[StompDelivery]) -> StompDelivery | None:

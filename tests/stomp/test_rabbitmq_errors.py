@@ -222,3 +222,11 @@ def test_neither_the_user_nor_the_virtual_host_is_taken_for_a_queue() -> None:
     assert profile.names(text, "/queue/denied.x")
     assert not profile.names(text, "/queue/tester")
     assert not profile.names(text, "/queue/")
+
+
+def test_a_queue_with_other_arguments_is_an_error_with_its_cure(wire: Wire) -> None:
+    """Each SEND declares its queue, and the broker compares."""
+    wire.adapter.execute((Send(1, Outgoing("queue://q", b"")),))
+    refuse(wire, "PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for queue 'q' in vhost '/'")
+    (error,) = [event.error for event in wire.events if isinstance(event, Sent)]
+    assert "give those as redelivery.queueArguments" in str(error)
