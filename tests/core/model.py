@@ -33,6 +33,8 @@ class Letter:
     processed: bool = False  # a handler succeeded, or discarded it
     not_before: float = 0.0
     dead: int = 0  # dead letters made of it
+    safe: bool = False  # the engine knows of one
+    outlived: bool = False  # a long connection did not redeliver it
     partial: bool = False  # the body did not arrive whole
     accepted: bool = False  # the broker has taken its accept
     told: Mapping[str, Any] = field(default_factory=dict[str, Any])  # by its last delayed copy
@@ -41,6 +43,12 @@ class Letter:
     @property
     def ended(self) -> bool:
         return self.accepted or self.dead > 0
+
+    def start_afresh(self) -> None:
+        """Count as redriven by hand: the engine has dropped its verdict."""
+        self.dead = self.failures = 0
+        self.safe = self.outlived = False
+        self.not_before = 0.0
 
 
 class Arrival(Delivery):

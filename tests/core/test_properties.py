@@ -24,7 +24,7 @@ from redelivery.errors import TransportError
 if TYPE_CHECKING:
     from redelivery.core.dispatch_order import Ordering
 
-PATIENCE = 30.0  # seconds for which a broker may read nothing
+PATIENCE = 30.0  # seconds for which a broker may leave a command unread, in any number of steps
 LONGEST = 1e6  # seconds of one delay: after hundreds of them the year must still have four digits, as any header needs
 
 policies = st.builds(
@@ -175,6 +175,7 @@ class EngineMachine(World, RuleBasedStateMachine):
         if self.broker.unconfirmed:
             self.broker.confirm()  # done, but the answer is lost
         self.broker.cut()
+        self.outlive()
         self.arrived.clear()
         self.feed(ConnectionLost(self.broker.epoch, TransportError("cut")))
         for result in outcomes:
@@ -188,7 +189,7 @@ class EngineMachine(World, RuleBasedStateMachine):
     @precondition(lambda self: not self.broker.up)
     @rule()
     def reconnect(self) -> None:
-        self.granted = 0
+        self.granted, self.began = 0, self.now
         self.feed(Connected(self.broker.connect(), self.broker.capabilities))
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 31.0]))
@@ -203,8 +204,9 @@ class EngineMachine(World, RuleBasedStateMachine):
             self.wait_until(max(self.now, min(times)))
 
     def wait_until(self, at: float) -> None:
-        """Let time pass; a broker that reads nothing for so long has missed its heart-beats, and is gone."""
-        if at - self.now > PATIENCE and self.broker.up:
+        """Let time pass; a broker that left commands unread for longer than its heart-beats allow reads them first."""
+        behind = self.behind_since if self.broker.wire else self.now
+        if at - behind > PATIENCE and self.broker.up:
             self.read(1000)
         self.now = self.broker.now = at
         self.tick()

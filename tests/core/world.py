@@ -9,6 +9,7 @@ from tests.core.model import WALL_OFFSET, Arrival
 from redelivery.core.commands import Accept, Credit, Dispatch, Forward, Hold, PoisonAck, Release, Stop
 from redelivery.core.delivery import Cause
 from redelivery.core.events import (
+    Confirmed,
     Deferred,
     Discarded,
     Failed,
@@ -18,6 +19,7 @@ from redelivery.core.events import (
     Tick,
     Wanted,
 )
+from redelivery.core.message_history import RETURN
 
 if TYPE_CHECKING:
     from tests.core.model import Broker, Letter
@@ -46,7 +48,8 @@ class World:
     ) -> None:
         self.engine, self.broker, self.policy = engine, broker, policy
         self.ordering, self.credit, self.max_parked = ordering, credit, max_parked
-        self.now = 0.0
+        self.now = self.began = 0.0
+        self.behind_since = 0.0  # when the oldest unread command may have been written
         self.letters: list[Letter] = []
         self.running: list[Arrival] = []
         self.arrived: dict[Arrival, None] = {}  # on this connection
@@ -60,13 +63,31 @@ class World:
         for _ in range(min(commands, len(self.broker.wire))):
             self.broker.read()
 
+    def write(self, command: Command) -> None:
+        if not self.broker.wire:
+            self.behind_since = self.now
+        self.broker.wire.append(command)
+
     def deliver(self, most: int) -> None:
         arrived = self.broker.deliver(most)
         if arrived is not None:
             for delivery in arrived.deliveries:
                 assert isinstance(delivery, Arrival)
                 self.arrived[delivery] = None
+                self.forget_late(delivery.letter)
             self.feed(arrived)
+
+    def forget_late(self, letter: Letter) -> None:
+        """Count a message as redriven if its dead letter is safe and its connection has stood for long."""
+        if letter.safe and (letter.outlived or self.now - self.began > RETURN):
+            letter.start_afresh()
+
+    def outlive(self) -> None:
+        """End a connection: dead letters that a long one did not redeliver count as redriven, too."""
+        if self.now - self.began > RETURN:
+            brought = {id(arrival.letter) for arrival in self.arrived}
+            for letter in self.letters:
+                letter.outlived |= letter.safe and id(letter) not in brought
 
     def want(self) -> None:
         before = self.engine.load.ready()
@@ -135,6 +156,9 @@ class World:
             self.feed(Tick())
 
     def feed(self, event: Event) -> list[Command]:
+        if isinstance(event, Confirmed) and event.error is None:
+            assert isinstance(event.delivery, Arrival)
+            event.delivery.letter.safe = event.delivery.letter.dead > 0
         commands = list(self.engine.feed(event, self.now))
         for command in commands:
             self.check(command)
@@ -157,14 +181,14 @@ class World:
                     assert self.granted - settled <= self.credit + parked
                 else:
                     assert self.granted == parked, "room that is not for what is parked"
-                self.broker.wire.append(command)
+                self.write(command)
             case Accept() | Release():
                 for delivery in command.deliveries:
                     self.check_settlement(delivery)
                     assert isinstance(delivery, Arrival)
                     safe = delivery.letter.processed or delivery.letter.dead
                     assert isinstance(command, Release) or safe, "accepted, but not processed"
-                self.broker.wire.append(command)
+                self.write(command)
             case PoisonAck() | Forward():
                 assert isinstance(command.delivery, Arrival)
                 self.check_settlement(command.delivery)
@@ -172,7 +196,7 @@ class World:
                 back = isinstance(command, Forward) and command.delayed
                 expired = command.cause.text == "expired"
                 assert back or letter.failures or expired, "poisoned, but never failed"
-                self.broker.wire.append(command)
+                self.write(command)
 
     def check_settlement(self, delivery: object) -> None:
         assert isinstance(delivery, Arrival)
