@@ -211,6 +211,8 @@ class TestRabbitMQOverAmqp(OnBroker):
         beyond_credit=8,  # it takes each flow for a fresh start, and forgets what it sent on the one before
         patience=0.7,
         typed_headers=True,
+        # Else a new queue that is to hold back what waits is made a quorum queue.
+        options={"redelivery.queueArguments": "x-queue-type:classic"} if RELEASE == (4, 3) else {},
     )
 
 
