@@ -149,7 +149,8 @@ def _protocol(item: pytest.Function, broker: str) -> str:
 
 
 def _asked(item: pytest.Function) -> Iterator[Any]:
-    """What a test asks for: by its class, its parameters, and the names of its fixtures."""
+    """What a test asks for: by its class or its module, its parameters, and the names of its fixtures."""
+    yield from getattr(item.module, "PAIR", ())
     pair = getattr(item.cls, "pair", None)
     if pair is not None:
         yield from (pair.broker, pair.scheme)

@@ -18,6 +18,8 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Whose tests these are.
+PAIR = ("rabbitmq4", "amqp")
 # Seconds: of the node; and when it has looked at the latest.
 TIMEOUT = 10.0
 LATEST = TIMEOUT + 30.0

@@ -23,6 +23,8 @@ from integration.raw_amqp import RawAmqp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Whose tests these are.
+PAIR = ("rabbitmq4", "amqp")
 KILLS = int(os.environ.get("REDELIVERY_NODE_KILLS", "50" if FULL else "3"))
 WAITING = int(os.environ.get("REDELIVERY_WAITING", "100"))
 # Seconds: of the policy; and by which the clocks of a client and a node on one machine may differ.
