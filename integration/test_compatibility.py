@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from integration.brokers.versions import tested_versions
+from integration.brokers import versions
 from integration.compatibility.page import PAGE, drawn, in_page
 from integration.compatibility.record import known
 from redelivery.core.tested_versions import TESTED
@@ -16,17 +16,17 @@ def test_the_page_has_the_tables_that_the_runs_have_made() -> None:
 def test_the_library_counts_as_tested_what_the_tests_run_with() -> None:
     """`redelivery doctor` and the log say so of any other version."""
     named = {"brokerj": "qpid-broker-j"}
-    for broker, versions in tested_versions().items():
-        assert set(versions) <= set(TESTED[named.get(broker, broker)]), broker
+    for broker, run in versions.tested_versions().items():
+        assert set(run) <= set(TESTED[named.get(broker, broker)]), broker
 
 
 def test_every_tested_version_was_seen_by_the_conformance_suite() -> None:
     """On each protocol that the library speaks with it, without a failure."""
     results = known()
     named = {"qpid-broker-j": "brokerj"}
-    for broker, versions in TESTED.items():
+    for broker, tested in TESTED.items():
         name = named.get(broker, broker)
-        for version in versions:
+        for version in tested:
             for protocol in ("amqp",) if name == "brokerj" else ("amqp", "stomp"):
                 seen = results[f"{name} {version} {protocol}"]["files"]["test_conformance.py"]
                 assert (seen["failed"], seen["passed"] > 100) == ([], True), f"{name} {version} {protocol}"
