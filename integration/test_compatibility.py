@@ -7,6 +7,9 @@ from integration.compatibility.page import PAGE, drawn, in_page
 from integration.compatibility.record import known
 from redelivery.core.tested_versions import TESTED
 
+# Brokers that the tests call otherwise than the library.
+OTHERWISE = {"brokerj": "qpid-broker-j"}
+
 
 def test_the_page_has_the_tables_that_the_runs_have_made() -> None:
     """`python -m integration.compatibility --write` writes them."""
@@ -15,18 +18,15 @@ def test_the_page_has_the_tables_that_the_runs_have_made() -> None:
 
 def test_the_library_counts_as_tested_what_the_tests_run_with() -> None:
     """`redelivery doctor` and the log say so of any other version."""
-    named = {"brokerj": "qpid-broker-j"}
     for broker, run in versions.tested_versions().items():
-        assert set(run) <= set(TESTED[named.get(broker, broker)]), broker
+        assert set(run) <= set(TESTED[OTHERWISE.get(broker, broker)]), broker
 
 
 def test_every_tested_version_was_seen_by_the_conformance_suite() -> None:
     """On each protocol that the library speaks with it, without a failure."""
     results = known()
-    named = {"qpid-broker-j": "brokerj"}
-    for broker, tested in TESTED.items():
-        name = named.get(broker, broker)
-        for version in tested:
+    for name in versions.names():
+        for version in TESTED[OTHERWISE.get(name, name)]:
             for protocol in ("amqp",) if name == "brokerj" else ("amqp", "stomp"):
                 seen = results[f"{name} {version} {protocol}"]["files"]["test_conformance.py"]
                 assert (seen["failed"], seen["passed"] > 100) == ([], True), f"{name} {version} {protocol}"

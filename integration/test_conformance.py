@@ -271,14 +271,9 @@ class TestRabbitMQOverStomp(OnBroker):
 class TestRabbitMQ4OverStomp(TestRabbitMQOverStomp):
     """RabbitMQ from 4.3 on with its STOMP plugin, on quorum queues."""
 
-    pair = Pair(
-        "rabbitmq4",
-        "stomp",
-        RABBITMQ_STOMP,
-        kinds={"text": "whole", "bytes": "whole"},
-        features=frozenset({"topics", "durable", "marks"}),
-        prefix="dlx.",
-        patience=0.3,
+    pair = replace(
+        TestRabbitMQOverStomp.pair,
+        broker="rabbitmq4",
         options={
             "redelivery.queueArguments": "x-queue-type:quorum",
             "redelivery.deadLetterArguments": "x-queue-type:quorum",

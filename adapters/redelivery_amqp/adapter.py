@@ -203,8 +203,8 @@ class AmqpAdapter:
 
         def outcome(delivery: Outcome) -> None:
             # Now: proton drops the outcome later.
-            nobody = link.profile.declares and unheard(delivery, message.destination)
-            error = None if nobody else judged(delivery, sender.where, link.wire.masked)
+            dropped = link.profile.declares and unheard(delivery, message.destination)
+            error = None if dropped else judged(delivery, sender.where, link.wire.masked)
             link.later(lambda: sink(Sent(token, error)))
 
         sender.send(encoded(message, link.profile, link.wall_clock()), outcome)

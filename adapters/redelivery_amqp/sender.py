@@ -147,7 +147,7 @@ class SenderLink:
 
 
 def unheard(outcome: Outcome, destination: str) -> bool:
-    """Whether a topic has nobody who listens: RabbitMQ 4 releases what it is sent, other brokers accept that."""
+    """Whether a topic has no subscriber: RabbitMQ 4 releases what it is sent, other brokers accept that."""
     if isinstance(outcome, RedeliveryError) or not destination.startswith("topic://"):
         return False
     return outcome.remote_state == proton.Delivery.RELEASED

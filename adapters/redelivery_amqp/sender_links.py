@@ -59,7 +59,7 @@ class SenderLinks:
         return sender
 
     def _retire(self) -> bool:
-        """End the link that nobody uses, and nobody has asked for since longest; return whether there was one."""
+        """End the unused link that was asked for the longest ago; return whether there was one."""
         sender = next((sender for sender in self._links.values() if sender.idle), None)
         if sender is None or not self._profile.sessions_in_turn:
             return False

@@ -34,7 +34,7 @@ class SessionLimit:
         self._wire = wire
         self._detaches = detaches
         self.retire: Callable[[], bool] = lambda: False
-        """Ends the session of a sender that nobody uses, and returns whether there was one."""
+        """Ends the session of an unused sender, and returns whether there was one."""
 
     def begin(self, action: Action, refused: Refused, *, spare: int = 0) -> None:
         """Have a session begun when those that end are over, and one that is not needed ended for it if it must be.

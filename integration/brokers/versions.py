@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 from integration.brokers.toolchain import BrokerError
 
-__all__ = ["CHOICES", "chosen", "newest", "present", "rabbitmq_release", "tested_versions", "version"]
+__all__ = [
+    "CHOICES",
+    "chosen",
+    "names",
+    "newest",
+    "present",
+    "rabbitmq_release",
+    "tested_versions",
+    "version",
+]
 
 CHOICES = ("oldest", "newest", "all")
 
@@ -57,6 +66,11 @@ def newest(name: str) -> str:
 def rabbitmq_release() -> tuple[int, int]:
     """Return major and minor of the RabbitMQ that is run: 3.10, 4.0, or 4.3 for what is newer."""
     return _RELEASES.get(version("rabbitmq"), _NEWEST_RELEASE)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the brokers."""
+    return tuple(_KNOWN)
 
 
 def tested_versions() -> dict[str, tuple[str, ...]]:

@@ -35,14 +35,20 @@ class Equal(Held):
         return False
 
 
-def test_two_equal_messages_whose_settlements_are_lost_both_wait() -> None:
-    """Each of them has its delay, and its count."""
+def two_held_back() -> Bench:
+    """Return an engine that has given two equal messages back, to wait at the broker."""
     at = bench()
     for number in (1, 2):
         held = Equal(Letter(number), at.epoch, {})
         at.feed(Arrived(1, [held]))
         assert at.want() is held
         one(at.fail(held))
+    return at
+
+
+def test_two_equal_messages_whose_settlements_are_lost_both_wait() -> None:
+    """Each of them has its delay, and its count."""
+    at = two_held_back()
     at.lose()
     at.connect()
     for number in (1, 2):
@@ -136,12 +142,7 @@ def test_for_a_minute_a_settlement_may_be_lost(later: float, *, known: bool) -> 
 
 def test_two_equal_messages_that_were_taken_back_before_that_was_read_both_wait() -> None:
     """Each of them comes again over the connection that stands, without a note."""
-    at = bench()
-    for number in (1, 2):
-        held = Equal(Letter(number), at.epoch, {})
-        at.feed(Arrived(1, [held]))
-        assert at.want() is held
-        one(at.fail(held))
+    at = two_held_back()
     for number in (1, 2):
         at.feed(Arrived(1, [Equal(Letter(number, attempts=1), at.epoch, {})]))
     assert at.want() is None

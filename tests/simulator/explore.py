@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,12 @@ from tests.simulator.truth import Violation
 from tests.simulator.world import Case, World
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Iterator, Sequence
 
     from tests.simulator.world import Action
 
 __all__ = [
+    "breaks",
     "case_of",
     "cut_down",
     "every_schedule",
@@ -41,6 +42,15 @@ LENGTH = 60
 def kind_of(broken: str) -> str:
     """Return which invariant a violation is of."""
     return broken.partition(":")[0]
+
+
+def breaks(case: Case, kinds: str, schedules: int) -> None:
+    """Look for a violation of one of these invariants; AssertionError if so many random schedules have none."""
+    for seed in range(schedules):
+        broken = wander(case, random.Random(seed))[0]
+        if broken is not None and kind_of(broken) in kinds:
+            return
+    raise AssertionError(f"not found in {schedules} schedules")
 
 
 def replay(case: Case, schedule: Sequence[Action], *, tell: bool = False) -> tuple[str | None, World]:

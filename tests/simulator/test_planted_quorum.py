@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.simulator.explore import kind_of, wander
+from tests.simulator.explore import breaks, wander
 from tests.simulator.quorum import QuorumBroker
 from tests.simulator.world import Case
 
@@ -189,11 +189,7 @@ def not_given_back(patch: pytest.MonkeyPatch) -> None:
 def test_it_is_found(monkeypatch: pytest.MonkeyPatch, fault: Fault, case: Case, kinds: str) -> None:
     """Each fault breaks an invariant that names it."""
     fault(monkeypatch)
-    for seed in range(MOST):
-        broken = wander(case, random.Random(seed))[0]
-        if broken is not None and kind_of(broken) in kinds:
-            return
-    raise AssertionError(f"not found in {MOST} schedules")
+    breaks(case, kinds, MOST)
 
 
 @pytest.mark.parametrize("case", [HELD, replace(HELD, skew=-2.0), LATE, EQUAL])
