@@ -109,6 +109,8 @@ def stuck(transport: ScanningTransport) -> bool:
 class ScriptedPeer:
     """A Classic on a free port: it answers requests, and to each SUBSCRIBE sends what `script` returns for its id."""
 
+    connected = CONNECTED
+
     def __init__(self, script: Callable[[bytes], Iterable[bytes]]) -> None:
         self._script = script
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -128,14 +130,21 @@ class ScriptedPeer:
             with accepted, suppress(OSError):
                 self._converse(accepted)
 
+    def ends_over(self, frame: bytes) -> bool:
+        """Whether it ends the connection over a frame, without a word."""
+        del frame
+        return False
+
     def _converse(self, accepted: socket.socket) -> None:
         heard = b""
         while chunk := accepted.recv(65536):
             *frames, heard = (heard + chunk).split(b"\0")
             for each in frames:
                 command = each.lstrip(b"\n").partition(b"\n")[0]
+                if self.ends_over(each.lstrip(b"\n")):
+                    return
                 if command == b"CONNECT":
-                    accepted.sendall(CONNECTED)
+                    accepted.sendall(self.connected)
                 if command in (b"ACK", b"NACK"):
                     self.settled.append(each.lstrip(b"\n"))
                 for receipt in re.findall(rb"\nreceipt:([^\n]+)", each):
