@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
 
-__all__ = ["GAP", "LAST_CALL", "LONGEST_DRAIN", "LONGEST_LINGER", "AvailableNow"]
+__all__ = ["GAP", "LAST_CALL", "LONGEST_DRAIN", "AvailableNow"]
 
 # Seconds that it waits for a redelivery: a later one is for the next run.
 LONGEST_DRAIN = 60.0
@@ -24,9 +24,6 @@ LONGEST_INTAKE = 600.0
 STEADY = 1.0
 # Seconds without a message after which the destination is empty.
 GAP = 0.5
-# Seconds that a batch is waited for to become full, while messages come.
-LONGEST_LINGER = 2.0
-
 
 class AvailableNow:
     """What is known of the end. Messages are late that were sent after the beginning."""
@@ -43,13 +40,11 @@ class AvailableNow:
         now = self._clock.monotonic()
         if taken:
             self._quiet_since = now
-            self.exhausted = self.exhausted or not self.wants([each.timestamp for each in taken])
+            # The last one tells most: to read the times of all of them takes longer than all the rest.
+            late = self._late(taken[-1].timestamp) and not self.wants([each.timestamp for each in taken])
+            self.exhausted = self.exhausted or late
         elif age is not None and age >= STEADY and now - self._quiet_since >= GAP:
             self.exhausted = True
-
-    def go_on(self) -> None:
-        """Learn that others take messages from the destination: its silence here means nothing meanwhile."""
-        self._quiet_since = self._clock.monotonic()
 
     def wants(self, times: Sequence[datetime | None]) -> bool:
         """Whether one of these messages was there at the beginning, by when it was sent."""

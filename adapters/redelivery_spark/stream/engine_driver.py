@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from redelivery.core.commands import (
     Accept,
@@ -48,7 +48,8 @@ from redelivery.core.events import (
     Wanted,
 )
 from redelivery.core.ledger_entry import Entry, fingerprint
-from redelivery_spark.stream.rows import CONSUMER, LOG_EPOCH, LoggedDelivery
+from redelivery_spark.stream.logged_delivery import CONSUMER, LOG_EPOCH, LoggedDelivery
+from redelivery_spark.wal.records import DIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,28 +61,18 @@ if TYPE_CHECKING:
     from redelivery.core.engine import Engine
     from redelivery.core.events import Event
     from redelivery.errors import RedeliveryError
+    from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_ledger import WalLedger
-    from redelivery_spark.wal.wal_state import Place
 
-__all__ = ["EngineDriver", "UnackedPort"]
+    Answer = Callable[[RedeliveryError | None], None]
+
+__all__ = ["EngineDriver"]
 
 logger = logging.getLogger("redelivery.spark")
 # Rows restored together: fewer than an engine remembers.
 CHUNK = 1000
 DEFERRAL, LONGEST_DEFERRAL = 1.0, 60.0
 """Seconds that a row waits whose batch failed while nothing else went through: doubled from the first to the last."""
-
-
-class UnackedPort(Protocol):
-    """What the broker still has of the rows, and the way to it."""
-
-    def poison(
-        self, row: LoggedDelivery, cause: Cause, done: Callable[[RedeliveryError | None], None]
-    ) -> None:
-        """Have the broker dead-letter the original; `done` is called when that is safe, or cannot be."""
-
-    def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
-        """Send the copy; `done` is called, on any thread, when the broker has answered."""
 
 
 class EngineDriver:
@@ -93,7 +84,7 @@ class EngineDriver:
         capabilities: Capabilities,
         ledger: WalLedger,
         log: Callable[[Event, Sequence[Command]], None],
-        originals: UnackedPort,
+        forward: Callable[[Forward, Answer], None],
         clock: Clock,
     ) -> None:
         self.engine = engine
@@ -103,15 +94,14 @@ class EngineDriver:
         """Whether there is something that the log has not been told."""
         # Logs a result, with what follows from it.
         self._log = log
-        self._originals = originals
+        # Sends a copy; the answer comes on any thread.
+        self._forward = forward
         self._clock = clock
         self._answers: deque[tuple[Delivery, RedeliveryError | None]] = deque()
         # Given out by the engine, not yet by `take`.
         self._found: deque[LoggedDelivery] = deque()
-        self.held: dict[LoggedDelivery, None] = {}
+        self.held: dict[Place, LoggedDelivery] = {}
         """All that waits or runs here, or whose dead letter is not safe yet."""
-        self.buried: dict[Place, float] = {}
-        """Whose dead letter has become safe, and the time of day of that."""
         self._feed(Connected(LOG_EPOCH, capabilities))
 
     # Rows in and out.
@@ -120,14 +110,14 @@ class EngineDriver:
         """Take in rows that wait, each with its record."""
         for begin in range(0, len(rows), CHUNK):
             part = rows[begin : begin + CHUNK]
-            self.held |= dict.fromkeys(part)
+            self.held |= {row.place: row for row in part}
             self._feed(Inherited({row.key: row.record for row in part if row.record is not None}))
             self._feed(Arrived(CONSUMER, part))
         self.changed = False
 
     def add(self, row: LoggedDelivery) -> None:
         """Take in a row that runs: it is in the batch on its way."""
-        self.held[row] = None
+        self.held[row.place] = row
         self._feed(Resumed(row))
         assert row.state == "running", row.state
 
@@ -160,12 +150,6 @@ class EngineDriver:
 
     # What became of them.
 
-    def part_with(self, row: LoggedDelivery) -> LoggedDelivery:
-        """Release a row that runs, uncounted; return the delivery with which it can be added again."""
-        self._finish(Released(row))
-        self.held.pop(row, None)
-        return row.again()
-
     def succeeded(self, row: LoggedDelivery) -> None:
         """Its batch has been committed."""
         self._finish(Succeeded(row))
@@ -182,27 +166,26 @@ class EngineDriver:
             case _:
                 event = Failed(row, cause)
         self._finish(event)
+        if kind == DIED and row.place in self.held:
+            self._suspect(row)
 
-    def crashed(self, row: LoggedDelivery, cause: Cause, *, charged: bool) -> None:
-        """It was the only row of a batch that failed: it goes on alone.
+    def spared(self, row: LoggedDelivery, cause: Cause) -> None:
+        """It was the only row of a batch that failed, and nothing has gone through since: it need not be the cause.
 
-        `charged`: other batches go through, so it is the row's fault. Else it need not be, and it is tried again, up to
-        `redelivery.maximumDeferrals` times, before that: there may be nothing but such rows.
+        It is tried again, alone, up to `redelivery.maximumDeferrals` times, before it is charged: there may be nothing
+        but such rows.
         """
-        if charged:
-            self._finish(Failed(row, cause))
-        else:
-            logger.error(
-                "%s: nothing has gone through since it failed, so it need not be to blame: is the sink in order? %s",
-                row.message_id,
-                cause.text,
-            )
-            spared = 0 if row.record is None else row.record.deferrals
-            self._finish(Deferred(row, min(DEFERRAL * 2 ** min(spared, 10), LONGEST_DEFERRAL), cause))
-        if row in self.held:
-            self.suspect(row)
+        logger.error(
+            "%s: nothing has gone through since it failed, so the sink may be the cause: is it in order? %s",
+            row.message_id,
+            cause.text,
+        )
+        before = 0 if row.record is None else row.record.deferrals
+        self._finish(Deferred(row, min(DEFERRAL * 2 ** min(before, 10), LONGEST_DEFERRAL), cause))
+        if row.place in self.held:
+            self._suspect(row)
 
-    def suspect(self, row: LoggedDelivery) -> None:
+    def _suspect(self, row: LoggedDelivery) -> None:
         """See to it that a row runs in a batch of its own."""
         key = fingerprint(row)
         self.ledger.entries[key] = replace(self.ledger.entries.get(key) or Entry(), suspect=True)
@@ -263,22 +246,12 @@ class EngineDriver:
             case Bury():
                 self.ledger.bury(command.key, command.buried)
                 self._let_go(command.delivery)
-                record = command.delivery.record
-                if record is not None and record.confirmed and isinstance(command.delivery, LoggedDelivery):
-                    self.buried[command.delivery.place] = self._clock.time()
             case Accept():
-                # The broker is told when that is written down.
                 for done in command.deliveries:
                     self._let_go(done)
             case Forward():
                 delivery = command.delivery
-                self._originals.forward(command, lambda error: self._answers.append((delivery, error)))
-            case PoisonAck():
-                poisoned = command.delivery
-                assert isinstance(poisoned, LoggedDelivery)
-                self._originals.poison(
-                    poisoned, command.cause, lambda error: self._answers.append((poisoned, error))
-                )
+                self._forward(command, lambda error: self._answers.append((delivery, error)))
             case Hold():
                 assert isinstance(command.delivery, LoggedDelivery)
                 command.delivery.delay = command.delay
@@ -292,7 +265,7 @@ class EngineDriver:
             case PolicyFault():
                 logger.error("the policy %s: %s", type(command.policy).__name__, command.text)
             # A row runs with its batch, and stays in the log; a port's plan has no breaker, and sets nothing aside.
-            case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside():
+            case Mark() | Release() | Credit() | AcceptUnseen() | SetAside() | StillAside() | PoisonAck():
                 pass
             case BreakerChanged() | TookBack() | Reschedule():
                 pass
@@ -302,4 +275,4 @@ class EngineDriver:
     def _let_go(self, delivery: Delivery) -> None:
         self.changed = True
         assert isinstance(delivery, LoggedDelivery)
-        self.held.pop(delivery, None)
+        self.held.pop(delivery.place, None)

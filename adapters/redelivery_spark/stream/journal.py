@@ -1,7 +1,8 @@
-"""The log as one query uses it: the batch on its way, what waits, and what is written of it when."""
+"""The log as one query uses it: what a batch that Spark has committed means for its rows, and what is written when."""
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from dataclasses import replace
@@ -9,296 +10,295 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger_entry import fingerprint
-from redelivery_spark.stream.bisection import Bisection
-from redelivery_spark.stream.expected_messages import ExpectedMessages
-from redelivery_spark.stream.record_codec import rows_that_wait, state_of
-from redelivery_spark.stream.row_ids import renamed
-from redelivery_spark.stream.rows import LoggedDelivery, places_of, rows_of, waiting_rows
-from redelivery_spark.stream.stream_duplicates import StreamDuplicates
-from redelivery_spark.wal.arrow_files import empty
-from redelivery_spark.wal.records import FAILURES, VERDICTS, Records, Refusal, mildest
-from redelivery_spark.wal.segments import FOLDER as SEGMENTS
-from redelivery_spark.wal.segments import KEPT, Segments
-from redelivery_spark.wal.task_parts import FOLDER as PARTS
+from redelivery.errors import ConfigurationError
+from redelivery_spark.executors.crumbs import FOLDER as CRUMBS
+from redelivery_spark.executors.crumbs import sweep
+from redelivery_spark.stream.logged_delivery import LoggedDelivery
+from redelivery_spark.stream.record_codec import fact_of, record_of
+from redelivery_spark.stream.splitting import split
+from redelivery_spark.stream.stored_rows import redelivered_table, rows_in, waiting_table
+from redelivery_spark.wal.lane import REDELIVERIES
+from redelivery_spark.wal.places import parts_of, place
+from redelivery_spark.wal.records import DIED, FAILURES, VERDICTS, Records, batch_of
 from redelivery_spark.wal.wal_state import FOLDER as STATES
-from redelivery_spark.wal.wal_state import ROWS, State, States
+from redelivery_spark.wal.wal_state import ROWS, GivenUp, State, States
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from datetime import datetime
-
-    import pyarrow as pa
+    from collections.abc import Callable, Sequence
 
     from redelivery.clock import Clock
     from redelivery_spark.stream.engine_driver import EngineDriver
-    from redelivery_spark.stream.source_connection import SourceConnection
-    from redelivery_spark.stream.unacked_messages import UnackedMessages
-    from redelivery_spark.wal.wal_state import Place
+    from redelivery_spark.stream.lanes import Lanes
+    from redelivery_spark.stream.logged_delivery import StoredRow
+    from redelivery_spark.wal.lane import Segment, Vector
+    from redelivery_spark.wal.places import Place
+    from redelivery_spark.wal.records import Refusal
     from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["FOLDERS", "Journal"]
 
 logger = logging.getLogger("redelivery.spark")
-FOLDERS = (SEGMENTS, PARTS, STATES, ROWS, VERDICTS, FAILURES)
+GROUPS = 8
+"""Into which the rows of a batch that is given up are split: 100,000 rows are single ones after six rounds."""
+FOLDERS = (STATES, ROWS, VERDICTS, FAILURES, CRUMBS)
+"""Of the log, besides one for each lane."""
 
 
 class Journal:
-    """Rows and batches of one log. One thread; its process has the log's lock."""
+    """Rows and batches of one log. One thread; its process owns the log: it has published the newest state."""
 
     def __init__(
-        self,
-        store: WalStore,
-        redeliveries: Callable[[], EngineDriver],
-        clock: Clock,
-        intake: SourceConnection,
-        originals: UnackedMessages,
+        self, store: WalStore, tag: int, lanes: Lanes, redeliveries: Callable[[], EngineDriver], clock: Clock
     ) -> None:
-        for folder in FOLDERS:
-            store.sweep(folder)
+        self._store = store
+        self.tag = tag
+        self.lanes = lanes
         self._states = States(store)
-        self.segments = Segments(store, self._states.check)
         self.records = Records(store)
-        found = self._states.load()
-        self.state = found or State(log=uuid.uuid4().hex)
+        self.state = self._states.load() or State(log=uuid.uuid4().hex)
         # The log is this start's from now on.
-        self._states.publish(self.state, 0, None)
+        self._states.publish(self.state, None, ())
+        lanes.go_on_from(self.state.settled)
         self._make = redeliveries
-        self._intake = intake
-        self.originals = originals
         self._clock = clock
-        self._resumed = False
-        self.expected = ExpectedMessages(self.state, originals, clock)
-        self.copies = StreamDuplicates(intake, self.segments, self.state, self.expected)
-        self._grouped: dict[Place, LoggedDelivery] = {}
-        # The batch on its way, its rows, and those of them that were in the log before, by place.
-        self._number: int | None = None
-        self._table = empty()
-        self._running: dict[Place, LoggedDelivery] = {}
-        # The batch whose rows begin to wait.
-        self._unwritten: tuple[int, pa.Table] = (0, empty())
-        # When what tasks took for the last batch was sent.
-        self.shared: Sequence[datetime | None] = ()
         self.redeliveries: EngineDriver
-        self.isolation: Bisection[Place]
+        # Rows in lane 0 that are not settled: the number of the segment that has each, by where it came into the log.
+        self._out: dict[Place, int] = {}
+        # Whose bytes are in a file of rows that wait.
+        self._kept: set[Place] = set()
+        self._resumed = False
+
+    def check(self) -> None:
+        """See that no other start has taken the log. Raises LogTaken."""
+        self._states.check()
 
     # A restart.
 
-    def resume(self, number: int) -> None:
-        """Take up what the log holds; batch `number`, if there is one, is on its way or has been processed."""
+    def resume(self) -> None:
+        """Take up what the log holds: rows that wait, and those that are in lane 0 already."""
         if self._resumed:
             return
         self._resumed = True
         self.redeliveries = self._make()
-        state = self.state
-        places = [fact.place for fact in state.facts]
-        groups = [[places[at] for at in group] for group in state.groups]
-        self.isolation = Bisection(groups, state.passed)
-        in_groups = {place for group in groups for place in group}
-        if number > state.settled and number != state.emptied and self.segments.opens(number):
-            self._number, self._table = number, self.segments.read(number)
-        pending = places_of(self._table)
+        for segment in self.lanes.redeliveries.after(self._done_with()):
+            self._out |= dict.fromkeys(self._origins(segment.number), segment.number)
+        facts = {fact.place: fact for fact in self.state.facts}
         waiting: list[LoggedDelivery] = []
-        for fact, row in zip(
-            state.facts, rows_that_wait(self._states, state.facts, self._clock), strict=True
-        ):
-            own = fact.place in pending
-            assert row.record is not None
-            # Who is in a batch already needs no other turn.
-            suspect = fact.entry.suspect and not own
-            if fact.entry.count or fact.entry.suspect:
-                self.redeliveries.ledger.entries[fingerprint(row)] = replace(fact.entry, suspect=suspect)
-            if own or fact.place in in_groups:
-                row.record.due = None
-            if own:
-                self._running[fact.place] = row
-            if fact.place in in_groups:
-                self._grouped[fact.place] = row
-            elif own:
-                self.redeliveries.add(row)
-            else:
-                waiting.append(row)
+        for table in self._states.rows():
+            for stored in rows_in(table, REDELIVERIES, self.tag, 0, range(table.num_rows)):
+                fact = facts.get(stored.place)
+                if fact is None:
+                    continue
+                row, out = LoggedDelivery(stored), stored.place in self._out
+                row.record, row.delay = record_of(fact, self._clock), fact.delay
+                if fact.entry.count or fact.entry.suspect:
+                    # Whose turn has come needs no other one.
+                    entry = replace(fact.entry, suspect=fact.entry.suspect and not out)
+                    self.redeliveries.ledger.entries[fingerprint(row)] = entry
+                self._kept.add(row.place)
+                if out:
+                    row.record.due = None
+                    self.redeliveries.add(row)
+                else:
+                    waiting.append(row)
         self.redeliveries.restore(waiting)
-        self.expected.waiting(self.waiting())
+
+    def _done_with(self) -> int:
+        """Return the last segment of lane 0 whose rows are not out: settled, or of a batch that was given up."""
+        ends = [self.state.settled] + ([] if self.state.given_up is None else [self.state.given_up.end])
+        return max(end.get(REDELIVERIES, 0) for end in ends)
+
+    def _origins(self, number: int) -> list[Place]:
+        origins: list[Place] = self.lanes.redeliveries.read(number).column("origin").to_pylist()
+        return origins
 
     # A batch.
 
-    def began(self, number: int, table: pa.Table, rows: Iterable[LoggedDelivery]) -> None:
-        """Learn of a batch that was published; `rows`: those of it that have been in the log before."""
-        self._number, self._table = number, table
-        self._running = {row.place: row for row in rows}
-
-    def settle(self, number: int) -> None:
-        """Take batch `number`, and all before it, for processed: Spark has committed them.
+    def settle(self, upto: Vector) -> None:
+        """Take all up to an offset for processed: Spark has committed it.
 
         Raises:
             ConfigurationError: the log and the checkpoint do not belong together.
         """
+        self.resume()
         state = self.state
-        self.resume(number + 1 if self.segments.exists(number + 1) else number)
-        given_up = state.emptied == number
-        if not self.segments.follow(state.settled, number, there=self._number == number or given_up):
+        if upto == state.settled:
             return
-        # First the number, or what is written of the batch would be read as if it were still to be settled.
-        # The first one too: by it a checkpoint that begins anew is known not to be this log's.
-        stale = bool(state.attempts) or state.emptied is not None or not state.settled
-        state.settled, state.attempts, state.emptied = number, 0, None
-        if self._number == number:
-            self._settle_rows(number, stale=stale)
-        elif stale:
-            names, _ = self._judged(number)  # of tasks that were given up
+        self._check(upto)
+        names, refused = self.records.settled_by(state.settled, upto)
+        given_up = state.given_up is not None and state.given_up.end == upto
+        if given_up:
+            # Nothing was handed out of it since it was given up.
+            refused = {}
+        # The first time, too: by it a checkpoint that begins anew is known not to be this log's.
+        changed = given_up or bool(refused) or not state.settled
+        rows = sum(segment.rows for _, segment in self.lanes.between(state.settled, upto))
+        if rows > len(refused) and not given_up:
+            state.passed += 1
+            state.totals["accepted"] += rows - len(refused)
+        changed |= self._settle_redelivered(upto, refused)
+        self._settle_fresh(refused)
+        state.settled, state.given_up = dict(upto), None if given_up else state.given_up
+        if changed or self.redeliveries.changed:
             self.save()
-            self.records.forget(names)
-        # Of the empty replay of a batch that was given up, too.
-        self.records.forget_failures()
-        self.segments.drop_settled(number)
-
-    def _complete(self, number: int) -> pa.Table:
-        """Have all rows of the batch here, also those that tasks took; return them as they were called so far."""
-        undecodable = self.segments.close(number)
-        table = self._table if undecodable is None else self.segments.read(number)
-        self.shared = ()
-        if undecodable is not None:
-            self.state.totals["undecodable"] += undecodable
-            self.shared = table.slice(self.segments.own(number)).column("timestamp").to_pylist()
-            self._table = renamed(table, self.names(), f"{self.state.log}/{number}")
-        return table
-
-    def _judged(self, number: int) -> tuple[list[str], dict[str, list[Refusal]]]:
-        """Return the verdicts on a batch, and their files; those that come later are of no interest."""
-        before, batch = self.state.judged
-        found, names, refused = self.records.verdicts(batch + number - before)
-        self.state.judged = (number, found)
-        return names, refused
-
-    def _settle_rows(self, number: int, *, stale: bool) -> None:
-        names, refused = self._judged(number)
-        ids = self._complete(number).column("message_id")
-        called: Sequence[str] = ids.to_pylist() if refused else ()
-        table, running = self._table, self._running
-        self.state.totals["accepted"] += table.num_rows
-        stale |= self.expected.settled(number, table)
-        if table.num_rows > len([name for name in called if name in refused]):
-            self.isolation.passed += 1
-        if refused or running or stale or self._suspects():
-            self.isolation.succeeded(place for place in running if place in self._grouped)
-            for known in running.values():
-                self._settle_row(known, _meant(refused.get(known.name), known))
-            before = set(places_of(table).values())
-            fresh = [at for at, name in enumerate(called) if name in refused and at not in before]
-            for at, row in zip(fresh, rows_of(table, fresh), strict=True):
-                logged = LoggedDelivery(row, (number, at))
-                refusal = _meant(refused[called[at]], logged)
-                if refusal is not None:
-                    self.redeliveries.add(logged)
-                    self._refuse(logged, refusal)
-            self._unwritten = number, table
-            self._ended()
-            self.save()
-        self._ended()
-        self.release()
         self.records.forget(names)
+        self.records.forget_failures()
+        if names:
+            sweep(self._store, max(map(batch_of, names)))
+        self.lanes.settle(upto)
 
-    def _suspects(self) -> bool:
-        """Whether it matters that something has gone through."""
-        return bool(self._grouped) or any(row.failed is not None for row in self.redeliveries.held)
+    def _check(self, upto: Vector) -> None:
+        settled = self.state.settled
+        if any(upto.get(lane, 0) < number for lane, number in settled.items()):
+            raise ConfigurationError(
+                f"walDir: the write-ahead log has come to {settled}, and the checkpoint only to {upto}: the checkpoint "
+                "is older than the log, or another query's, or was written with asyncProgressTrackingEnabled, which "
+                "this source cannot follow",
+                option="walDir",
+            )
 
-    def _ended(self) -> None:
-        """Have no batch on its way any more."""
-        self._number, self._table, self._running = None, empty(), {}
+    def _settle_redelivered(self, upto: Vector, refused: dict[Place, Refusal]) -> bool:
+        """Settle the rows that the batch had from lane 0; return whether the log knows more of any than its place."""
+        lane, changed = self.lanes.redeliveries, False
+        for segment in lane.after(self.state.settled.get(REDELIVERIES, 0), upto.get(REDELIVERIES, 0)):
+            for at, origin in enumerate(self._origins(segment.number)):
+                if self._out.get(origin) != segment.number:
+                    # Its batch was given up: it is in a later segment.
+                    continue
+                del self._out[origin]
+                refusal = refused.pop(place(REDELIVERIES, self.tag, segment.number, at), None)
+                row = self.redeliveries.held.get(origin)
+                if row is None and refusal is not None:
+                    table = lane.read(segment.number)
+                    row = LoggedDelivery(rows_in(table, REDELIVERIES, self.tag, segment.number, [at])[0])
+                    self.redeliveries.add(row)
+                if row is not None:
+                    changed = True
+                    self._settle_row(row, refusal)
+        return changed
+
+    def _settle_fresh(self, refused: dict[Place, Refusal]) -> None:
+        """Have the rows wait that were refused when they were delivered for the first time."""
+        by_segment: dict[tuple[int, int], dict[int, Refusal]] = {}
+        for at, refusal in refused.items():
+            lane, _, number, row = parts_of(at)
+            by_segment.setdefault((lane, number), {})[row] = refusal
+        for (lane, number), some in sorted(by_segment.items()):
+            if lane == REDELIVERIES:
+                continue
+            table = self.lanes[lane].read(number)
+            for stored, refusal in zip(rows_in(table, lane, self.tag, number, some), some.values(), strict=True):
+                row = LoggedDelivery(stored)
+                self.redeliveries.add(row)
+                self._settle_row(row, refusal)
 
     def _settle_row(self, row: LoggedDelivery, refusal: Refusal | None) -> None:
-        waiting = self.redeliveries
-        if self._grouped.pop(row.place, None) is not None:
-            if refusal is None and fingerprint(row) not in waiting.ledger.entries:
-                # It was a suspect only because of the others.
-                return
-            waiting.add(row)
         if refusal is None:
-            waiting.succeeded(row)
+            self.redeliveries.succeeded(row)
         else:
-            self._refuse(row, refusal)
+            self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 
-    def _refuse(self, row: LoggedDelivery, refusal: Refusal) -> None:
-        self.state.totals["accepted"] -= 1
-        # Whatever it did to a batch before: this one has gone through.
-        row.failed = None
-        self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
+    # Rows that are delivered again.
 
-    def isolate(self, number: int, cause: Cause, fanout: int) -> None:
-        """Give batch `number` up as a whole: it is replayed without its rows, which are tried in groups."""
-        self._complete(number)
-        waiting, table = self.redeliveries, self._table
-        known = {at: self._running[place] for place, at in places_of(table).items()}
-        rows = [
-            known.get(at) or LoggedDelivery(row, (number, at))
-            for at, row in enumerate(rows_of(table, range(table.num_rows)))
-        ]
-        passed = self.isolation.passed
-        culprit = self.isolation.failed([row.place for row in rows], fanout)
-        for row in rows:
-            engine_has = row in waiting.held
-            before, row.failed = row.failed, passed
-            if culprit is None:
-                self._grouped[row.place] = waiting.part_with(row) if engine_has else row
-            else:
-                self._grouped.pop(row.place, None)
-                if not engine_has:
-                    waiting.add(row)
-                waiting.crashed(row, cause, charged=before is not None and before < passed)
-        self.state.emptied, self.state.attempts = number, 0
-        self.records.forget_failures()
-        self._unwritten = number, table
-        self._ended()
-        left = f"in {len(self.isolation.groups)} groups" if culprit is None else "alone"
+    def redeliver(self, most: int, most_bytes: int) -> bool:
+        """Publish rows whose time has come in lane 0; those that have killed a process each by itself."""
+        redeliveries = self.redeliveries
+        found = False
+        if due := redeliveries.take(most, most_bytes):
+            self._publish(due, alone=False)
+            found = True
+        while redeliveries.suspects and (suspect := redeliveries.take_alone()) is not None:
+            self._publish([suspect], alone=True)
+            found = True
+        return found
+
+    def _publish(self, rows: Sequence[LoggedDelivery], *, alone: bool) -> None:
+        self._again([(row.row, row.count) for row in rows], group=self._mark(0) if alone else "")
+
+    def _again(self, rows: Sequence[tuple[StoredRow, int]], *, group: str) -> None:
+        """Publish rows in lane 0, each with the count of this delivery; `group`: they are a batch by themselves."""
+        table = redelivered_table(
+            rows, at=self._clock.time(), log=self.state.log, alone=bool(group), group=group
+        )
+        segment = self.lanes.redeliveries.publish(table)
+        self._out |= dict.fromkeys([row.place for row, _ in rows], segment.number)
+
+    # A batch that is given up.
+
+    def give_up(self, start: Vector, end: Vector, cause: Cause) -> None:
+        """Have a batch replayed without its rows: they are delivered again in groups, each of which is a batch.
+
+        One that was a batch alone is charged, if another batch has gone through since: else it need not be the cause.
+        """
+        state, segments = self.state, self.lanes.between(start, end)
+        number = sum(segment.rows for _, segment in segments)
+        mark = segments[0][1].connection if segments and segments[0][1].alone else ""
+        state.given_up = GivenUp(dict(end), min(GROUPS, number), state.passed)
         logger.warning(
-            "batch %d is given up (%s): its %d messages are tried again %s",
-            number, cause.text, len(rows), left,
-        )  # fmt: skip
+            "a batch of %d messages is given up (%s): they are tried again in %d groups",
+            number,
+            cause.text,
+            min(GROUPS, number),
+        )
+        if number == 1 and mark:
+            state.given_up = replace(state.given_up, groups=0)
+            self._charge(*segments[0], cause, charged=state.passed > _passed(mark))
+        self.save()
+        self.records.forget_failures()
 
-    # Rows.
+    def _charge(self, lane: int, segment: Segment, cause: Cause, *, charged: bool) -> None:
+        stored = rows_in(self.lanes[lane].read(segment.number), lane, self.tag, segment.number, [0])[0]
+        self._out.pop(stored.place, None)
+        row = self.redeliveries.held.get(stored.place)
+        if row is None:
+            row = LoggedDelivery(stored)
+            self.redeliveries.add(row)
+        if charged:
+            self.redeliveries.failed(row, DIED, cause, 0.0)
+        else:
+            self.redeliveries.spared(row, cause)
 
-    def group(self, places: Sequence[Place]) -> list[LoggedDelivery]:
-        """Return the rows of a group."""
-        return [self._grouped[place] for place in places]
+    def regroup(self, start: Vector) -> None:
+        """Publish the groups of the batch that was given up, those that are not there yet."""
+        given_up = self.state.given_up
+        if given_up is None:
+            return
+        there = {segment.connection for segment in self.lanes.redeliveries.after(self._done_with())}
+        missing = [at for at in range(given_up.groups) if self._mark(at) not in there]
+        if not missing:
+            return
+        rows: list[StoredRow] = []
+        for lane, segment in self.lanes.between(start, given_up.end):
+            table = self.lanes[lane].read(segment.number)
+            rows += rows_in(table, lane, self.tag, segment.number, range(segment.rows))
+        groups = split(rows, given_up.groups)
+        for at in missing:
+            self._again([(row, row.count) for row in groups[at]], group=self._mark(at))
 
-    def waiting(self) -> list[LoggedDelivery]:
-        """Return all rows of which the log knows more than their batch."""
-        return [*self.redeliveries.held, *self._grouped.values()]
-
-    def names(self) -> set[str]:
-        """Return what verdicts call the rows that wait."""
-        return {row.name for row in self.waiting()}
-
-    def keeps(self, place: Place) -> bool:
-        """Whether a row of the batch on its way, which is in the log for the first time, keeps its message."""
-        return place[0] == self._number and bool(self._table.column("_kept")[place[1]].as_py())
-
-    def release(self) -> None:
-        """Have the broker let go of the messages of all rows that are done with."""
-        held = {row.place for row in self.waiting()}
-        if self._number is not None:
-            held |= {(self._number, at) for at in range(self._table.num_rows)}
-        self.originals.accept_all_but(held)
+    def _mark(self, at: int) -> str:
+        """Return what marks a batch by itself: how many batches have gone through, and which of its groups it is."""
+        given_up = self.state.given_up
+        passed = self.state.passed if given_up is None else given_up.passed
+        end = "" if given_up is None else json.dumps(given_up.end, sort_keys=True)
+        return f"{passed} {at} {end}"
 
     # Writing.
 
     def save(self) -> None:
         """Publish what is known now."""
-        state, waiting = self.state, self.redeliveries
-        rows = self.waiting()
-        self.expected.waiting(rows)
-        (number, table), self._unwritten = self._unwritten, (0, empty())
-        begun = sorted(row.place[1] for row in rows if row.place[0] == number)
-        newest = max(number, self._number or 0, state.settled)
-        state.buried.update(waiting.buried)
-        waiting.buried.clear()
-        for place in [each for each in state.buried if each[0] < newest - KEPT]:
-            del state.buried[place]
-        told = state_of(state, rows, waiting, self.isolation, self._clock)
-        self._states.publish(told, number, waiting_rows(table, number, begun) if begun else None)
-        waiting.changed = False
+        state, redeliveries = self.state, self.redeliveries
+        rows = list(redeliveries.held.values())
+        new = [row for row in rows if row.place not in self._kept]
+        known = replace(
+            state,
+            totals=redeliveries.added_to(state.totals),
+            facts=[fact_of(row, redeliveries.ledger, self._clock) for row in rows],
+        )
+        table = waiting_table(new, at=self._clock.time(), log=state.log) if new else None
+        self._states.publish(known, table, [row.place for row in new])
+        self._kept = {row.place for row in rows}
+        redeliveries.changed = False
 
 
-def _meant(refusals: Iterable[Refusal] | None, row: LoggedDelivery) -> Refusal | None:
-    count = int(row.row["delivery_count"]) - 1 if row.record is None else row.record.count
-    return mildest(each for each in refusals or () if each.count == count + 1)
+def _passed(mark: str) -> int:
+    return int(mark.partition(" ")[0])

@@ -10,8 +10,14 @@ from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.coordinator import Coordinator
 from redelivery_spark.stream.engine_driver import EngineDriver
 from redelivery_spark.stream.journal import FOLDERS, Journal
+from redelivery_spark.stream.lane_reader import LaneReader
+from redelivery_spark.stream.lanes import Lanes
+from redelivery_spark.stream.readers import ReadingThread
+from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
 from redelivery_spark.stream.source_connection import SourceConnection
-from redelivery_spark.stream.unacked_messages import UnackedMessages
+from redelivery_spark.wal.lane import REDELIVERIES
+from redelivery_spark.wal.places import tag_of
+from redelivery_spark.wal.segment_schema import folder_of
 from redelivery_spark.wal.store import LogTaken, prepared
 from redelivery_spark.wal.wal_ledger import WalLedger
 
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery_spark.options.stream_options import SourceOptions
+    from redelivery_spark.stream.readers import Readers
     from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["LogInUse", "opened"]
@@ -39,7 +46,7 @@ def opened(options: SourceOptions) -> Coordinator:
         LogInUse: somebody has it.
         RedeliveryError: the broker cannot be reached, or refuses.
     """
-    store = prepared(options.wal_dir, *FOLDERS)
+    store = prepared(options.wal_dir, *FOLDERS, *map(folder_of, range(options.readers + 1)))
     unlock = _locked(store)
     try:
         return _built(options, store, unlock)
@@ -49,49 +56,45 @@ def opened(options: SourceOptions) -> Coordinator:
 
 
 def _built(options: SourceOptions, store: WalStore, unlock: Callable[[], None]) -> Coordinator:
-    intake = SourceConnection(options)
-    originals = UnackedMessages(intake)
+    source = SourceConnection(options)
+
+    def leave() -> None:
+        source.close()
+        unlock()
+
     try:
-        intake.begin()
-
-        def redeliveries() -> EngineDriver:
-            return EngineDriver(
-                intake.engine_for_log(),
-                intake.log_capabilities(),
-                WalLedger(),
-                result_log(options.destination, intake.settings.policies, intake.clock),
-                originals,
-                intake.clock,
-            )
-
-        journal = _journal(store, redeliveries, intake, originals)
-        if options.shares:
-            _refuse_kept(journal)
+        source.connect()
+        source.begin()
+        lanes = Lanes(store, options.readers)
+        journal = _journal(options, store, lanes, source)
+        readers = _readers(options, lanes, journal, source)
     except BaseException:
-        intake.close()
+        source.close()
         raise
-    return Coordinator(options, intake, journal, unlock)
+    return Coordinator(options, journal, readers, source.clock, source.most_parked, leave)
 
 
-def _refuse_kept(journal: Journal) -> None:
-    """Refuse to have tasks consume what the broker keeps: they would take it for new, and accept it."""
-    kept = len([fact for fact in journal.state.facts if fact.kept])
-    if kept:
-        raise ConfigurationError(
-            f"consumers=executors: {kept} rows wait in the log whose messages the broker still has (ack=commit, or a "
-            "body that did not arrive whole); go on with consumers=driver until they are done with",
-            option="consumers",
+def _readers(options: SourceOptions, lanes: Lanes, journal: Journal, source: SourceConnection) -> Readers:
+    doubt = RowsInDoubt(lanes[1], [lane for lane in lanes if lane.number != REDELIVERIES], source.clock)
+    reader = LaneReader(source, lanes[1], doubt, journal.state.log, options.bytes_ahead, journal.check)
+    return ReadingThread(reader, source, source.clock)
+
+
+def _journal(options: SourceOptions, store: WalStore, lanes: Lanes, source: SourceConnection) -> Journal:
+    def redeliveries() -> EngineDriver:
+        return EngineDriver(
+            source.engine_for_log(),
+            source.log_capabilities(),
+            WalLedger(),
+            result_log(options.destination, source.settings.policies, source.clock),
+            source.forward,
+            source.clock,
         )
 
-
-def _journal(
-    store: WalStore,
-    redeliveries: Callable[[], EngineDriver],
-    intake: SourceConnection,
-    originals: UnackedMessages,
-) -> Journal:
+    for folder in (*FOLDERS, *(lane.folder for lane in lanes)):
+        store.sweep(folder)
     try:
-        return Journal(store, redeliveries, intake.clock, intake, originals)
+        return Journal(store, tag_of(options.wal_dir), lanes, redeliveries, source.clock)
     except LogTaken:
         # By an older runner that has not ended, or by another start: whose log it is shows in a moment.
         raise LogInUse(

@@ -1,8 +1,8 @@
-"""What the log knows beyond its batches: what is known of the rows that wait, groups of suspects, totals.
+"""What the log knows beyond its segments: how far all is settled, and what is known of the rows that wait.
 
 A state is a small file of facts, published whole under a new number, which only one can; the newest that is there
 counts. A start publishes one at once: from then on, an older runner that comes back finds its next number taken. The
-rows themselves are written once, when they begin to wait: one file for each batch that they came with first.
+rows themselves are written when they begin to wait, one file for all of one state.
 """
 
 from __future__ import annotations
@@ -10,35 +10,34 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.ledger_entry import Entry
-from redelivery.errors import RedeliveryError
+from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.arrow_files import number_of, read_table, written
 from redelivery_spark.wal.store import taken
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     import pyarrow as pa
 
+    from redelivery_spark.wal.lane import Vector
+    from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "ROWS", "Awaited", "Fact", "Place", "State", "States", "buried_in"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "State", "States", "GivenUp"]
 
 FOLDER, ROWS = "state", "rows"
-TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "deduplicated", "undecodable")
-
-Place = tuple[int, int]
-"""Where a row came into the log: the number of its first batch, and its row there. No two rows have the same."""
+FORMAT = 2
+TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "undecodable")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     """What is known of one row that waits. Times are seconds since the Unix epoch, delays are seconds.
 
-    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `failed`: how many batches had gone
-    through when it was last in one that did not, None: it never was. `kept`: the broker still has the message.
+    `due`: when it may go, None: at once; `delay`: for how long it was to wait then.
     """
 
     place: Place
@@ -47,43 +46,30 @@ class Fact:
     delay: float = 0.0
     deferrals: int = 0
     exhausted: bool = False
-    failed: int | None = None
-    kept: bool = False
 
 
-class Awaited(NamedTuple):
-    """A message whose row is done with, and which the broker has yet to send again.
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """A batch that was given up: `isolate=split`. Its rows are in `groups` segments of lane 0, and it has none itself.
 
-    `until`: the time of day until which it is expected; `key`: what its copies have in common; `digest`: of its body.
+    `end`: how far each lane goes in it. `passed`: how many batches with rows had gone through when it was.
     """
 
-    until: float
-    key: Hashable
-    digest: bytes
+    end: Vector
+    groups: int
+    passed: int
 
 
 @dataclass(slots=True)
 class State:
-    """All of it after batch `settled`.
-
-    `groups`: which of `facts` wait together as suspects; all others wait by themselves. `emptied`: the batch whose rows
-    are in groups now, and which is replayed without them. `attempts`: how often the batch after `settled` has been
-    replayed. `passed`: how many batches with rows have gone through, as far as that was of interest. `judged`: a batch
-    that was settled, and Spark's own number of it. `buried`: rows of the last batches that became dead letters, and
-    when. `awaited`: rows that are done with, and whose messages are still to be accepted.
-    """
+    """All of it after the batches up to `settled`. `passed`: how many batches with rows have gone through."""
 
     log: str
-    settled: int = 0
-    attempts: int = 0
-    emptied: int | None = None
+    settled: Vector = field(default_factory=dict[int, int])
     passed: int = 0
-    judged: tuple[int, int] = (0, -1)
-    groups: list[list[int]] = field(default_factory=list[list[int]])
+    given_up: GivenUp | None = None
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
-    buried: dict[Place, float] = field(default_factory=dict[Place, float])
-    facts: list[Fact] = field(default_factory=list[Fact])
-    awaited: dict[Place, Awaited] = field(default_factory=dict[Place, Awaited])
+    facts: Sequence[Fact] = ()
 
 
 class States:
@@ -92,51 +78,58 @@ class States:
     def __init__(self, store: WalStore) -> None:
         self._store = store
         self._number = 0
-        # By the batch that their rows came with.
-        self._tables: dict[int, str] = {}
+        # The files of waiting rows, and which of those that wait are in each.
+        self._files: dict[str, set[Place]] = {}
         # By writers that died before their state was there.
         self._left: set[str] = set()
 
     def load(self) -> State | None:
-        """Return the newest state, or None in a log that is new. Raises RedeliveryError if it cannot be read."""
+        """Return the newest state, or None in a log that is new.
+
+        Raises:
+            ConfigurationError: the log is one of the first design.
+            RedeliveryError: it cannot be read.
+        """
         self._left = set(self._store.names(ROWS))
         names = self._store.names(FOLDER)
         if not names:
             return None
         self._number = number_of(names[-1])
         try:
-            told: dict[str, Any] = json.loads(self._store.read(names[-1]) or b"")
-            del told["by"]
-            self._tables = {int(number): name for number, name in told.pop("tables").items()}
-            self._left.difference_update(self._tables.values())
-            return _read(told)
+            found: dict[str, Any] = json.loads(self._store.read(names[-1]) or b"")
+            if found.get("format") != FORMAT:
+                raise _old(self._store)
+            self._files = {name: set(places) for name, places in found["files"].items()}
+            self._left.difference_update(self._files)
+            return _read(found)
         except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ConfigurationError):
+                raise
             raise RedeliveryError(f"the write-ahead log's {names[-1]} cannot be read: {error!r}") from None
 
-    def rows(self, number: int) -> pa.Table:
-        """Return the rows that have waited since batch `number`. Raises RedeliveryError if they are gone."""
-        if number not in self._tables:
-            raise RedeliveryError(f"the write-ahead log has no rows of batch {number}")
-        return read_table(self._store, self._tables[number])
+    def rows(self) -> list[pa.Table]:
+        """Return the files of rows that wait. Raises RedeliveryError if one is gone."""
+        return [read_table(self._store, name) for name in self._files]
 
-    def publish(self, state: State, number: int, rows: pa.Table | None) -> None:
+    def publish(self, state: State, rows: pa.Table | None, places: Collection[Place]) -> None:
         """Write a state durably, and remove the one before it. Raises LogTaken: somebody else has written this number.
 
-        `rows`: those of batch `number` that wait from now on; None: there are none, or they have been written before.
+        `rows`: those at `places`, which wait from now on; None: there are none.
         """
-        tables = dict(self._tables)
+        files = dict(self._files)
         # Under a name that no other writer of this state has.
         if rows is not None:
-            tables[number] = f"{ROWS}/{number:012d}-{uuid.uuid4().hex}.arrow"
-            self._store.publish(tables[number], written(rows))
-        used = {fact.place[0] for fact in state.facts}
-        tables = {each: name for each, name in tables.items() if each in used}
-        if not self._store.publish(self._name(self._number + 1), _written(state, tables)):
+            name = f"{ROWS}/{self._number + 1:012d}-{uuid.uuid4().hex}.arrow"
+            self._store.publish(name, written(rows))
+            files[name] = set(places)
+        waiting = {fact.place for fact in state.facts}
+        files = {name: left for name, there in files.items() if (left := there & waiting)}
+        if not self._store.publish(self._name(self._number + 1), _written(state, files)):
             raise taken(self._store)
         self._number += 1
         # Nothing but what this writer has seen: a newer one may be writing its own by now.
-        old = self._left | (set(self._tables.values()) - set(tables.values()))
-        self._tables, self._left = tables, set()
+        old = self._left | (self._files.keys() - files.keys())
+        self._files, self._left = files, set()
         self._store.remove(each for each in self._store.names(FOLDER) if number_of(each) < self._number)
         self._store.remove(sorted(old))
 
@@ -150,47 +143,52 @@ class States:
         return f"{FOLDER}/{number:012d}.json"
 
 
-def buried_in(store: WalStore) -> set[Place]:
-    """Return the rows of the last batches that have become dead letters, as far as is written down; for any process."""
-    content, names = None, store.names(FOLDER)
-    # A newer one has taken its place.
-    while names and (content := store.read(names[-1])) is None:
-        names = store.names(FOLDER)
-    return set() if content is None else {(number, row) for number, row, _ in json.loads(content)["buried"]}
+def _old(store: WalStore) -> ConfigurationError:
+    return ConfigurationError(
+        f"walDir={store.url} holds a log of the first design of this source: drain it with the version of redelivery "
+        "that wrote it (trigger AvailableNow, until it ends), then begin with a new walDir and a new checkpoint",
+        option="walDir",
+    )
 
 
-def _written(state: State, tables: Mapping[int, str]) -> bytes:
-    told: dict[str, Any] = {name: getattr(state, name) for name in State.__slots__}
-    told["tables"] = tables
-    # Or the same state of two writers would be taken for one's own.
-    told["by"] = uuid.uuid4().hex
-    told["buried"] = [[*place, at] for place, at in state.buried.items()]
-    told["awaited"] = [[*place, a.until, a.key, a.digest.hex()] for place, a in state.awaited.items()]
-    told["facts"] = [_told(fact) for fact in state.facts]
-    return json.dumps(told).encode()
+def _written(state: State, files: Mapping[str, Collection[Place]]) -> bytes:
+    given_up = state.given_up
+    content = {
+        "format": FORMAT,
+        # Or the same state of two writers would be taken for one's own.
+        "by": uuid.uuid4().hex,
+        "log": state.log,
+        "settled": _plain(state.settled),
+        "passed": state.passed,
+        "given_up": None if given_up is None else [_plain(given_up.end), given_up.groups, given_up.passed],
+        "totals": state.totals,
+        "facts": [_plain_fact(fact) for fact in state.facts],
+        "files": {name: sorted(places) for name, places in files.items()},
+    }
+    return json.dumps(content).encode()
 
 
-def _told(fact: Fact) -> list[Any]:
+def _plain(vector: Vector) -> dict[str, int]:
+    return {str(lane): number for lane, number in vector.items()}
+
+
+def _vector(found: Mapping[str, int]) -> Vector:
+    return {int(lane): number for lane, number in found.items()}
+
+
+def _plain_fact(fact: Fact) -> list[Any]:
     e = fact.entry
     entry = [e.count, e.cause, e.first, e.last, e.poisoned, e.suspect]
-    return [
-        fact.place, entry, fact.due, fact.delay, fact.deferrals, fact.exhausted, fact.failed, fact.kept,
-    ]  # fmt: skip
+    return [fact.place, entry, fact.due, fact.delay, fact.deferrals, fact.exhausted]
 
 
-def _read(told: Mapping[str, Any]) -> State:
-    facts = [Fact((each[0][0], each[0][1]), Entry(*each[1]), *each[2:]) for each in told["facts"]]
-    buried = {(number, row): at for number, row, at in told["buried"]}
-    awaited = {
-        (number, row): Awaited(until, tuple(key), bytes.fromhex(digest))
-        for number, row, until, key, digest in told.get("awaited", ())
-    }
-    number, batch = told["judged"]
-    fields: dict[str, Any] = {
-        **told,
-        "facts": facts,
-        "buried": buried,
-        "judged": (number, batch),
-        "awaited": awaited,
-    }
-    return State(**fields)
+def _read(found: Mapping[str, Any]) -> State:
+    given_up = found["given_up"]
+    return State(
+        log=found["log"],
+        settled=_vector(found["settled"]),
+        passed=found["passed"],
+        given_up=None if given_up is None else GivenUp(_vector(given_up[0]), *given_up[1:]),
+        totals=dict.fromkeys(TOTALS, 0) | found["totals"],
+        facts=[Fact(place, Entry(*entry), *more) for place, entry, *more in found["facts"]],
+    )

@@ -1,0 +1,165 @@
+"""Reads ahead of Spark: takes messages, publishes them as segments of one lane, and only then accepts them."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING
+
+from redelivery.clock import pass_time
+from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS, SegmentFacts, stored_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from redelivery.core.delivery import Delivery
+    from redelivery_spark.stream.available_now import AvailableNow
+    from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
+    from redelivery_spark.stream.source_connection import SourceConnection
+    from redelivery_spark.wal.lane import Lane
+
+__all__ = ["LaneReader"]
+
+logger = logging.getLogger("redelivery.spark")
+# Seconds that the first row of a segment waits for others: while Spark is at work, and while it waits for rows.
+LINGER, MOMENT = 1.0, 0.005
+# Seconds between looks at whether there is room again.
+FULL = 0.02
+# Seconds without a message after which the destination is empty.
+IDLE = 0.3
+# Seconds between looks at whether another start has taken the log.
+CHECK = 1.0
+
+
+class LaneReader:
+    """One reader: one connection, one lane. `step` is to be called again and again, on one thread."""
+
+    def __init__(
+        self,
+        source: SourceConnection,
+        lane: Lane,
+        doubt: RowsInDoubt,
+        log: str,
+        most_ahead: int,
+        check: Callable[[], None],
+    ) -> None:
+        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now."""
+        self.lane = lane
+        self.copies = 0
+        self.refused = 0
+        self.full = False
+        self.wanted = False
+        """Whether Spark waits for rows."""
+        self.available: AvailableNow | None = None
+        self._source = source
+        self._doubt = doubt
+        self._log = log
+        self._most_ahead = most_ahead
+        self._check = check
+        self._clock = source.clock
+        self._name = uuid.uuid4().hex[:12]
+        self._epoch = -1
+        self._since = 0.0
+        self._arrived = 0
+        self._wire: dict[str, str] = {}
+        # What is not published yet.
+        self._taken: list[Delivery] = []
+        self._size = 0
+        self._first = 0.0
+        self._last = 0.0
+        self._checked = 0.0
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something that is not published yet."""
+        return bool(self._taken) or (not (self.full or self._ends) and self._source.bulk.ready() > 0)
+
+    @property
+    def _ends(self) -> bool:
+        """Whether all has been taken that is to be."""
+        return self.available is not None and self.available.exhausted
+
+    def step(self, patience: float) -> bool:
+        """Take what has come, waiting up to `patience` seconds for it; return whether a segment was published."""
+        self.refused += self._source.refuse_odd()
+        self._look()
+        self.full = self.lane.ahead >= self._most_ahead
+        if not self._taken and (self.full or self._ends):
+            # Its window fills, and the broker stops.
+            pass_time(self._clock, min(FULL, patience))
+            return False
+        if not self._ends:
+            self._take(patience)
+        if not self._taken or not self._complete():
+            return False
+        self._publish()
+        return True
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._checked >= CHECK:
+            self._checked = now
+            self._check()
+        self._doubt.look(self._arrived, idle=not self.full and now - self._last > IDLE)
+
+    def _take(self, patience: float) -> None:
+        bulk = self._source.bulk
+        if self._taken:
+            patience = min(patience, max(0.0, self._due() - self._clock.monotonic()))
+        taken = bulk.take(MOST_ROWS - len(self._taken), MOST_BYTES - self._size, patience)
+        if bulk.epoch != self._epoch:
+            self._begin(bulk.epoch)
+        if taken and taken[0].epoch != self._epoch:
+            # Its connection is lost: it comes again.
+            taken = []
+        if taken:
+            self._last = self._clock.monotonic()
+            self._arrived += len(taken)
+        if self.available is not None:
+            age = self._clock.monotonic() - self._since if self._source.connected else None
+            self.available.saw(taken, age)
+        fresh = self._without_copies(taken)
+        if fresh and not self._taken:
+            self._first = self._clock.monotonic()
+        self._taken += fresh
+        self._size += sum([len(each.body) for each in fresh])
+
+    def _begin(self, epoch: int) -> None:
+        """Go on over another connection: what was not published comes again."""
+        self._epoch, self._since, self._arrived = epoch, self._clock.monotonic(), 0
+        self._taken, self._size = [], 0
+        self._wire = dict(self._source.wire())
+        self._doubt.begin(self._connection, self._source.window)
+
+    @property
+    def _connection(self) -> str:
+        return f"{self._name}-{self._epoch}"
+
+    def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
+        """Accept what the log has already: the broker did not read that it was accepted."""
+        copies = self._doubt.copies(taken, marks=self._source.marks)
+        if not copies:
+            return taken
+        self.copies += len(copies)
+        self._source.accept(copies)
+        logger.info("%d messages came again that are in the log: accepted", len(copies))
+        known = set(copies)
+        return [each for each in taken if each not in known]
+
+    def _due(self) -> float:
+        """Return when the segment is published, whatever it has."""
+        return self._first + (0.0 if self._ends else MOMENT if self.wanted else LINGER)
+
+    def _complete(self) -> bool:
+        return len(self._taken) >= MOST_ROWS or self._size >= MOST_BYTES or self._clock.monotonic() >= self._due()
+
+    def _publish(self) -> None:
+        """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
+        taken = self._taken
+        stored = [each.stored() for each in taken]
+        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self._connection)
+        table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
+        self.lane.publish(table)
+        self._taken, self._size = [], 0
+        self._source.accept(taken)
+        self._doubt.published()

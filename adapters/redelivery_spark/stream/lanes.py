@@ -1,0 +1,69 @@
+"""All lanes of one log: which there are, how far they have come, and what a batch has of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from redelivery_spark.wal.lane import Segment, Vector
+    from redelivery_spark.wal.wal_store import WalStore
+
+__all__ = ["Lanes"]
+
+
+class Lanes:
+    """The lanes of one log, by number. Those of readers that a later start has no longer are still read."""
+
+    def __init__(self, store: WalStore, readers: int) -> None:
+        """Find the segments that are there."""
+        self.store = store
+        wanted = range(readers + 1)
+        self._lanes = {number: Lane(store, number) for number in range(LANES)}
+        for lane in self._lanes.values():
+            lane.load()
+        self._lanes = {number: lane for number, lane in self._lanes.items() if number in wanted or lane.last}
+
+    def __getitem__(self, number: int) -> Lane:
+        return self._lanes[number]
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._lanes.values())
+
+    @property
+    def redeliveries(self) -> Lane:
+        """Lane 0."""
+        return self._lanes[REDELIVERIES]
+
+    def go_on_from(self, vector: Vector) -> None:
+        """Learn which numbers have been used."""
+        for number, last in vector.items():
+            if number not in self._lanes:
+                self._lanes[number] = Lane(self.store, number)
+            self._lanes[number].go_on_from(last)
+
+    def waiting(self, start: Vector) -> Mapping[int, list[Segment]]:
+        """Return the segments of each lane behind an offset."""
+        return {number: lane.after(start.get(number, 0)) for number, lane in self._lanes.items()}
+
+    def between(self, start: Vector, end: Vector) -> list[tuple[int, Segment]]:
+        """Return the segments of a batch, lane by lane: its range of two offsets."""
+        return [
+            (number, segment)
+            for number in sorted(end)
+            if number in self._lanes
+            for segment in self._lanes[number].after(start.get(number, 0), end[number])
+        ]
+
+    def settle(self, vector: Vector) -> None:
+        """Learn that all up to an offset is done with."""
+        for number, lane in self._lanes.items():
+            lane.settle(vector.get(number, 0))
+
+    @property
+    def ahead(self) -> int:
+        """Bytes of what is in the log and not settled."""
+        return sum(lane.ahead for lane in self._lanes.values())

@@ -1,0 +1,142 @@
+"""Who reads ahead: a thread of the runner. What the coordinator asks of it is the same for processes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from redelivery.clock import Clock
+    from redelivery_spark.stream.available_now import AvailableNow
+    from redelivery_spark.stream.lane_reader import LaneReader
+    from redelivery_spark.stream.source_connection import SourceConnection
+
+__all__ = ["Readers", "ReadingThread"]
+
+# Seconds of one turn while nothing comes.
+TURN = 0.5
+# Seconds that a turn on its way is waited for at the end.
+LAST_TURN = 2.0
+
+
+class Readers(Protocol):
+    """All readers of one query."""
+
+    copies: int
+    """Messages that came again and were known."""
+    refused: int
+    """Messages that no row could be made of."""
+
+    def start(self) -> None:
+        """Begin to read."""
+
+    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+        """Learn whether Spark waits for rows: then what there is is published at once."""
+
+    def published(self) -> int:
+        """Return a number that grows with each segment. Raises what ended a reader."""
+        ...
+
+    def pending(self) -> bool:
+        """Whether there is something that is about to be published."""
+        ...
+
+    def wait(self, seen: int, timeout: float) -> None:
+        """Wait until more is published than `seen`, for `timeout` seconds at most."""
+
+    def until_exhausted(self, available: AvailableNow) -> None:
+        """End once all that is there now has been taken."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether all connections stand."""
+        ...
+
+    def stop(self) -> None:
+        """End; what was not published goes back to the broker."""
+
+
+class ReadingThread:
+    """One reader, on a thread of its own."""
+
+    def __init__(self, reader: LaneReader, source: SourceConnection, clock: Clock) -> None:
+        self._reader = reader
+        self._source = source
+        self._clock = clock
+        self._parent = os.getppid()
+        self._count = 0
+        self._error: BaseException | None = None
+        self._ended = False
+        self._more = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def copies(self) -> int:
+        """See Readers."""
+        return self._reader.copies
+
+    @property
+    def refused(self) -> int:
+        """See Readers."""
+        return self._reader.refused
+
+    def start(self) -> None:
+        """See Readers."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="redelivery-reader", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            # Spark may have been killed: nobody processes what would be accepted.
+            while not self._ended and os.getppid() == self._parent:
+                if self._reader.step(TURN):
+                    self._tell()
+        except BaseException as error:  # noqa: BLE001 - raised where Spark asks next
+            self._error = error
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._more:
+            self._count += 1
+            self._clock.notify(self._more)
+
+    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+        """See Readers."""
+        self._reader.wanted = wanted
+        if wanted and self._reader.pending:
+            self._source.bulk.wake()
+
+    def published(self) -> int:
+        """See Readers."""
+        if self._error is not None:
+            raise self._error
+        return self._count
+
+    def pending(self) -> bool:
+        """See Readers."""
+        return self._reader.pending
+
+    def wait(self, seen: int, timeout: float) -> None:
+        """See Readers."""
+        deadline = self._clock.monotonic() + timeout
+        with self._more:
+            while self._count == seen and (left := deadline - self._clock.monotonic()) > 0:
+                self._clock.wait(self._more, left)
+
+    def until_exhausted(self, available: AvailableNow) -> None:
+        """See Readers."""
+        self._reader.available = available
+
+    @property
+    def connected(self) -> bool:
+        """See Readers."""
+        return self._source.connected
+
+    def stop(self) -> None:
+        """See Readers."""
+        self._ended = True
+        if self._thread is not None:
+            self._source.bulk.wake()
+            self._thread.join(LAST_TURN)

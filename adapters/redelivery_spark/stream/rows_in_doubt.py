@@ -1,0 +1,153 @@
+"""Rows whose acceptance the broker may not have read: it may send their messages again over a later connection.
+
+A broker repeats only what it had not seen accepted when a connection ended, and it sends no further ahead than its
+window. So what is in doubt are the newest rows of a connection, two windows of them for safety. Their segments stay on
+the disk, so that a start after a crash, or after two, knows them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery.core.message_history import RETURN
+from redelivery_spark.stream.logged_delivery import restored
+from redelivery_spark.stream.stored_rows import rows_in
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from redelivery.clock import Clock
+    from redelivery.core.delivery import Delivery
+    from redelivery_spark.wal.lane import Lane, Segment
+
+__all__ = ["RowsInDoubt", "Window"]
+
+
+class Window(NamedTuple):
+    """How far a broker sends ahead: both are reached before nothing more comes."""
+
+    messages: int
+    size: int = 0
+
+    def holds(self, rows: int, size: int) -> bool:
+        """Whether so much may be unaccepted at once, with a second window for what is on its way."""
+        return rows < 2 * self.messages or size < 2 * self.size
+
+
+class _Place(NamedTuple):
+    lane: Lane
+    number: int
+    row: int
+
+
+class RowsInDoubt:
+    """What is in doubt for one reader: rows of connections that ended, its own and those of earlier starts.
+
+    One thread, the reader's. Each row is found once in a connection.
+    """
+
+    def __init__(self, own: Lane, lanes: Iterable[Lane], clock: Clock) -> None:
+        """`own`: where the reader appends; `lanes`: all that have been appended to by readers."""
+        self._own = own
+        self._lanes = list(lanes)
+        self._clock = clock
+        self._connection = ""
+        self._window = Window(0)
+        self._since = 0.0
+        # Messages of this connection that came when it had stood for long enough.
+        self._came: int | None = None
+        self._known: dict[Hashable, list[_Place]] = {}
+        # The segments of its own lane that stay for it.
+        self._kept: set[int] = set()
+        # Connections of which nothing comes any more.
+        self._over: set[str] = set()
+
+    def begin(self, connection: str, window: Window) -> None:
+        """Learn that a connection begins: all others of these lanes have ended."""
+        self._connection, self._window = connection, window
+        self._since, self._came = self._clock.monotonic(), None
+        self._known = {}
+        for lane in self._lanes:
+            found = self._newest(lane)
+            for segment in found:
+                self._learn(lane, segment)
+            if lane is self._own:
+                self._kept = {segment.number for segment in found}
+        self.published()
+
+    def _newest(self, lane: Lane) -> list[Segment]:
+        """Return the segments of a lane that are in doubt."""
+        found: list[Segment] = []
+        had: dict[str, tuple[int, int]] = {}
+        for segment in lane.newest_first():
+            name = segment.connection
+            if name == self._connection or name in self._over:
+                continue
+            rows, size = had.get(name, (0, 0))
+            if self._window.holds(rows, size):
+                found.append(segment)
+                had[name] = rows + segment.rows, size + segment.size
+        return found
+
+    def _learn(self, lane: Lane, segment: Segment) -> None:
+        table = lane.read(segment.number)
+        for at, stored in enumerate(rows_in(table, lane.number, 0, segment.number, range(segment.rows))):
+            key = restored(stored).key
+            # What has no id is a row each time.
+            if key is not None:
+                self._known.setdefault(key, []).append(_Place(lane, segment.number, at))
+
+    def published(self) -> None:
+        """Have the segments stay that may be in doubt when this connection ends."""
+        rows = size = 0
+        least = self._own.last + 1
+        for segment in self._own.newest_first():
+            if segment.connection != self._connection or not self._window.holds(rows, size):
+                break
+            least, rows, size = segment.number, rows + segment.rows, size + segment.size
+        self._own.keep(least, self._kept)
+
+    def copies(self, deliveries: Sequence[Delivery], *, marks: bool) -> list[Delivery]:
+        """Return those that the log has already. The same are key and digest: all that their producer sent.
+
+        `marks`: the broker marks what it sends again.
+        """
+        if not self._known:
+            return []
+        return [each for each in deliveries if (each.redelivered or not marks) and self._is_copy(each)]
+
+    def _is_copy(self, delivery: Delivery) -> bool:
+        key = delivery.key
+        places = None if key is None else self._known.get(key)
+        if not places:
+            return False
+        digest = delivery.digest()
+        for place in places:
+            table = place.lane.read(place.number)
+            stored = rows_in(table, place.lane.number, 0, place.number, [place.row])[0]
+            if restored(stored).digest() == digest:
+                places.remove(place)
+                return True
+        return False
+
+    def look(self, arrived: int, *, idle: bool) -> None:
+        """See whether all has come again that comes. `arrived`: messages of this connection; `idle`: it brings none.
+
+        It has, when the connection has stood for longer than any broker takes to notice the end of another one, and
+        the destination has been empty since, or more has come than can have been before the copies.
+        """
+        if not self._known and not self._kept:
+            return
+        if self._clock.monotonic() - self._since < RETURN:
+            return
+        if self._came is None:
+            self._came = arrived
+        if idle or arrived - self._came > 2 * self._window.messages:
+            self._over |= {
+                segment.connection
+                for lane in self._lanes
+                for segment in lane.newest_first()
+                if segment.connection != self._connection
+            }
+            self._known, self._kept = {}, set()
+            self.published()

@@ -1,0 +1,22 @@
+"""Rows of a batch that fails, in groups: half of what is looked for is left out with each. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["split"]
+
+RowT = TypeVar("RowT")
+
+
+def split(rows: Sequence[RowT], most: int) -> list[list[RowT]]:
+    """Return rows in at most `most` groups of about the same size, in order."""
+    groups = min(most, len(rows))
+    if not groups:
+        return []
+    size, more = divmod(len(rows), groups)
+    ends = [(number + 1) * size + min(number + 1, more) for number in range(groups)]
+    return [list(rows[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]

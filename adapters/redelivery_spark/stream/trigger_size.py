@@ -1,0 +1,52 @@
+"""How long a batch waits to become larger: each costs Spark the same, whatever its size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redelivery.clock import Clock
+
+__all__ = ["TriggerSize"]
+
+WORTH = 5.0
+"""How many times its rows a batch must be able to grow while it waits: at some thousand a second it is, and at one
+thousand it is not, so that single messages wait for nothing."""
+
+
+class TriggerSize:
+    """Decides when a batch is large enough. One thread."""
+
+    def __init__(self, clock: Clock, least: int | None, longest: float) -> None:
+        """`least`: rows; None: as many as the rate of the last batch lets hope for. `longest`: seconds to wait."""
+        self._clock = clock
+        self._least = least
+        self._longest = longest
+        self._given = clock.monotonic()
+        self._rate = 0.0
+        self._asked = 0.0
+
+    def begin(self) -> None:
+        """Learn that Spark asks for a batch."""
+        self._asked = self._clock.monotonic()
+
+    def enough(self, rows: int) -> bool:
+        """Whether to give a batch of so many rows out now."""
+        waited = self._clock.monotonic() - self._asked
+        return waited >= self._longest or rows >= self._wanted()
+
+    def left(self) -> float:
+        """Return the seconds until any batch is large enough."""
+        return max(0.0, self._longest - (self._clock.monotonic() - self._asked))
+
+    def gave(self, rows: int) -> None:
+        """Learn how large the batch was that was given out."""
+        now = self._clock.monotonic()
+        self._rate = rows / max(now - self._given, 0.001)
+        self._given = now
+
+    def _wanted(self) -> float:
+        if self._least is not None:
+            return self._least
+        hoped = self._rate * self._longest
+        return hoped if hoped >= 1500 else 0
