@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -13,10 +12,11 @@ from redelivery_spark.api.wal_location import marked
 from redelivery_spark.batch.batch_reader import batch_reader
 from redelivery_spark.batch.read_columns import shown_schema
 from redelivery_spark.options.batch_options import read_batch_options
+from redelivery_spark.options.column_choice import chosen
 from redelivery_spark.options.spark_option import READ, STREAM, named, use_told
 from redelivery_spark.options.stream_options import read_options
 from redelivery_spark.options.write_options import read_write_options
-from redelivery_spark.schema import SEGMENT, columns_for
+from redelivery_spark.schema import stream_schema
 from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
 from redelivery_spark.wal.store import log_at
 from redelivery_spark.writing.writer import BatchWriter, StreamWriter
@@ -69,15 +69,15 @@ class RedeliveryDataSource(DataSource):
         read = self._read
         # At `load()`, and not when the query has begun.
         log_at(read.wal_dir)
-        names = columns_for(text=read.text, error=read.error)
-        return marked(from_arrow_schema(pa.schema([SEGMENT.field(name) for name in names])), read.wal_dir)
+        return marked(from_arrow_schema(stream_schema(text=read.text, error=read.error)), read.wal_dir)
 
     def streamReader(self, schema: StructType) -> RedeliveryStreamReader:
         """Return a reader. Called in several processes, so it does no I/O."""
-        del schema
         self._used = True
         try:
-            return RedeliveryStreamReader(self._read)
+            read = self._read
+            columns = chosen(schema, stream_schema(text=read.text, error=read.error))
+            return RedeliveryStreamReader(read, columns)
         except ConfigurationError as error:
             return RedeliveryStreamReader(error)
 

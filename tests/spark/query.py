@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-import pytest
+from unittest.mock import patch
 
 from redelivery.testing import ManualClock, MemoryBroker
-from redelivery_spark.executors.task_consumer import rows_of_share
+from redelivery_spark.executors import segment_reader
+from redelivery_spark.executors.segment_reader import SegmentSlice, rows_of
+from redelivery_spark.executors.task_identity import TaskIdentity
 from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.schema import stream_schema
+from redelivery_spark.stream.offsets import offset_of, vector_of
+from redelivery_spark.stream.readers import ReadingThread
+from redelivery_spark.stream.slicing import sliced
 from redelivery_spark.stream.startup import opened
-from redelivery_spark.wal.arrow_files import read_table
-from redelivery_spark.wal.records import Records, Refusal
+from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import store_at
-from redelivery_spark.wal.task_parts import TaskParts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from typing import Self
 
-    import pyarrow as pa
-
-    from redelivery_spark.executors.share import Share
     from redelivery_spark.stream.coordinator import Coordinator
+    from redelivery_spark.wal.lane import Vector
 
 Row = dict[str, Any]
 
@@ -36,6 +37,18 @@ class Killed(BaseException):
 
 class KillsQuery(BaseException):
     """A handler's failure that no `process` catches."""
+
+
+class InlineReader(ReadingThread):
+    """A reader that reads whenever the coordinator waits, on its thread: then a test repeats itself exactly."""
+
+    def start(self) -> None:
+        """Begin."""
+
+    def wait(self, seen: int, timeout: float) -> None:
+        """Read for a while."""
+        if self._reader.step(timeout):
+            self._tell()
 
 
 def fails_bad(row: Row) -> None:
@@ -66,12 +79,12 @@ class Query:
         self.options = read_options(given | {name: str(value) for name, value in options.items()})
         self.store = store_at(str(wal_dir))
         self.records = Records(self.store)
-        self.committed = 0  # Spark's commit log
-        self.planned = 0  # Spark's offset log
+        self.committed: Vector = {}  # Spark's commit log
+        self.planned: Vector = {}  # Spark's offset log
+        self.batch = 0  # the number that Spark has for it
         self.output: dict[int, list[Row]] = {}
         self.source: Coordinator | None = None
         self.starts = 0
-        self.task_dies: str | None = None  # "before" or "after" it has published what it took
 
     def __enter__(self) -> Self:
         return self
@@ -85,99 +98,115 @@ class Query:
         if source is not None:
             source.close()
 
-    def switch_ack(self) -> None:
-        """Have the next start use the other way to acknowledge; tasks have only one."""
-        if self.options.shares:
-            return
-        self.options = replace(self.options, ack="commit" if self.options.ack == "wal" else "wal")
-
     def start(self) -> Coordinator:
         """Start, or start again: a batch that was planned and not committed is replayed first by `step`."""
         if self.source is None:
             self.starts += 1
-            self.source = opened(self.options)
+            self.source = opened(self.options, InlineReader)
         return self.source
+
+    def plan(self) -> bool:
+        """Ask for the next batch, unless one is to be replayed; return whether there is one."""
+        source = self.start()
+        if self.planned == self.committed:
+            end = source.latest(self.committed, self.options.most_rows)
+            self.planned = vector_of(offset_of(end, source.log))
+        return self.planned != self.committed
+
+    def read(self) -> list[list[Row]]:
+        """Return the rows of the batch on its way, task by task."""
+        segments = self.start().segments(self.committed, self.planned)
+        columns = tuple(stream_schema(text=self.options.text, error=self.options.error).names)
+        with task(self.batch):
+            return [
+                [
+                    row
+                    for part in rows_of(
+                        SegmentSlice(
+                            self.options.wal_dir,
+                            parts,
+                            columns,
+                            self.options.decode,
+                            self.options.on_decode_error,
+                        )
+                    )
+                    for row in part.to_pylist()
+                ]
+                for parts in sliced(segments, self.options.partitions)
+            ]
 
     def step(
         self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False
     ) -> list[Row] | None:
         """Run one batch, and return its rows; None: there was none. A killer leaves the batch uncommitted."""
-        source = self.start()
-        if self.planned == self.committed:
-            number = source.latest(self.committed, self.options.most_messages)
-            if number == self.committed:
-                return None
-            self.planned = number
-        number = self.planned
-        tasks = [[row for part in source.slices(number) for row in self._read(*part)]]
-        tasks += [self._shared(share) for share in source.shares(number)]
+        if not self.plan():
+            return None
+        tasks = self.read()
         passed: list[Row] = []
-        for task, rows in enumerate(tasks):
+        for rows in tasks:
             try:
-                passed += self._processed(f"{number - 1:012d}-{task}", rows, handler)
+                passed += self._processed(rows, handler)
             except KillsQuery as error:
                 if evidence:
-                    self.records.fail(number - 1, str(error))
+                    self.records.fail(str(error))
                 self.die()
                 raise
-        self.output[number] = passed
-        self.committed = number
+        self.output[self.batch] = passed
+        self.commit()
         return [row for rows in tasks for row in rows]
 
-    def _processed(self, name: str, rows: list[Row], handler: Callable[[Row], object]) -> list[Row]:
+    def commit(self) -> None:
+        """Have Spark write down that the batch is done."""
+        self.committed = self.planned
+        self.batch += 1
+
+    def _processed(self, rows: list[Row], handler: Callable[[Row], object]) -> list[Row]:
         """Return the rows that the handler does not refuse, and write the verdict on a task's rows."""
         passed: list[Row] = []
-        refused: dict[str, Refusal] = {}
+        refused: dict[int, Refusal] = {}
         for row in rows:
             try:
                 handler(row)
             except Exception as error:  # noqa: BLE001 - as `process` does
-                refused[row["message_id"]] = Refusal(row["delivery_count"], "fail", repr(error))
+                refused[row["_place"]] = Refusal(row["delivery_count"], "fail", repr(error))
             else:
                 passed.append(row)
-        self.records.judge(name, refused)
+        if rows:
+            places = [row["_place"] for row in rows]
+            self.records.judge(verdict_name(self.batch, "handler", places), Verdict(places, refused), durable=True)
         return passed
-
-    def _shared(self, share: Share) -> list[Row]:
-        """Run a task that consumes for itself; again, if it is to die."""
-        dies, self.task_dies = self.task_dies, None
-        if dies is not None:
-            publish = TaskParts.publish
-
-            def dying(parts: TaskParts, name: str, rows: pa.Table, undecodable: int = 0) -> bool:
-                if dies == "after":
-                    publish(parts, name, rows, undecodable)
-                raise Killed
-
-            with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-                patch.setattr(TaskParts, "publish", dying)
-                rows_of_share(share)
-        rows: list[Row] = rows_of_share(share).to_pylist()
-        return rows
 
     def drain(
         self, handler: Callable[[Row], object] = lambda _: None, *, evidence: bool = False, most: int = 5000
     ) -> None:
         """Run batches, and start again after each failure, until nothing comes and nothing waits."""
         idle = 0
+        report: dict[str, Any] = {}
         for _ in range(most):
             try:
                 idle = 0 if self.step(handler, evidence=evidence) is not None else idle + 1
             except KillsQuery:
                 continue
-            assert self.source is not None
-            told = self.source.report() or {}
-            if idle > 2 and not told.get("parked") and not told.get("suspects"):
+            report = self.start().report() or {}
+            if idle > 2 and not report.get("waiting"):
                 return
-        raise AssertionError(f"not drained after {most} batches: {told}")
+        raise AssertionError(f"not drained after {most} batches: {report}")
 
     def bodies(self) -> list[str]:
         """Return the bodies that the sink has."""
         return [row["body"].decode() for rows in self.output.values() for row in rows]
 
-    def _read(self, name: str, begin: int, end: int) -> list[Row]:
-        rows: list[Row] = read_table(self.store, name).slice(begin, end - begin).to_pylist()
-        return rows
+
+@contextmanager
+def task(batch: int) -> Iterator[None]:
+    """Be a task of one of Spark's batches."""
+    with patch.object(segment_reader, "this_task", lambda: TaskIdentity(batch, 0, "", 0)):
+        yield
+
+
+def with_options(query: Query, **changed: object) -> None:
+    """Change options for the next start."""
+    query.options = replace(query.options, **changed)  # type: ignore[arg-type]
 
 
 def clock_and_broker() -> tuple[ManualClock, MemoryBroker]:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger_entry import fingerprint
 from redelivery.errors import ConfigurationError
-from redelivery_spark.executors.crumbs import FOLDER as CRUMBS
-from redelivery_spark.executors.crumbs import sweep
+from redelivery_spark.executors.crumbs import CRUMBS, sweep
 from redelivery_spark.stream.logged_delivery import LoggedDelivery
 from redelivery_spark.stream.record_codec import fact_of, record_of
 from redelivery_spark.stream.splitting import split

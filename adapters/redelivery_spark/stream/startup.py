@@ -38,8 +38,8 @@ class LogInUse(ConfigurationError):
     """The log is locked: by another query, or by the runner of a Spark that was killed, which ends by itself."""
 
 
-def opened(options: SourceOptions) -> Coordinator:
-    """Take the log, connect, and subscribe.
+def opened(options: SourceOptions, reading: type[ReadingThread] = ReadingThread) -> Coordinator:
+    """Take the log, connect, and subscribe. `reading`: what runs the reader.
 
     Raises:
         ConfigurationError: the log cannot be used.
@@ -49,13 +49,15 @@ def opened(options: SourceOptions) -> Coordinator:
     store = prepared(options.wal_dir, *FOLDERS, *map(folder_of, range(options.readers + 1)))
     unlock = _locked(store)
     try:
-        return _built(options, store, unlock)
+        return _built(options, store, unlock, reading)
     except BaseException:
         unlock()
         raise
 
 
-def _built(options: SourceOptions, store: WalStore, unlock: Callable[[], None]) -> Coordinator:
+def _built(
+    options: SourceOptions, store: WalStore, unlock: Callable[[], None], reading: type[ReadingThread]
+) -> Coordinator:
     source = SourceConnection(options)
 
     def leave() -> None:
@@ -67,17 +69,23 @@ def _built(options: SourceOptions, store: WalStore, unlock: Callable[[], None]) 
         source.begin()
         lanes = Lanes(store, options.readers)
         journal = _journal(options, store, lanes, source)
-        readers = _readers(options, lanes, journal, source)
+        readers = _readers(options, lanes, journal, source, reading)
     except BaseException:
         source.close()
         raise
     return Coordinator(options, journal, readers, source.clock, source.most_parked, leave)
 
 
-def _readers(options: SourceOptions, lanes: Lanes, journal: Journal, source: SourceConnection) -> Readers:
+def _readers(
+    options: SourceOptions,
+    lanes: Lanes,
+    journal: Journal,
+    source: SourceConnection,
+    reading: type[ReadingThread],
+) -> Readers:
     doubt = RowsInDoubt(lanes[1], [lane for lane in lanes if lane.number != REDELIVERIES], source.clock)
     reader = LaneReader(source, lanes[1], doubt, journal.state.log, options.bytes_ahead, journal.check)
-    return ReadingThread(reader, source, source.clock)
+    return reading(reader, source, source.clock)
 
 
 def _journal(options: SourceOptions, store: WalStore, lanes: Lanes, source: SourceConnection) -> Journal:
