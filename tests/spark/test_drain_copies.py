@@ -314,7 +314,8 @@ def test_a_connection_lost_before_a_segment_is_published(
     """What was taken over it is neither published nor accepted; the broker redelivers it, and it is there once."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
-    original, lost = module._wire_of, []
+    original = module._wire_of
+    lost: list[int] = []
 
     def losing(*arguments: Any) -> Any:
         if not lost:

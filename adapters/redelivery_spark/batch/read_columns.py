@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.errors import RedeliveryError
+from redelivery_spark.executors.decoding import decoded
+from redelivery_spark.message_columns import message_column
 from redelivery_spark.schema import COLUMNS, ERROR, TEXT
-from redelivery_spark.stream.expected_body import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,9 +23,8 @@ __all__ = ["DEATH", "ROWS", "ReadColumns", "shown_schema"]
 
 ROWS = 1000
 """Rows in one Arrow batch at most."""
-# Of a stream's log: a batch read has none.
-_OF_THE_LOG = frozenset({"delivered_at", "_place"})
-_MESSAGE = tuple(field for field in COLUMNS if field.name not in _OF_THE_LOG)
+# Columns for which no headers are read.
+_CHEAP = frozenset({"body", "delivery_count", TEXT, ERROR})
 _DECODED = (pa.field(TEXT, pa.string()), pa.field(ERROR, pa.string()))
 DEATH: tuple[pa.Field, ...] = (
     pa.field("original_destination", pa.string()),
@@ -49,7 +49,7 @@ _DEATHS: dict[str, Callable[[DeadLetter], Any]] = {
 def shown_schema(options: ReadOptions) -> pa.Schema:
     """Return all columns that a read with these options has, in order."""
     decode = [field for field, there in zip(_DECODED, (options.text, options.error), strict=True) if there]
-    return pa.schema([*_MESSAGE, *decode, *(DEATH if options.dead_letters else ())])
+    return pa.schema([*COLUMNS, *decode, *(DEATH if options.dead_letters else ())])
 
 
 class ReadColumns:
@@ -81,31 +81,34 @@ class ReadColumns:
         Raises:
             RedeliveryError: a body cannot be decoded, and onDecodeError is `fail`.
         """
-        made: dict[str, Sequence[Any]] = self._decoded(deliveries)
-        if not _DEATHS.keys().isdisjoint(self._schema.names):
+        names = set(self._schema.names)
+        made = self._decoded(deliveries)
+        if not names <= _CHEAP:
+            for delivery in deliveries:
+                delivery.read_ahead()
+        if not names.isdisjoint(_DEATHS):
             letters = letters or [read_letter(delivery, queue) for delivery in deliveries]
             made |= {column: [value(letter) for letter in letters] for column, value in _DEATHS.items()}
-        made["message_id"] = [
-            f"{name}/{number}" if delivery.identity is None else delivery.identity
-            for number, delivery in enumerate(deliveries, first)
-        ]
+        made["delivery_count"] = [1] * len(deliveries)
+        if "message_id" in names:
+            made["message_id"] = [
+                f"{name}/{number}" if delivery.identity is None else delivery.identity
+                for number, delivery in enumerate(deliveries, first)
+            ]
         arrays = [
-            pa.array(
-                made[field.name]
-                if field.name in made
-                else [_VALUES[field.name](each) for each in deliveries],
-                field.type,
-            )
+            pa.array(made[field.name], field.type)
+            if field.name in made
+            else message_column(field.name, deliveries)
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _decoded(self, deliveries: Sequence[Delivery]) -> dict[str, Sequence[Any]]:
+    def _decoded(self, deliveries: Sequence[Delivery]) -> dict[str, list[Any]]:
         """Return the columns of decoded bodies. A body that must not fail is looked at, whatever is shown."""
         options = self._options
         if not options.text:
             return {}
-        found = [decoded(delivery.body, options) for delivery in deliveries]
+        found = [decoded(delivery.body, options.decode) for delivery in deliveries]
         for delivery, (_, error) in zip(deliveries, found, strict=True):
             if error is not None and not options.error:
                 raise RedeliveryError(

@@ -100,14 +100,14 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
         elif name not in SPARKS_OWN and name not in OLD_NAMES:
             _refuse_unknown(written)
     for old, successor in OLD_NAMES.values():
-        value = _value_of(given, old)
-        if value is None:
+        found = _value_of(given, old)
+        if found is None:
             continue
         if successor in ours:
             raise ConfigurationError(
                 f"{old} is the old name of {successor}, and both are given: leave {old} out", option=old
             )
-        ours[successor] = value
+        ours[successor] = found
     return ours, uri
 
 
