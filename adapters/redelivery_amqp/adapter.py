@@ -31,12 +31,13 @@ from redelivery_amqp.message_encoding import encoded
 from redelivery_amqp.notes import notes_of
 from redelivery_amqp.proton_engine import ACCEPTED, RELEASED
 from redelivery_amqp.sender import judged, unheard
+from redelivery_amqp.stored_sections import section_restorer, section_wire
 from redelivery_amqp.transactions import Transfer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from redelivery.adapter import Opening, Sink
+    from redelivery.adapter import Opening, Restore, Sink
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
@@ -69,6 +70,19 @@ class AmqpAdapter:
         """Return what was agreed for the open connection; see `redelivery.adapter.Agreeing`."""
         link = self._link
         return None if link is None else Agreed("AMQP 1.0", *link.heartbeats)
+
+    def wire(self, destination: str) -> Mapping[str, str] | None:
+        """Return how a message of the open connection is read; see `redelivery.adapter.Restoring`."""
+        link = self._link
+        return (
+            None
+            if link is None
+            else section_wire(link.profile.capabilities.broker, link.version, destination)
+        )
+
+    def restorer(self, wire: Mapping[str, str], /) -> Restore:
+        """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
+        return section_restorer(wire)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
         """Carry out commands, in order, and write what follows at once."""

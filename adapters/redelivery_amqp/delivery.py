@@ -12,7 +12,7 @@ from redelivery_amqp import codec
 from redelivery_amqp.bare_message import bare
 from redelivery_amqp.bounded_values import decoded
 from redelivery_amqp.notes import noted
-from redelivery_amqp.other_bodies import other_body
+from redelivery_amqp.other_bodies import other_body, payload
 from redelivery_amqp.partial_reading import fields_in, short_keys, texts_in
 from redelivery_amqp.plain_values import SaltedUUID, text_of, time_of
 from redelivery_amqp.section_fields import (
@@ -26,6 +26,7 @@ from redelivery_amqp.section_fields import (
     FIRST_ACQUIRER,
     GROUP_ID,
     HEADER_FIELDS,
+    LASTING,
     MESSAGE_ID,
     PRIORITY,
     PROPERTIES_FIELDS,
@@ -59,7 +60,7 @@ class AmqpDelivery(Delivery):
     digested: ClassVar[bool] = True
 
     def __init__(
-        self, source: DeliverySource, raw: bytes, handle: Handle, number: int, arrived: float
+        self, source: DeliverySource, raw: bytes, handle: Handle | None, number: int, arrived: float
     ) -> None:
         # Written out, because it runs once a message: a call of super().__init__ costs as much as the rest.
         self.consumer = source.consumer
@@ -70,7 +71,7 @@ class AmqpDelivery(Delivery):
         self.record = None
         self.source = source
         self.raw = raw
-        self.handle: Handle | None = handle
+        self.handle = handle
         self.number = number
         self.arrived = arrived  # wall clock
         self._fields: dict[int, list[Any]] = {}
@@ -93,6 +94,22 @@ class AmqpDelivery(Delivery):
                 # No message: the application gets what came.
                 self.places, body = [], raw
             self.body = body
+
+    def stored(self) -> tuple[bytes, bytes | None]:
+        at = payload(self.raw, self.places)
+        return (self.raw, None) if at is None else (self.raw[:at], self.body)
+
+    def plain(self, now: float) -> bool:
+        # Read for each message. A header of few fields has no time to live, nor one in which that is null.
+        raw = self.raw
+        if (
+            raw[:4] == b"\x00Sp\xc0"
+            and (raw[5:6] < b"\3" or raw[6:10] in LASTING)
+            and self.places
+            and self.body
+        ):
+            return True
+        return super().plain(now)
 
     def let_go(self) -> Delivery:
         self._forget_values()

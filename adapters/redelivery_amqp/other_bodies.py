@@ -9,7 +9,7 @@ from redelivery_amqp import codec
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["other_body"]
+__all__ = ["other_body", "payload"]
 
 
 def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | None:
@@ -31,3 +31,12 @@ def other_body(raw: bytes, places: Sequence[tuple[int, int, int]]) -> bytes | No
         elif code == codec.SEQUENCE:
             return raw[begin:end]
     return b"".join(data)
+
+
+def payload(raw: bytes, places: Sequence[tuple[int, int, int]]) -> int | None:
+    """Return where the bytes of a body begin that is one data section, the last of all; None: it is another."""
+    if not places or places[-1][0] != codec.DATA or (len(places) > 1 and places[-2][0] == codec.DATA):
+        return None
+    begin = places[-1][1]
+    kind = raw[begin]
+    return begin + (2 if kind < 0xB0 else 5) if kind in codec.BINARIES else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.dead_lettering.origin import ORIGIN, moved_by_classic
@@ -24,6 +24,7 @@ __all__ = [
     "AmqpClassic",
     "AmqpRabbitMQ",
     "AmqpRabbitMQ4",
+    "named_profile",
     "profile_for",
 ]
 
@@ -184,3 +185,13 @@ def profile_for(
         if AmqpRabbitMQ4.speaks(version):
             return AmqpRabbitMQ4(version, settings)
     return profile(settings)
+
+
+def named_profile(broker: str, version: str) -> AmqpProfile:
+    """Return the profile of a broker by its name in `Capabilities`, and by its version.
+
+    Raises ConfigurationError: none has that name.
+    """
+    if broker not in _NAMED:
+        raise ConfigurationError(f"{broker} over AMQP is not supported; {', '.join(_NAMED)} are")
+    return profile_for({"version": version}, cast("BrokerName", broker))

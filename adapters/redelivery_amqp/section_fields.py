@@ -19,6 +19,7 @@ __all__ = [
     "GROUP_ID",
     "GROUP_SEQUENCE",
     "HEADER_FIELDS",
+    "LASTING",
     "MESSAGE_ID",
     "PRIORITY",
     "PROPERTIES_FIELDS",
@@ -31,6 +32,11 @@ __all__ = [
     "USER_ID",
     "typed",
 ]
+
+# Begin of the fields of a header without a time to live, as brokers write it: whether it is durable, its priority.
+LASTING = frozenset(
+    [bytes((durable, 0x50, priority, 0x40)) for durable in (0x40, 0x41, 0x42) for priority in range(10)]
+)
 
 HEADER_FIELDS, PROPERTIES_FIELDS = 5, 13
 # AMQP 1.0 part 3, 3.2.1 and 3.2.4.

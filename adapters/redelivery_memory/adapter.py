@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from redelivery.core.capabilities import Capabilities
 from redelivery_memory.broker import clock_of, hub_named
 from redelivery_memory.server import DEAD_LETTERS
+from redelivery_memory.stored_messages import restored
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from redelivery.adapter import Opening, Sink
+    from redelivery.adapter import Opening, Restore, Sink
     from redelivery.clock import Clock
     from redelivery.core.commands import AdapterCommand
     from redelivery.settings import Endpoint
@@ -54,6 +55,15 @@ class MemoryAdapter:
         server = hub_named(opening.endpoint.host, opening.clock)
         self._open = server, server.connect(opening.epoch, sink, opening.settings.client_id)
         return CAPABILITIES
+
+    def wire(self, destination: str) -> Mapping[str, str] | None:
+        """Return nothing but the destination: a delivery has all of it; see `redelivery.adapter.Restoring`."""
+        return None if self._open is None else {"destination": destination}
+
+    def restorer(self, wire: Mapping[str, str], /) -> Restore:
+        """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
+        del wire
+        return restored
 
     def execute(self, commands: Sequence[AdapterCommand], /) -> None:
         """Carry out commands, in order, and hand over to the sink what follows from them."""

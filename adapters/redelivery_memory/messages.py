@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import json
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import BodyKind, Cause, Record
     from redelivery.core.outgoing import Outgoing
-    from redelivery_memory.connection import MemoryConsumer
     from redelivery_memory.queues import Queue
 
 __all__ = ["HeldMessage", "MemoryDelivery", "Step", "StoredMessage", "dead_letter"]
@@ -55,17 +55,27 @@ class StoredMessage:
 class MemoryDelivery(Delivery):
     """One arrival of a stored message."""
 
-    __slots__ = ("_count", "queue", "stored")
+    __slots__ = ("_count", "kept", "queue")
 
-    def __init__(self, consumer: MemoryConsumer, queue: Queue, stored: StoredMessage) -> None:
-        super().__init__(consumer.number, consumer.epoch, stored.body)
+    def __init__(self, consumer: int, epoch: int, queue: Queue, stored: StoredMessage) -> None:
+        super().__init__(consumer, epoch, stored.body)
         self.queue = queue
-        self.stored = stored
+        self.kept = stored
         self._count = stored.count
+
+    def stored(self) -> tuple[bytes, bytes]:
+        kept, queue = self.kept, self.queue
+        message = {each.name: getattr(kept.message, each.name) for each in fields(kept.message)}
+        message["headers"], message["body"] = dict(message["headers"]), None
+        head = {
+            "broker_id": kept.broker_id, "number": kept.number, "timestamp": kept.timestamp, "notes": dict(kept.notes),
+            "count": self._count, "queue": queue.name, "address": queue.address, "message": message,
+        }  # fmt: skip
+        return json.dumps(head, default=str).encode(), self.body
 
     @property
     def key(self) -> Hashable:
-        return self.stored.key_in(self.queue)
+        return self.kept.key_in(self.queue)
 
     @property
     def strong(self) -> bool:
@@ -73,11 +83,11 @@ class MemoryDelivery(Delivery):
 
     @property
     def identity(self) -> str:
-        return str(self.stored.broker_id)
+        return str(self.kept.broker_id)
 
     @property
     def destination(self) -> str:
-        return self.stored.message.destination
+        return self.kept.message.destination
 
     @property
     def redelivered(self) -> bool:
@@ -89,59 +99,59 @@ class MemoryDelivery(Delivery):
 
     @property
     def expires_at(self) -> float | None:
-        return self.stored.message.expires_at
+        return self.kept.message.expires_at
 
     @property
     def group(self) -> str | None:
-        return self.stored.message.group
+        return self.kept.message.group
 
     @property
     def persistent(self) -> bool:
-        return self.stored.message.persistent
+        return self.kept.message.persistent
 
     @property
     def body_kind(self) -> BodyKind:
-        return self.stored.message.body_kind
+        return self.kept.message.body_kind
 
     @property
     def message_id(self) -> str:
-        return self.stored.message_id
+        return self.kept.message_id
 
     @property
     def noted(self) -> Mapping[str, Any]:
-        return {**self.headers, **self.stored.notes} if self.stored.notes else self.headers
+        return {**self.headers, **self.kept.notes} if self.kept.notes else self.headers
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        return self.stored.message.headers
+        return self.kept.message.headers
 
     @property
     def content_type(self) -> str | None:
-        return self.stored.message.content_type
+        return self.kept.message.content_type
 
     @property
     def correlation_id(self) -> str | None:
-        return self.stored.message.correlation_id
+        return self.kept.message.correlation_id
 
     @property
     def reply_to(self) -> str | None:
-        return self.stored.message.reply_to
+        return self.kept.message.reply_to
 
     @property
     def message_type(self) -> str | None:
-        return self.stored.message.message_type
+        return self.kept.message.message_type
 
     @property
     def priority(self) -> int:
-        return self.stored.message.priority
+        return self.kept.message.priority
 
     @property
     def timestamp(self) -> datetime:
-        return datetime.fromtimestamp(self.stored.timestamp, UTC)
+        return datetime.fromtimestamp(self.kept.timestamp, UTC)
 
     @property
     def expiration(self) -> datetime | None:
-        at = self.stored.message.expires_at
+        at = self.kept.message.expires_at
         return None if at is None else calendar_time(at)
 
 

@@ -72,7 +72,7 @@ class Queue:
             if expires is not None and expires <= now:
                 expired(stored)
                 continue
-            delivery = MemoryDelivery(consumer, self, stored)
+            delivery = MemoryDelivery(consumer.number, consumer.epoch, self, stored)
             consumer.unsettled[delivery] = delivery
             consumer.batch.append(delivery)
             touched[consumer] = None

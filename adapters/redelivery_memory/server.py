@@ -174,7 +174,7 @@ class MemoryServer:
                 for delivery in command.deliveries:
                     found = self._settled(link, delivery)
                     if found is not None:
-                        self._note("released", found.stored)
+                        self._note("released", found.kept)
                         self._put_back(found)
             case Reschedule():
                 self._reschedule(link, command)
@@ -210,7 +210,7 @@ class MemoryServer:
         for delivery in command.deliveries:
             found = self._settled(link, delivery)
             if found is not None:
-                self._note("accepted", found.stored)
+                self._note("accepted", found.kept)
         return None
 
     def _accept(self, link: MemoryConnection, delivery: Delivery) -> None:
@@ -218,31 +218,31 @@ class MemoryServer:
         if consumer is None:
             return
         if self.faults.accepts and delivery in consumer.unsettled and self.faults.loses_accept():
-            self._note("dropped", consumer.unsettled[delivery].stored)
+            self._note("dropped", consumer.unsettled[delivery].kept)
             return
         found = consumer.unsettled.pop(delivery, None)
         if found is not None:
-            self._note("accepted", found.stored)
-            found.stored.body = b""
+            self._note("accepted", found.kept)
+            found.kept.body = b""
 
     def _poison(self, link: MemoryConnection, command: PoisonAck) -> None:
         found = self._unsettled(link, command.delivery)
         error = None
         # Not found if an answer was stalled and the client repeats the command: then it was carried out before.
         if found is not None:
-            error = self.faults.for_settlement(found.stored)
-            self._note("refused" if error else "poisoned", found.stored)
+            error = self.faults.for_settlement(found.kept)
+            self._note("refused" if error else "poisoned", found.kept)
         if found is not None and error is None:
             self._settled(link, command.delivery)
-            self._bury(found.stored, command)
+            self._bury(found.kept, command)
         self._confirm(link, command.delivery, error)
 
     def _forward(self, link: MemoryConnection, command: Forward) -> None:
         found = self._unsettled(link, command.delivery)
         error: RedeliveryError | None = None
         if found is not None:
-            error = self.faults.for_forward(found.stored) or self._refusal(command.copy, faults=False)
-            self._note("refused" if error else "forwarded", found.stored)
+            error = self.faults.for_forward(found.kept) or self._refusal(command.copy, faults=False)
+            self._note("refused" if error else "forwarded", found.kept)
             if error is None:
                 self._settled(link, command.delivery)
         self._confirm(link, command.delivery, error)
@@ -250,7 +250,7 @@ class MemoryServer:
     def _forward_all(self, link: MemoryConnection, command: ForwardAll) -> None:
         found = [(each, f) for each in command.forwards if (f := self._unsettled(link, each.delivery))]
         error: RedeliveryError | None = next(
-            (e for _, held in found if (e := self.faults.for_forward(held.stored))), None
+            (e for _, held in found if (e := self.faults.for_forward(held.kept))), None
         )
         if error is None and found:
             copies, deliveries = [each.copy for each, _ in found], [each.delivery for each, _ in found]
@@ -282,7 +282,9 @@ class MemoryServer:
         found = sorted(waiting, key=lambda one: one[0])[:messages]
         if found:
             consumer.shown = found[-1][0]
-            shown = [MemoryDelivery(consumer, queue, stored) for _, stored, queue in found]
+            shown = [
+                MemoryDelivery(consumer.number, consumer.epoch, queue, stored) for _, stored, queue in found
+            ]
             self._post(consumer.link, Arrived(consumer.number, shown))
         if len(found) < messages:
             self._post(consumer.link, Browsed(consumer.number))
@@ -299,8 +301,8 @@ class MemoryServer:
         """End a consumer; its unsettled messages go back, with one delivery more."""
         for delivery in consumer.unsettled:
             found = consumer.unsettled[delivery]
-            found.stored.count += 1
-            self._note("returned", found.stored)
+            found.kept.count += 1
+            self._note("returned", found.kept)
             self._put_back(found)
         consumer.unsettled = {}
         consumer.credit = 0
@@ -353,8 +355,8 @@ class MemoryServer:
         found = self._settled(link, command.delivery)
         if found is None:
             return
-        self._note("released", found.stored)
-        found.stored.notes = dict(command.notes)
+        self._note("released", found.kept)
+        found.kept.notes = dict(command.notes)
         self._number += 1
         number, delay = self._number, max(0.0, command.due - self.clock.time())
         self._delayed[number] = self.clock.call_later(delay, lambda: self._due_again(number, found))
@@ -398,7 +400,7 @@ class MemoryServer:
             self._dirty[queue] = None
 
     def _put_back(self, delivery: MemoryDelivery) -> None:
-        delivery.queue.put_back(delivery.stored)
+        delivery.queue.put_back(delivery.kept)
         self._dirty[delivery.queue] = None
 
     # Events.
@@ -422,7 +424,7 @@ class MemoryServer:
             for consumer in queue.pump(now, self._expired):
                 batch, consumer.batch = consumer.batch, []
                 for delivery in batch:
-                    self._note("delivered", delivery.stored)
+                    self._note("delivered", delivery.kept)
                 self._post(consumer.link, Arrived(consumer.number, batch))
         if not self._ringing:
             return []
@@ -439,7 +441,7 @@ class MemoryServer:
             if queue.address == address:
                 found += [(stored.number, HeldMessage.of(stored)) for stored in queue]
                 found += [
-                    (delivery.stored.number, HeldMessage.of(delivery.stored, delivered=True))
+                    (delivery.kept.number, HeldMessage.of(delivery.kept, delivered=True))
                     for consumer in queue.consumers
                     for delivery in consumer.unsettled.values()
                     if delivery.queue is queue

@@ -34,12 +34,13 @@ from redelivery_stomp.frames import frame
 from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of, whole
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
+from redelivery_stomp.stored_frames import frame_restorer, frame_wire
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from redelivery.adapter import Opening, Sink
+    from redelivery.adapter import Opening, Restore, Sink
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
@@ -84,6 +85,17 @@ class StompAdapter:
             if link is None
             else Agreed(f"STOMP {link.version}", *agreed_heartbeats(link.transport.heartbeats))
         )
+
+    def wire(self, destination: str) -> Mapping[str, str] | None:
+        """Return how a MESSAGE of the open connection is read; see `redelivery.adapter.Restoring`."""
+        link = self._link
+        return (
+            None if link is None else frame_wire(link.profile.capabilities.broker, link.version, destination)
+        )
+
+    def restorer(self, wire: Mapping[str, str], /) -> Restore:
+        """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
+        return frame_restorer(wire)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
         """Write commands as frames. Those of one call that need no answer are one write."""

@@ -12,7 +12,7 @@ from redelivery.core.dead_lettering.origin import LONGEST
 from redelivery.core.destination import Destination
 from redelivery.core.policy.classic_wildcards import covers, is_pattern
 from redelivery.errors import ConfigurationError
-from redelivery_stomp.delivery import StompDelivery
+from redelivery_stomp.delivery import FROM_AMQP, StompDelivery
 from redelivery_stomp.frames import unescape
 
 if TYPE_CHECKING:
@@ -37,6 +37,19 @@ class ClassicDelivery(StompDelivery):
         # Not by super(): it runs for each message.
         StompDelivery.__init__(self, source, head, body)
         self.arrived = 0.0 if LIVES in head else time.time()
+
+    def arrived_at(self, wall: float) -> None:
+        if self.arrived:
+            self.arrived = wall
+
+    def plain(self, now: float) -> bool:
+        head = self.head
+        if FROM_AMQP in head:
+            # Classic may not be able to settle it.
+            return False
+        # A body that is there arrived whole.
+        lives = head.startswith(LIVES, head.find(EXPIRES))
+        return bool(self.body) if lives else super().plain(now)
 
     @property
     def expires_at(self) -> float | None:

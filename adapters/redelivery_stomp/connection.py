@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import deque
 from contextlib import suppress
 from functools import partial
 from itertools import starmap
@@ -33,6 +32,7 @@ from redelivery_stomp.further_subscriptions import counted
 from redelivery_stomp.listener import StompListener
 from redelivery_stomp.profiles import profile_for
 from redelivery_stomp.receipts import REQUEST, Receipts
+from redelivery_stomp.recent_acknowledgements import RecentAcknowledgements
 from redelivery_stomp.subscribing import SubscribeQueue
 from redelivery_stomp.subscriptions import Subscriptions
 from redelivery_stomp.transport import ScanningTransport
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["StompConnection"]
 # Errors of a write to a connection that is gone.
 BROKEN = (OSError, StompException, AttributeError, ValueError)
-# Batches of acknowledgements that an ERROR may be about: it arrives with a delay.
-RECENT = 256
 # Seconds that an ERROR without a reason waits for the one that has it: shorter than the ERROR counts as the cause.
 REASON = 0.5
 NAMELESS = "a message came without a usable header to acknowledge it by"
@@ -84,7 +82,7 @@ class StompConnection:
         self._server = ""
         self._last_arrived: StompDelivery | None = None
         # The last acknowledgements. The broker answers none of them.
-        self._accepted: deque[list[StompDelivery]] = deque(maxlen=RECENT)
+        self._accepted = RecentAcknowledgements()
         self.disconnect_cause = StompDisconnectCause()
         # An ERROR that gives no reason, while the one that does is waited for.
         self._vague: Frame | None = None
@@ -198,7 +196,7 @@ class StompConnection:
     def accepted(self, deliveries: list[StompDelivery]) -> None:
         """Keep what is being acknowledged, in case the broker closes the connection over it."""
         if deliveries:
-            self._accepted.append(deliveries)
+            self._accepted.add(deliveries)
 
     @property
     def version(self) -> str:
@@ -282,8 +280,9 @@ class StompConnection:
         else:
             no_refusal = self.profile.no_refusal if self._opened else None
             refuses = not (self._opened and self.profile.names_requests)
-            acknowledged = [one for batch in list(self._accepted) for one in batch]
-            self.disconnect_cause.unclaimed(acknowledged, self._last_arrived, no_refusal, refuses=refuses)
+            self.disconnect_cause.unclaimed(
+                self._accepted.all(), self._last_arrived, no_refusal, refuses=refuses
+            )
 
     def lost(self, reason: str, *, by_broker: bool = True) -> None:
         """Report the end of the connection, once, whatever goes wrong while it is explained."""

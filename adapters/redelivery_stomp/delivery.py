@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
 from redelivery_stomp.frame_proof import BROWSES
-from redelivery_stomp.frames import Headers, RawHeaders, number
+from redelivery_stomp.frames import Headers, RawHeaders, date_of, number
 from redelivery_stomp.made_up_names import makes_sense
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+    from datetime import datetime
 
     from redelivery.core.commands import Subscribe
     from redelivery_stomp.windows import Window
@@ -37,8 +37,8 @@ OF_DELIVERY = (
 KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:")
 # Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.
 SMALL = 4096
-# Milliseconds: the year 10000, for which Python has no date.
-NEVER = 253402300800000
+# No header has it.
+NO_VALUE = b"\n"
 
 
 class DeliveryProfile(Protocol):
@@ -98,7 +98,7 @@ class Subscription:
         self.identity = f"{BROWSES}{command.consumer}" if command.browse else str(command.consumer)
         self.kind = command.destination.partition("://")[0]
         # Destination of its last message: as on the wire, and qualified.
-        self.last: tuple[bytes, str] = b"", ""
+        self.last: tuple[bytes, str] = NO_VALUE, ""
         self.window = profile.window(command)
         self.make = profile.makes or StompDelivery
         # Messages of a plain topic subscription are gone when it ends.
@@ -148,6 +148,12 @@ class StompDelivery(Delivery):
         at += len(name)
         end = head.find(b"\n", at)
         return head[at:end] if end >= 0 else head[at:]
+
+    def stored(self) -> tuple[bytes, bytes]:
+        return self.head, self.body
+
+    def arrived_at(self, wall: float) -> None:
+        """Take the time of the arrival, in seconds since the Unix epoch, where anything depends on it."""
 
     def let_go(self) -> Delivery:
         self.body = b""
@@ -306,13 +312,8 @@ class StompDelivery(Delivery):
 
     @property
     def timestamp(self) -> datetime | None:
-        return _time(self.raw.get("timestamp"))
+        return date_of(self.raw.get("timestamp"))
 
     @property
     def expiration(self) -> datetime | None:
-        return _time(self.raw.get("expires"))
-
-
-def _time(milliseconds: str | None) -> datetime | None:
-    value = number(milliseconds)
-    return datetime.fromtimestamp(value / 1000, UTC) if value and value < NEVER else None
+        return date_of(self.raw.get("expires"))

@@ -7,6 +7,7 @@ BytesMessage. For that reason frames are built here, and written through its tra
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MESSAGE",
+    "NEVER",
     "Headers",
     "RawHeaders",
+    "date_of",
     "escape",
     "frame",
     "frame_end",
@@ -29,6 +32,8 @@ __all__ = [
 MESSAGE: Final = b"MESSAGE\n"
 # Longest number that is read. No broker writes one of so many digits.
 DIGITS: Final = 18
+# Milliseconds: the year 10000, for which Python has no date.
+NEVER: Final = 253402300800000
 _ESCAPES: Final = {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"}
 _UNESCAPES: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
 
@@ -180,6 +185,12 @@ class Headers(RawHeaders, Mapping[str, str]):
 def number(value: str | bytes | None) -> int | None:
     """Return the number in a header, or None if it is no plain number: a producer may write anything."""
     return int(value) if value and len(value) <= DIGITS and value.isascii() and value.isdigit() else None
+
+
+def date_of(milliseconds: str | None) -> datetime | None:
+    """Return the date in a header; None: it has none."""
+    value = number(milliseconds)
+    return datetime.fromtimestamp(value / 1000, UTC) if value and value < NEVER else None
 
 
 def frame_end(data: bytes, start: int) -> int:

@@ -12,6 +12,7 @@ from redelivery.core.destination import Destination, no_such_kind
 from redelivery.core.policy.classic_wildcards import is_pattern
 from redelivery.errors import ConfigurationError
 from redelivery_stomp.artemis_bodies import kind_on_artemis
+from redelivery_stomp.artemis_delivery import ArtemisDelivery
 from redelivery_stomp.byte_windows import UNIT, CountedWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
 from redelivery_stomp.frame_limits import CLASSIC
@@ -199,6 +200,7 @@ class StompArtemis(StompProfile):
     no_refusal = re.compile("AMQ229014|Did not receive data|AMQ339018|AMQ339025")
     # Its `ack` is the same, unless the producer has set a header of that name.
     handle = b"\nmessage-id:"
+    makes: ClassVar[type[StompDelivery] | None] = ArtemisDelivery
     group_header = "_AMQ_GROUP_ID"
     closes = True
     names_subscriptions = True

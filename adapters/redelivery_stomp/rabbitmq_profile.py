@@ -17,9 +17,9 @@ from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
-from redelivery_stomp.delivery import NEVER, StompDelivery, Subscription
+from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
-from redelivery_stomp.frames import number
+from redelivery_stomp.frames import NEVER, number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.windows import SlotWindow
 
@@ -73,6 +73,15 @@ class RabbitDelivery(StompDelivery):
         # Not by super(): it runs for each message.
         StompDelivery.__init__(self, source, head, body)
         self.arrived = time.time()
+
+    def arrived_at(self, wall: float) -> None:
+        self.arrived = wall
+
+    def plain(self, now: float) -> bool:
+        head = self.head
+        if not self.body or EXPIRES in head or _COPY in head or FROM_AMQP in head:
+            return super().plain(now)
+        return True
 
     def _property(self, name: bytes) -> bytes:
         """Return a message property: the last header of its name, because the application's stands before it."""

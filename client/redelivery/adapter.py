@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from redelivery.core.events import Arrived, Confirmed, ConnectionLost, TakenBack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
+    from redelivery.core.delivery import Delivery
     from redelivery.errors import RedeliveryError
     from redelivery.settings import Endpoint, Settings
 
@@ -28,6 +29,8 @@ __all__ = [
     "Agreeing",
     "Browsed",
     "Opening",
+    "Restore",
+    "Restoring",
     "Sent",
     "Sink",
     "Subscribed",
@@ -99,6 +102,41 @@ class Agreeing(Protocol):
 
     def agreed(self) -> Agreed | None:
         """Return what was agreed for the open connection; None: there is none."""
+        ...
+
+
+class Restore(Protocol):
+    """Makes a delivery of what `Delivery.stored` returned; see `Restoring.restorer`."""
+
+    def __call__(self, head: bytes, body: bytes | None, arrived: float, /) -> Delivery:
+        """Return the delivery. `arrived`: seconds since the Unix epoch."""
+        ...
+
+
+@runtime_checkable
+class Restoring(Protocol):
+    """An adapter that makes deliveries from their stored bytes. Optional: the Spark source stores messages so."""
+
+    def wire(self, destination: str) -> Mapping[str, str] | None:
+        """Return how deliveries of the open connection are read, for `restorer`; None: there is no connection.
+
+        Args:
+            destination: that of the subscription, as in `Subscribe`.
+
+        Returns:
+            Names and values for JSON. No secret is among them.
+        """
+        ...
+
+    def restorer(self, wire: Mapping[str, str], /) -> Restore:
+        """Return a function that makes deliveries. It needs no connection, and the adapter need not be open.
+
+        The function takes what `Delivery.stored` has returned, and the wall-clock time of the arrival. Each property
+        of the delivery is that of the original. It belongs to no consumer and no connection: its epoch is 0.
+
+        Raises:
+            ConfigurationError: `wire` is none of this adapter's.
+        """
         ...
 
 

@@ -24,7 +24,7 @@ def keyed(monkeypatch: pytest.MonkeyPatch, *, strong: bool) -> None:
     """Let messages be known by a header, which is the broker's own or a producer's; nothing is marked."""
     able = replace(redelivery_memory.CAPABILITIES, marks=False)
     monkeypatch.setattr(redelivery_memory.adapter, "CAPABILITIES", able)
-    monkeypatch.setattr(MemoryDelivery, "key", property(lambda self: self.stored.message.headers.get("id")))
+    monkeypatch.setattr(MemoryDelivery, "key", property(lambda self: self.kept.message.headers.get("id")))
     monkeypatch.setattr(MemoryDelivery, "strong", property(lambda _: strong))
     monkeypatch.setattr(MemoryDelivery, "digested", not strong)
     monkeypatch.setattr(MemoryDelivery, "dated", property(lambda _: True), raising=False)

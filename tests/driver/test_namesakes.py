@@ -24,7 +24,7 @@ ORDER = {"id": "order-1"}
 @pytest.fixture(autouse=True)
 def named_by_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the embedded broker know messages by what their producer says, as AMQP brokers do."""
-    key = property(lambda self: (self.queue.name, self.stored.message.headers["id"]))
+    key = property(lambda self: (self.queue.name, self.kept.message.headers["id"]))
     monkeypatch.setattr(MemoryDelivery, "key", key)
     monkeypatch.setattr(MemoryDelivery, "strong", property(lambda _: False))
 

@@ -49,6 +49,8 @@ PRIVATE = {
         "_suspects",
     },
     "NonBlocking": {"_heap", "_ready"},
+    # Its events pass by the intake first, and its accepts are written as the other settlements.
+    "PortDispatcher": {"_driver", "_end_with", "_lock"},
 }
 
 

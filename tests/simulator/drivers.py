@@ -63,7 +63,7 @@ def driver_case(seed: int) -> DriverCase:
 
 def namesakes(patch: pytest.MonkeyPatch, *, dated: bool = False) -> None:
     """Let the embedded broker know messages by what their producer says, as AMQP brokers do."""
-    patch.setattr(MemoryDelivery, "key", property(lambda self: (self.queue.name, self.stored.message_id)))
+    patch.setattr(MemoryDelivery, "key", property(lambda self: (self.queue.name, self.kept.message_id)))
     patch.setattr(MemoryDelivery, "strong", property(lambda _: False))
     patch.setattr(MemoryDelivery, "digested", True)
     patch.setattr(MemoryDelivery, "dated", property(lambda _: dated))

@@ -122,7 +122,7 @@ class _Deaths:
 
 def _identity(delivery: MemoryDelivery) -> str:
     found = delivery.headers.get("id")
-    return str(found if found is not None else delivery.stored.broker_id)
+    return str(found if found is not None else delivery.kept.broker_id)
 
 
 # The query is started again so often that the last message comes again long after its row was done with.

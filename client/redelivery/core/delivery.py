@@ -40,6 +40,8 @@ same, and if it was empty, it was bytes."""
 
 # Bytes of a digest.
 DIGEST = 16
+# Kinds of a body that arrived whole.
+WHOLE = frozenset({"text", "bytes"})
 
 
 class Record:
@@ -129,6 +131,21 @@ class Delivery:
     def slim(self) -> int:
         """Forget what its digest does not need; return how many bytes are kept."""
         return len(self.body)
+
+    def stored(self) -> tuple[bytes, bytes | None]:
+        """Return all bytes of the message: those before the body, and the body; None: it is among the first.
+
+        A `Restore` makes an equal delivery of them. Asked before the body is let go of; changes nothing.
+        """
+        raise NotImplementedError
+
+    def plain(self, now: float) -> bool:
+        """True if the message has not expired at the wall-clock time `now`, and its body is there and arrived whole.
+
+        Asked for each message: False may also mean that a quick look does not show it.
+        """
+        expires = self.expires_at
+        return bool(self.body) and (expires is None or expires > now) and self.body_kind in WHOLE
 
     # What the adapter knows. All of it is lazy; none of it may raise.
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self
+from functools import partial
+from typing import TYPE_CHECKING, Self
 
 from redelivery.core.commands import Subscribe
 from redelivery.driver.arguments import (
@@ -27,31 +28,34 @@ from redelivery.driver.connection.connection_driver import CLOSE_TIMEOUT
 from redelivery.driver.connection.connection_parts import connection_parts, not_open
 from redelivery.driver.connection.plain_passwords import is_loopback
 from redelivery.driver.connection.send_request import SendOptions, connection_limit, outgoing, send_limit
-from redelivery.driver.consumer.dispatcher import Dispatcher
+from redelivery.driver.consumer.bulk_intake import BulkIntake
 from redelivery.driver.consumer.hooks import APPLICATION, ConsumerHooks
 from redelivery.driver.consumer.plan import dead_letters_of, planned
+from redelivery.driver.consumer.port_dispatcher import PortDispatcher
 from redelivery.driver.consumer.result_log import result_log
+from redelivery.driver.consumer_port import ConsumerPort
+from redelivery.driver.restoring import restorer, wire_of
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.log import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Sequence
+    from collections.abc import Generator, Iterator
     from concurrent.futures import Future
     from types import TracebackType
 
     from redelivery.clock import Clock
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.dead_lettering.redrive import DeadLetterRoute
-    from redelivery.core.delivery import Delivery, Outcome
+    from redelivery.core.delivery import Delivery
     from redelivery.core.engine import Engine
-    from redelivery.core.events import Event
     from redelivery.core.outgoing import Outgoing
     from redelivery.ledger import Ledger
     from redelivery.settings import Settings
 
 __all__ = [
     "CLOSE_TIMEOUT",
+    "BulkIntake",
     "ConnectionPort",
     "ConsumerHooks",
     "ConsumerOptions",
@@ -66,6 +70,7 @@ __all__ = [
     "known",
     "outgoing",
     "planned",
+    "restorer",
     "result_log",
     "single",
 ]
@@ -88,36 +93,6 @@ class ConsumerPlan:
     def for_dead_letters(self) -> ConsumerPlan:
         """Return a plan for a queue that is there already; copies of what is on it go in step with acceptances."""
         return replace(self, subscribe=replace(self.subscribe, existing=True, in_step=True))
-
-
-class ConsumerPort(Protocol):
-    """A consumer that a port has started; the dispatcher of the drivers implements it."""
-
-    error: RedeliveryError | None
-    """What stopped it, or None."""
-
-    @property
-    def engine(self) -> Engine:
-        """Its engine, to be read."""
-        ...
-
-    def take(self, after: Event | None = None, timeout: float | None = None) -> Delivery | None:
-        """Return the next delivery; None after `timeout` seconds, or at the end. Raises what stopped the consumer."""
-        ...
-
-    def take_many(self, most: int, most_bytes: int, timeout: float) -> list[Delivery]:
-        """Return all deliveries that are here, within limits, after waiting for the first one."""
-        ...
-
-    def settle(self, delivery: Delivery, event: Event) -> Outcome:
-        """Feed the result of a dispatch, and return what became of it. Raises AlreadySettled."""
-        ...
-
-    def settle_many(self, events: Sequence[Event], *, together: bool = False) -> None:
-        """Feed results and write their settlements at once; `together`: in one transaction."""
-
-    def wait_unconfirmed(self, below: int) -> None:
-        """Wait until fewer poison acknowledgements are unconfirmed. Raises what stopped the consumer."""
 
 
 class ConnectionPort:
@@ -261,7 +236,7 @@ class ConnectionPort:
         finally:
             self._driver.unsubscribe(dispatcher)
 
-    def _subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks) -> Dispatcher:
+    def _subscribe(self, plan: ConsumerPlan, hooks: ConsumerHooks) -> PortDispatcher:
         if plan.counted:
             raise ValueError(
                 "a plan with counted=True cannot be subscribed: nothing would look up its attempts"
@@ -269,7 +244,7 @@ class ConnectionPort:
         if not hooks.keeps_history:
             plan.engine.keep_no_history()
         parts = self._parts
-        dispatcher = Dispatcher(
+        dispatcher = PortDispatcher(
             plan.subscribe,
             plan.engine,
             self._driver,
@@ -277,6 +252,7 @@ class ConnectionPort:
             plan.settings.policies,
             parts.observers,
             hooks,
+            wire_of=partial(wire_of, parts.adapter, self.settings.scheme),
         )
         self._driver.open_consumers.add(dispatcher)
         await_subscription(self._driver, dispatcher, parts.clock)

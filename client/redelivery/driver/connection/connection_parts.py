@@ -41,6 +41,7 @@ class ConnectionParts:
     """The parts of one connection."""
 
     settings: Settings
+    adapter: Adapter
     errors: Classifier
     clock: Clock
     observers: Observers
@@ -83,7 +84,16 @@ def connection_parts(
     driver = ConnectionDriver(settings, adapter, clock, connection_ledger, observers)
     on_stopped = checked_on_stopped(options.get("on_stopped"))
     return ConnectionParts(
-        settings, errors, clock, observers, ledger, connection_ledger, driver, on_stopped, itertools.count(1)
+        settings,
+        adapter,
+        errors,
+        clock,
+        observers,
+        ledger,
+        connection_ledger,
+        driver,
+        on_stopped,
+        itertools.count(1),
     )
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redelivery.core.events import Confirmed
+    from redelivery.driver.consumer.bulk_intake import BulkIntake
 
 __all__ = ["APPLICATION", "ConsumerHooks"]
 
@@ -33,6 +34,9 @@ class ConsumerHooks:
     It is called before the engine has the answer, so a thread that waits for the engine finds the call done. What it
     raises is logged, and changes nothing.
     """
+
+    bulk: BulkIntake | None = None
+    """Takes deliveries that bypass the engine, of one consumer. Only for consumers of a `ConnectionPort`."""
 
     def answered(self, event: Confirmed) -> None:
         """Call `confirmed`."""

@@ -1,0 +1,59 @@
+"""From the stored bytes of a message to a delivery: by the adapter that received it, without a connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redelivery.adapter import Restoring
+from redelivery.errors import ConfigurationError, TransportError
+from redelivery.registry import adapter_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.adapter import Adapter, Restore
+
+__all__ = ["SCHEME", "restorer", "wire_of"]
+
+SCHEME = "scheme"
+"""The key of a wire that names the adapter."""
+
+
+def wire_of(adapter: Adapter, scheme: str, destination: str) -> dict[str, str]:
+    """Return how the deliveries of a subscription on the open connection are read.
+
+    Raises:
+        ConfigurationError: the adapter restores no deliveries.
+        TransportError: there is no connection.
+    """
+    found = _restoring(adapter, scheme).wire(destination)
+    if found is None:
+        raise TransportError(f"not connected: how {destination} is read is not known yet")
+    return {SCHEME: scheme, **found}
+
+
+def restorer(wire: Mapping[str, str]) -> Restore:
+    """Return a function that makes deliveries from what `Delivery.stored` returned. No I/O, no connection.
+
+    The function takes the head, the body (None: it is in the head) and the time of the arrival in seconds since the
+    Unix epoch. A restored delivery has all properties of the original, `epoch` 0 and `consumer` 0: a broker is sent
+    nothing for it.
+
+    Args:
+        wire: what `ConsumerPort.wire` returned.
+
+    Raises:
+        ConfigurationError: the scheme's package is missing, or the wire is none of its adapter's.
+    """
+    scheme = wire.get(SCHEME)
+    if scheme is None:
+        raise ConfigurationError(f"a wire without {SCHEME!r}: it was not made by ConsumerPort.wire()")
+    return _restoring(adapter_for(scheme), scheme).restorer(wire)
+
+
+def _restoring(adapter: Adapter, scheme: str) -> Restoring:
+    if not isinstance(adapter, Restoring):
+        raise ConfigurationError(
+            f"the adapter for {scheme}:// cannot restore deliveries: it has no wire() and restorer()"
+        )
+    return adapter
