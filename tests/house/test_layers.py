@@ -56,6 +56,7 @@ ABOVE_ADAPTERS = {
     "redelivery_spark.batch.browse imports redelivery.dlq.selection",
     "redelivery_spark.batch.drain imports redelivery.dlq.dead_letter",
     "redelivery_spark.batch.drain imports redelivery.dlq.dlq_connection",
+    "redelivery_spark.batch.read_columns imports redelivery.dlq.dead_letter",
     "redelivery_spark.options.batch_options imports redelivery",
     "redelivery_spark.options.credentials imports redelivery",
     "redelivery_spark.options.credentials imports redelivery.registry",

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringContains,
-)
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from tests.spark.tables import planned, read, rows, source
 
 from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
-from redelivery_spark.batch import batch_reader as readers
+from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.batch import browse
+from redelivery_spark.batch.batch_reader import batch_reader
+from redelivery_spark.options.batch_options import read_batch_options
 
 if TYPE_CHECKING:
     from redelivery.testing import MemoryBroker
@@ -99,6 +87,38 @@ def test_bodies_are_decoded(redelivery_broker: MemoryBroker) -> None:
     assert "JSONDecodeError" in bad["_error"]
 
 
+def test_a_query_asks_for_columns(redelivery_broker: MemoryBroker) -> None:
+    """`.schema(…)` has these columns only, in its order; what else there is stays out, also of a death."""
+    redelivery_broker.send("a", "{}", headers={"redeliveryCause": "ValueError: 7"}, correlation_id="c")
+    redelivery_broker.send("a", "no json")
+    some = StructType([
+        StructField("body", BinaryType()), StructField("cause", StringType()), StructField("message_id", StringType())
+    ])  # fmt: skip
+    made = source(redelivery_broker, destination="a", deadLetters="true")
+    one, other = rows(batch_reader(read_batch_options(made.options), some))
+    assert list(one) == ["body", "cause", "message_id"]
+    assert (one["body"], one["cause"], other["cause"]) == (b"{}", "ValueError: 7", "unknown")
+    plain = StructType([StructField("correlation_id", StringType())])
+    strict = source(redelivery_broker, destination="a", decode="json")
+    with pytest.raises(RedeliveryError, match="cannot be decoded as json"):
+        rows(batch_reader(read_batch_options(strict.options), plain))
+    with pytest.raises(ConfigurationError, match="unknown column cause; there are message_id"):
+        batch_reader(read_batch_options(strict.options), some)
+
+
+def test_messages_without_an_id_are_numbered(
+    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are called by their queue and their number on it, over all of its Arrow batches."""
+    monkeypatch.setattr(MemoryDelivery, "identity", property(lambda _: None))
+    monkeypatch.setattr(browse, "ROWS", 2)
+    for number in range(3):
+        redelivery_broker.send("a", str(number))
+    assert [row["message_id"] for row in read(redelivery_broker, destination="a")] == [
+        "queue://a/0", "queue://a/1", "queue://a/2",
+    ]  # fmt: skip
+
+
 def test_a_look_has_a_limit(redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """MaxMessages bounds a look at each queue; a broker that shows no more is no silent end of it."""
     for number in range(5):
@@ -143,8 +163,10 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"mode": "drain", "walDir": "w", "destination": "a"}, "relative path"),
     ({"mode": "drain", "walDir": "/w", "destination": "a", "run": "../x"}, "run=../x: a name of"),
     ({"mode": "browse", "walDir": "/w"}, "walDir means nothing without mode=drain"),
-    ({"mode": "browse", "maxWait": "5"}, "maxWait means nothing here: it is for spark.readStream"),
+    ({"mode": "browse", "readers": "5"}, "readers means nothing here: it is for spark.readStream"),
     ({"maxMessages": "0"}, "maxMessages=0: a whole number, 1 at least"),
+    ({"mode": "drain", "walDir": "/w", "destination": "a", "idle": "0"}, "idle=0: a duration .*, 1ms at least"),
+    ({"mode": "drain", "walDir": "/w", "destination": "a", "idle": "2 sec"}, "idle=2 sec: .*did you mean '2s'"),
     ({"onDecodeError": "fail"}, "onDecodeError means nothing without decode"),
     ({"mode": "browse", "decode": "text", "onDecodeError": "poison"}, "a batch read dead-letters nothing"),
     ({"incomplete": "never"}, "incomplete=never: one of fail, accept"),
@@ -162,70 +184,3 @@ def test_what_makes_no_sense_is_refused_at_load(redelivery_broker: MemoryBroker)
         with pytest.raises(ConfigurationError, match=words) as caught:
             source(redelivery_broker, **given).schema()
         assert "hush" not in str(caught.value)
-
-
-PUSHED: list[tuple[Any, list[str]]] = [
-    (EqualTo(("destination",), "queue://a"), ["0", "1", "2"]),
-    (EqualTo(("correlation_id",), "c1"), ["1"]),
-    (Not(EqualTo(("correlation_id",), "c1")), ["2"]),
-    (In(("correlation_id",), ("c1", "c9")), ["1"]),
-    (Not(In(("correlation_id",), ("c1",))), ["2"]),
-    (IsNull(("correlation_id",)), ["0"]),
-    (IsNotNull(("correlation_id",)), ["1", "2"]),
-    (Not(IsNull(("correlation_id",))), ["1", "2"]),
-    (GreaterThan(("correlation_id",), "c1"), ["2"]),
-    (GreaterThanOrEqual(("delivery_count",), 1), ["0", "1", "2"]),
-    (LessThan(("delivery_count",), 1), []),
-    (LessThanOrEqual(("timestamp",), datetime(2000, 1, 1, tzinfo=UTC)), []),
-    (GreaterThan(("timestamp",), datetime(1900, 1, 1, tzinfo=UTC)), ["0", "1", "2"]),
-    (EqualTo(("message_id",), "nobody"), []),
-]
-NOT_PUSHED: list[Any] = [
-    EqualTo(("body",), b"0"),
-    EqualTo(("properties", "n"), "0"),
-    EqualTo(("timestamp",), datetime(2026, 1, 1)),  # noqa: DTZ001 - whose time zone Spark knows, and nobody here
-    EqualTo(("delivery_count",), "1"),
-    EqualTo(("cause",), "x"),
-    EqualNullSafe(("correlation_id",), "c1"),
-    StringContains(("correlation_id",), "c"),
-    In(("correlation_id",), ()),
-    In(("correlation_id",), ("c1", None)),
-    IsNull(("body",)),
-    Not(StringContains(("correlation_id",), "c")),
-]
-
-
-def test_filters_are_applied_before_anything_is_shipped(
-    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each means what it means in SQL; what cannot be applied exactly is for Spark; maxMessages counts what is seen."""
-    _filters_are_pushed(monkeypatch)
-    for number, correlation in enumerate([None, "c1", "c2"]):
-        redelivery_broker.send("a", str(number), correlation_id=correlation)
-    for asked, expected in PUSHED:
-        reader = planned(redelivery_broker, destination="a", pushFilters="true")
-        assert list(reader.pushFilters([asked])) == [], asked
-        assert [row["body"].decode() for row in rows(reader)] == expected, asked
-    reader = planned(redelivery_broker, destination="a", maxMessages=2, pushFilters="true")
-    assert list(reader.pushFilters([*NOT_PUSHED, EqualTo(("correlation_id",), "c2")])) == NOT_PUSHED
-    assert rows(reader) == []
-
-
-def test_filters_are_asked_for_only_where_spark_pushes_them(
-    redelivery_broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reader with `pushFilters` is an error to Spark unless it is told to push: only its worker for that gets one."""
-
-    def pushes(asked: str) -> bool:
-        made = planned(redelivery_broker, destination="a", pushFilters=asked)
-        return getattr(made.pushFilters, "__func__", None) is not DataSourceReader.pushFilters
-
-    assert not pushes("true")
-    _filters_are_pushed(monkeypatch)
-    assert pushes("true")
-    assert not pushes("false"), "Spark 4.3 would keep the filters for other queries over the same DataFrame"
-
-
-def _filters_are_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = readers._ASKS_FOR_FILTERS
-    monkeypatch.setitem(sys.modules, name, ModuleType(name))

@@ -6,34 +6,32 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.dlq.ledger_causes import LedgerCauses
 from redelivery.dlq.queue_browser import QueueBrowser
 from redelivery.dlq.selection import EVERYTHING
 from redelivery.errors import AdapterError, ConfigurationError
-from redelivery_spark.batch.read_columns import STORED, deaths_of
-from redelivery_spark.stream.row_ids import named
-from redelivery_spark.stream.rows import batch_of
+from redelivery_spark.batch.read_columns import ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
+    from redelivery_spark.batch.read_columns import ReadColumns
     from redelivery_spark.options.batch_options import ReadOptions
 
     Seen = tuple[Delivery, DeadLetter]
 
-__all__ = ["browsed", "stored"]
+__all__ = ["browsed"]
 
-ROWS = 1000  # in one Arrow batch
-# Of bodies in it, but for one message.
+# Bytes of bodies in one Arrow batch, but for one message.
 BYTES = 8 << 20
 
 
-def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]:
+def browsed(options: ReadOptions, queue: str | None, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
     """Go through the rows of a queue.
 
     Raises:
@@ -52,20 +50,13 @@ def browsed(options: ReadOptions, queue: str | None) -> Iterator[pa.RecordBatch]
                 option="mode",
             )
         with closing(browser.look(EVERYTHING)) as seen:
-            for number, some in enumerate(_chunks(islice(seen, options.most))):
-                yield stored(some, f"{browser.queue}/{number}")
+            first = 0
+            for some in _chunks(islice(seen, options.most)):
+                deliveries, letters = zip(*some, strict=True)
+                yield columns.of(deliveries, browser.queue, browser.queue, first, letters)
+                first += len(some)
         if browser.limit is not None and not options.accepts_less:
             raise AdapterError(f"{browser.limit}; maxMessages or incomplete=accept takes what is shown")
-
-
-def stored(seen: Sequence[Seen], name: str) -> pa.RecordBatch:
-    """Return messages as rows of `STORED`; those without an id are called `name/0`, `name/1`, …."""
-    nothing = [None] * len(seen)  # decoded when they are shown
-    deliveries = [delivery for delivery, _ in seen]
-    names = named(deliveries, frozenset(), name)
-    rows = batch_of(deliveries, names, [False] * len(seen), nothing, nothing)
-    columns = [*rows.columns, *deaths_of([letter for _, letter in seen])]
-    return pa.RecordBatch.from_arrays(columns, schema=STORED)
 
 
 def _chunks(seen: Iterator[Seen]) -> Iterator[list[Seen]]:

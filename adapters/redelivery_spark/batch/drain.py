@@ -5,23 +5,24 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from redelivery.core.dead_lettering.redrive import Redrive
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.dlq_connection import DeadLetterConnection
-from redelivery.errors import AdapterError
-from redelivery_spark.batch.browse import stored
+from redelivery.errors import AdapterError, TransportError
 from redelivery_spark.batch.drain_duplicates import DrainDuplicates
 from redelivery_spark.batch.drained_queue import DrainedQueue
+from redelivery_spark.batch.drained_segment import segment_of
 from redelivery_spark.batch.end_of_drain import EndOfDrain
+from redelivery_spark.batch.read_columns import ROWS as SHOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
 
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dlq_consumer import DeadLetterConsumer
-    from redelivery_spark.batch.browse import Seen
+    from redelivery_spark.batch.read_columns import ReadColumns
     from redelivery_spark.options.batch_options import ReadOptions
 
 __all__ = ["drained"]
@@ -38,7 +39,7 @@ COMPANY = 0.05
 LEFT = 1000
 
 
-def drained(options: ReadOptions, queue: str) -> Iterator[pa.RecordBatch]:
+def drained(options: ReadOptions, queue: str, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
     """Empty a queue, or find that this has been done, and go through the rows: the same at each call.
 
     Raises:
@@ -49,7 +50,10 @@ def drained(options: ReadOptions, queue: str) -> Iterator[pa.RecordBatch]:
     drain = _Drain(options, queue)
     drain.carry_out()
     for number in range(drain.ended):
-        yield from drain.log.read(number).combine_chunks().to_batches()
+        segment = drain.log.read(number)
+        name = f"{options.run}/{queue}/{number}"
+        for first in range(0, len(segment), SHOWN):
+            yield columns.of(segment.deliveries(first, SHOWN), queue, name, first)
 
 
 class _Drain:
@@ -82,26 +86,30 @@ class _Drain:
     def _caught_up(self) -> bool:
         """Read the segments that are new here; return whether the last of them ends the drain."""
         for number in range(self._next, self.log.segments()):
-            rows = self.log.read(number)
-            if not rows.num_rows:
+            rows = len(self.log.read(number))
+            if not rows:
                 self.ended = number
                 return True
             self._next = number + 1
-            self._rows += rows.num_rows
+            self._rows += rows
         return False
 
     def _round(self) -> bool:
-        """Take and publish until the queue is empty, or another attempt was first; return whether the drain is over."""
+        """Take and publish until the queue is empty, or another attempt was first; return whether the drain is over.
+
+        A round also ends when the connection is lost before its messages are published.
+        """
         with self._reading.taker(
             self._queue, Redrive(""), self._options.selector, credit=ROWS, held=LEFT, recalls=False
         ) as taker:
             self._returned.begin(taker.port.engine.epoch, self._next)
             self._left = 0
-            while seen := self._some(taker):
-                if not self._publish(seen):
-                    # What is unsettled goes back with the taker.
+            while taken := self._some(taker):
+                wire = _wire_of(taker, taken[0].epoch)
+                if wire is None or not self._publish(taken, wire):
+                    # The broker takes back what is unsettled when the taker ends.
                     return self._caught_up()
-                for delivery, _ in seen:
+                for delivery in taken:
                     taker.drop(delivery)
             if self._enough or not self._missing:
                 self._have_accepted(taker)
@@ -110,45 +118,45 @@ class _Drain:
                 return True
         return self._caught_up()
 
-    def _some(self, taker: DeadLetterConsumer) -> list[Seen]:
+    def _some(self, taker: DeadLetterConsumer) -> list[Delivery]:
         """Take what is to be in the next segment; nothing: the queue is empty, or enough has been taken."""
         most = 0 if self._enough else min(ROWS, self._missing)
-        seen: list[Seen] = []
+        taken: list[Delivery] = []
         size, asked, began, waited = 0, False, self._now(), 0.0
-        while len(seen) < most and size < BYTES:
-            delivery = taker.take(COMPANY if seen else self._options.idle)
-            waited = waited if seen else self._now() - began
+        while len(taken) < most and size < BYTES:
+            delivery = taker.take(COMPANY if taken else self._options.idle)
+            waited = waited if taken else self._now() - began
             if delivery is None:
-                if seen or asked:
+                if taken or asked:
                     break
                 # Silence may be a broker that is slow: it has to answer for the queue, and then be silent again.
                 self._reading.ask(self._queue)
                 asked = True
                 continue
-            if seen and seen[0][0].epoch != delivery.epoch:
-                self._lose(taker, seen)
+            if taken and taken[0].epoch != delivery.epoch:
+                self._lose(taker, taken)
                 size = 0
             if self._again(delivery):
                 # The broker is to have read this, too.
                 asked = False
                 taker.drop(delivery)
-            elif (letter := read_letter(delivery, self._queue, empty_is_whole=self._vouched)).whole:
+            elif read_letter(delivery, self._queue, empty_is_whole=self._vouched).whole:
                 asked = False
-                seen.append((delivery, letter))
+                taken.append(delivery)
                 size += len(delivery.body)
             else:
                 self._leave(taker, delivery)
-        if seen:
-            self._enough = self._afterwards.shown_by([each.timestamp for each, _ in seen], waited)
+        if taken:
+            self._enough = self._afterwards.shown_by([each.timestamp for each in taken], waited)
         elif most:
             self._see_behind(taker)
-        return seen
+        return taken
 
-    def _lose(self, taker: DeadLetterConsumer, seen: list[Seen]) -> None:
-        """Forget what is not in the log when its connection is lost: it comes again."""
-        for delivery, _ in seen:
+    def _lose(self, taker: DeadLetterConsumer, taken: list[Delivery]) -> None:
+        """Forget what is not in the log when its connection is lost: the broker redelivers it."""
+        for delivery in taken:
             taker.drop(delivery)
-        seen.clear()
+        taken.clear()
 
     def _see_behind(self, taker: DeadLetterConsumer) -> None:
         """Refuse to take the silence for the queue's end where no more may be held. Raises AdapterError."""
@@ -205,13 +213,12 @@ class _Drain:
     def _vouched(self) -> bool:
         return self._reading.settings.empty_body == "forward"
 
-    def _publish(self, seen: list[Seen]) -> bool:
-        name = f"{self._options.run}/{self._queue}/{self._next}"
-        rows = pa.Table.from_batches([stored(seen, name)])
+    def _publish(self, taken: list[Delivery], wire: Mapping[str, str]) -> bool:
+        rows = segment_of(taken, wire, self._reading.clock.time(), self._options.run)
         if not self.log.publish(self._next, rows):
             return False
         self._next += 1
-        self._rows += len(seen)
+        self._rows += len(taken)
         return True
 
     def _leave(self, taker: DeadLetterConsumer, delivery: Delivery) -> None:
@@ -223,3 +230,13 @@ class _Drain:
             )
         self._left += 1
         taker.keep(delivery)
+
+
+def _wire_of(taker: DeadLetterConsumer, epoch: int) -> Mapping[str, str] | None:
+    """Return what restores the deliveries of an epoch; None: its connection is lost."""
+    try:
+        wire = taker.port.wire()
+    except TransportError:
+        return None
+    # Asked last: the wire may be of a later connection than the messages.
+    return wire if taker.port.engine.epoch == epoch else None

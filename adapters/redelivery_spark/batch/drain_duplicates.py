@@ -5,31 +5,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.core.message_history import RETURN
-from redelivery_spark.stream.rows import key_of, keys_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Hashable
 
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery_spark.batch.drained_queue import DrainedQueue
+    from redelivery_spark.batch.drained_segment import DrainedSegment
 
 __all__ = ["DrainDuplicates"]
 
 # Segments that are kept open: copies come about in the order in which they were taken.
 OPEN = 4
+# Rows that are restored at once.
+ROWS = 1000
 # Bits for a row's number in its segment.
 _SHIFT = 20
 
 
 class DrainDuplicates:
-    """The rows that a drain had when a connection began. Each message of them may come again over it, once.
+    """The rows that a drain had when a connection began. The broker can redeliver each message of them over it, once.
 
-    They may come after everything else: Classic gives back what a dead link held behind what it has paged in. And of
-    any age: what one attempt was sent for the second time may go back with it, and come to a third.
+    It can do so after all other messages: Classic puts what a dead link held behind what it has paged in. A row can be
+    of any age: what the broker redelivered to one attempt can go back with it, to a third one.
 
-    It learns the rows when the first message comes that may be a copy, and those of each segment once. For a drain may
-    have a million of them it keeps two integers of each, about 110 bytes, no id and no body: a hit is looked up.
+    A row is known by its key, and by the digest of all that the producer sent. The rows are read when the first message
+    arrives that may be a duplicate, and those of each segment once. As a drain may have a million rows, two integers of
+    each are kept, about 110 bytes, no id and no body: a hit is restored and compared.
     """
 
     def __init__(self, log: DrainedQueue, clock: Clock) -> None:
@@ -40,11 +43,12 @@ class DrainDuplicates:
         # Whose messages may come over this connection.
         self._segments = 0
         self._known = 0  # segments that are in `_rows`
-        self._rows: dict[int, int | list[int]] = {}  # by the hash of their key
+        # By the hash of key and digest.
+        self._rows: dict[int, int | list[int]] = {}
         # Rows of which a copy has come over this connection.
         self._found: set[int] = set()
         # The one that was used last is the last.
-        self._open: dict[int, pa.Table] = {}
+        self._open: dict[int, DrainedSegment] = {}
 
     @property
     def expected(self) -> bool:
@@ -68,40 +72,47 @@ class DrainDuplicates:
 
         A broker that marks none sends copies soon after the connection began, if at all.
         """
-        if not self._segments or delivery.identity is None:
+        if not self._segments or delivery.key is None:
             return False
         if not delivery.redelivered and (marks or self._clock.monotonic() - self._since >= RETURN):
             return False
         self._learn(min(self._segments, published))
-        key = key_of(delivery)
-        rows = self._rows.get(hash(key), ())
+        proof = _proof(delivery)
+        rows = self._rows.get(hash(proof), ())
         for row in (rows,) if isinstance(rows, int) else rows:
             if row in self._found:
                 continue
-            at = self._table(row >> _SHIFT).slice(row & ((1 << _SHIFT) - 1), 1)
-            # Ids need not differ, and then bodies tell.
-            if keys_of(at)[0] == key and at.column("body")[0].as_py() == delivery.body:
+            (there,) = self._segment(row >> _SHIFT).deliveries(row & ((1 << _SHIFT) - 1), 1)
+            if _proof(there) == proof:
                 self._found.add(row)
                 return True
         return False
 
     def _learn(self, segments: int) -> None:
-        """Read the keys of the segments that are new here."""
+        """Read the segments that are new here."""
         for number in range(self._known, segments):
-            for at, key in enumerate(keys_of(self._log.read(number))):
-                row, hashed = number << _SHIFT | at, hash(key)
-                rows = self._rows.setdefault(hashed, row)
-                if isinstance(rows, list):
-                    rows.append(row)
-                elif rows != row:
-                    self._rows[hashed] = [rows, row]
+            segment = self._log.read(number)
+            for first in range(0, len(segment), ROWS):
+                for at, there in enumerate(segment.deliveries(first, ROWS), first):
+                    self._add(number << _SHIFT | at, hash(_proof(there)))
             self._known = number + 1
 
-    def _table(self, number: int) -> pa.Table:
-        table = self._open.pop(number, None)
-        if table is None:
-            table = self._log.read(number)
+    def _add(self, row: int, hashed: int) -> None:
+        rows = self._rows.setdefault(hashed, row)
+        if isinstance(rows, list):
+            rows.append(row)
+        elif rows != row:
+            self._rows[hashed] = [rows, row]
+
+    def _segment(self, number: int) -> DrainedSegment:
+        segment = self._open.pop(number, None)
+        if segment is None:
+            segment = self._log.read(number)
             if len(self._open) >= OPEN:
                 del self._open[next(iter(self._open))]
-        self._open[number] = table
-        return table
+        self._open[number] = segment
+        return segment
+
+
+def _proof(delivery: Delivery) -> tuple[Hashable, bytes]:
+    return delivery.key, delivery.digest()

@@ -1,6 +1,6 @@
 """The folder of one drain: numbered segments of each queue, of which the last one is empty and says that it ended.
 
-Attempts of one task agree by the names: one can be published once, and whoever finds it taken reads what is there.
+Attempts of one task agree by the names: each can be published once, and an attempt that finds it taken reads the file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.batch.read_columns import STORED
+from redelivery_spark.batch.drained_segment import END, DrainedSegment
 from redelivery_spark.wal.arrow_files import read_table, written
 from redelivery_spark.wal.store import prepared
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["DrainedQueue"]
 
 _BOUND = "drain.json"
+# Of what segments hold: 1 was a column for each part of a message, and had no number.
+_FORMAT = 2
 
 
 class DrainedQueue:
@@ -40,29 +42,34 @@ class DrainedQueue:
 
     def _bind(self, options: ReadOptions, settings: Settings) -> None:
         """Refuse to show one broker's messages as another's."""
-        told = {
+        own = {
+            "format": _FORMAT,
             "brokers": sorted(str(endpoint) for endpoint in settings.endpoints),
             "selector": options.selector,
         }
-        if self._store.publish(_BOUND, json.dumps(told).encode()):
+        if self._store.publish(_BOUND, json.dumps(own).encode()):
             return
         there = json.loads(self._store.read(_BOUND) or b"{}")
-        if there != told:
-            was = ", ".join(there.get("brokers", ())) or "another broker"
-            selected = f" with the selector {there['selector']}" if there.get("selector") else ""
+        if there == own:
+            return
+        name = f"run={options.run}: walDir={options.wal_dir} has a drain of that name"
+        if there.get("format") != _FORMAT:
             raise ConfigurationError(
-                f"run={options.run}: walDir={options.wal_dir} has a drain of that name from {was}{selected}; "
-                "give this one another name",
+                f"{name} that another version of this package has begun; read it with that version, or give this one "
+                "another name",
                 option="run",
             )
+        was = ", ".join(there.get("brokers", ())) or "another broker"
+        selected = f" with the selector {there['selector']}" if there.get("selector") else ""
+        raise ConfigurationError(f"{name} from {was}{selected}; give this one another name", option="run")
 
     def segments(self) -> int:
         """Return how many segments there are."""
         return len(self._store.names(self._folder))
 
-    def read(self, number: int) -> pa.Table:
-        """Return the rows of a segment; none: it is the last one. Raises RedeliveryError if it is gone."""
-        return read_table(self._store, self._name(number))
+    def read(self, number: int) -> DrainedSegment:
+        """Return a segment; one without rows is the last one. Raises RedeliveryError if it is gone."""
+        return DrainedSegment(read_table(self._store, self._name(number)))
 
     def publish(self, number: int, rows: pa.Table) -> bool:
         """Publish a segment, durably; False: another attempt has, and what is there counts."""
@@ -70,7 +77,7 @@ class DrainedQueue:
 
     def end(self, number: int) -> bool:
         """Say that there is no more than so many segments; False: another attempt has one more."""
-        return self.publish(number, STORED.empty_table())
+        return self.publish(number, END)
 
     def _name(self, number: int) -> str:
         return f"{self._folder}/{number:06d}.arrow"

@@ -1,4 +1,4 @@
-"""The columns of a batch read: a message's, and those that tell of a dead letter's death."""
+"""The columns of a batch read: a message's, and those of a dead letter's death."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from redelivery.dlq.dead_letter import read_letter
 from redelivery.errors import RedeliveryError
-from redelivery_spark.schema import ERROR, SEGMENT, TEXT, columns_for
-from redelivery_spark.stream.expected_body import decoded
+from redelivery_spark.executors.decoding import decoded
+from redelivery_spark.message_columns import message_column
+from redelivery_spark.schema import COLUMNS, ERROR, TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery_spark.options.batch_options import ReadOptions
 
-__all__ = ["DEATH", "STORED", "deaths_of", "shown", "shown_schema"]
+__all__ = ["DEATH", "ROWS", "ReadColumns", "shown_schema"]
 
+ROWS = 1000
+"""Rows in one Arrow batch at most."""
+# Columns for which no headers are read.
+_CHEAP = frozenset({"body", "delivery_count", TEXT, ERROR})
+_DECODED = (pa.field(TEXT, pa.string()), pa.field(ERROR, pa.string()))
 DEATH: tuple[pa.Field, ...] = (
     pa.field("original_destination", pa.string()),
     pa.field("original_id", pa.string()),
@@ -27,48 +35,83 @@ DEATH: tuple[pa.Field, ...] = (
     pa.field("dead_lettered_at", pa.timestamp("us", tz="UTC")),
     pa.field("redrives", pa.int64()),
 )
-STORED = pa.schema([*SEGMENT, *DEATH])
-"""What a segment of a drain has: whatever a later read of it may ask for."""
+_DEATHS: dict[str, Callable[[DeadLetter], Any]] = {
+    "original_destination": lambda letter: letter.original_destination,
+    "original_id": lambda letter: letter.original_id,
+    "cause": lambda letter: letter.cause,
+    "redelivery_count": lambda letter: letter.redelivery_count,
+    "first_failure": lambda letter: letter.first_failure,
+    "dead_lettered_at": lambda letter: letter.died_at,
+    "redrives": lambda letter: letter.redrives,
+}
 
 
 def shown_schema(options: ReadOptions) -> pa.Schema:
-    """Return the columns that Spark gets, in order."""
-    names = columns_for(text=options.text, error=options.error)
-    return pa.schema([*(SEGMENT.field(name) for name in names), *(DEATH if options.dead_letters else ())])
+    """Return all columns that a read with these options has, in order."""
+    decode = [field for field, there in zip(_DECODED, (options.text, options.error), strict=True) if there]
+    return pa.schema([*COLUMNS, *decode, *(DEATH if options.dead_letters else ())])
 
 
-def deaths_of(letters: Sequence[DeadLetter]) -> list[pa.Array]:
-    """Return the columns that tell of deaths."""
-    columns: tuple[list[Any], ...] = (
-        [letter.original_destination for letter in letters],
-        [letter.original_id for letter in letters],
-        [letter.cause for letter in letters],
-        [letter.redelivery_count for letter in letters],
-        [letter.first_failure for letter in letters],
-        [letter.died_at for letter in letters],
-        [letter.redrives for letter in letters],
-    )
-    return [pa.array(column, field.type) for column, field in zip(columns, DEATH, strict=True)]
+class ReadColumns:
+    """The columns that a query has asked for. Of other columns nothing is computed."""
 
+    def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:
+        """Args: options: of the read; names: of the columns, in order."""
+        self._options = options
+        there = shown_schema(options)
+        self._schema = pa.schema([there.field(name) for name in names])
 
-def shown(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
-    """Return what Spark gets of rows: decoded here, so that one drain can be read in several ways.
+    def of(
+        self,
+        deliveries: Sequence[Delivery],
+        queue: str,
+        name: str,
+        first: int = 0,
+        letters: Sequence[DeadLetter] | None = None,
+    ) -> pa.RecordBatch:
+        """Return messages as rows.
 
-    Raises:
-        RedeliveryError: a body cannot be decoded, and onDecodeError is `fail`.
-    """
-    schema = shown_schema(options)
-    made: dict[str, pa.Array] = {}
-    if options.text:
-        found = [decoded(body, options) for body in batch.column("body").to_pylist()]
-        if not options.error:
-            for number, (_, error) in enumerate(found):
-                if error is not None:
-                    identity = batch.column("message_id")[number].as_py()
-                    raise RedeliveryError(
-                        f"message {identity} {error}; onDecodeError=permissive shows it, with a column _error"
-                    )
-        made[TEXT] = pa.array([text for text, _ in found], pa.string())
-        made[ERROR] = pa.array([error for _, error in found], pa.string())
-    arrays = [made[field.name] if field.name in made else batch.column(field.name) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        Args:
+            deliveries: the messages.
+            queue: where they are, qualified.
+            name: what a message without an id is called, with its number.
+            first: the number of the first message.
+            letters: the messages as dead letters, where the caller has them.
+
+        Raises:
+            RedeliveryError: a body cannot be decoded, and onDecodeError is `fail`.
+        """
+        names = set(self._schema.names)
+        made = self._decoded(deliveries)
+        if not names <= _CHEAP:
+            for delivery in deliveries:
+                delivery.read_ahead()
+        if not names.isdisjoint(_DEATHS):
+            letters = letters or [read_letter(delivery, queue) for delivery in deliveries]
+            made |= {column: [value(letter) for letter in letters] for column, value in _DEATHS.items()}
+        made["delivery_count"] = [1] * len(deliveries)
+        if "message_id" in names:
+            made["message_id"] = [
+                f"{name}/{number}" if delivery.identity is None else delivery.identity
+                for number, delivery in enumerate(deliveries, first)
+            ]
+        arrays = [
+            pa.array(made[field.name], field.type)
+            if field.name in made
+            else message_column(field.name, deliveries)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _decoded(self, deliveries: Sequence[Delivery]) -> dict[str, list[Any]]:
+        """Return the columns of decoded bodies. A body that must not fail is looked at, whatever is shown."""
+        options = self._options
+        if not options.text:
+            return {}
+        found = [decoded(delivery.body, options.decode) for delivery in deliveries]
+        for delivery, (_, error) in zip(deliveries, found, strict=True):
+            if error is not None and not options.error:
+                raise RedeliveryError(
+                    f"message {delivery.identity} {error}; onDecodeError=permissive shows it, with a column _error"
+                )
+        return {TEXT: [text for text, _ in found], ERROR: [error for _, error in found]}

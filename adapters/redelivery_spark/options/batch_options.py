@@ -44,7 +44,6 @@ class ReadOptions:
     dead_letters: bool = False
     accepts_less: bool = False
     selector: str | None = None
-    push_filters: bool = False
 
     @property
     def text(self) -> bool:
@@ -93,14 +92,13 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
         wal_dir=_wal_dir(told, mode),
         run=checked_run(told, "drain"),
         most=MOST_DRAINED if most is None and mode == "drain" else most,
-        idle=told.whole("idle") / 1000,
+        idle=told.duration("idle"),
         credentials_file=told.text("credentialsFile"),
         decode=cast('Literal["none", "text", "json"]', decode),
         on_decode_error=cast('Literal["permissive", "fail"]', on_error),
         dead_letters=told.choice("deadLetters") == "true" if "deadLetters" in told else queues == (None,),
         accepts_less=told.choice("incomplete") == "accept",
         selector=told.text("selector"),
-        push_filters=told.choice("pushFilters") == "true",
     )
 
 

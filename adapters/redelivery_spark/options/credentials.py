@@ -50,7 +50,7 @@ def connectable(url: str, options: Mapping[str, str]) -> tuple[str, Settings]:
         )
     if settings.rate is not None:
         raise ConfigurationError(
-            "redelivery.rate has no place here: use maxMessagesPerTrigger and the trigger's interval",
+            "redelivery.rate has no place here: use maxRowsPerTrigger and the trigger's interval",
             option="redelivery.rate",
         )
     return uri, settings

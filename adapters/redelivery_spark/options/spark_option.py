@@ -7,24 +7,29 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from redelivery.errors import ConfigurationError, near_miss
 from redelivery.uri.option_table import MAP_PREFIX, OPTIONS, OUR_MAP_PREFIX
+from redelivery_spark.options.foreign_names import LOGIN, OLD_NAMES, SPARKS_OWN, foreign, login, without_login
+from redelivery_spark.options.quantities import duration_of, near_quantity, shown_duration, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["READ", "STREAM", "TABLE", "WRITE", "Given", "SparkOption", "named", "use_told"]
+__all__ = ["LONGEST_DELAY", "READ", "STREAM", "TABLE", "WRITE", "Given", "SparkOption", "named", "use_told"]
 
 STREAM, READ, WRITE = "readStream", "read", "write"
 _ALL = (STREAM, READ, WRITE)
+LONGEST_DELAY = 2000
+"""Milliseconds of `maxTriggerDelay` at most: the runner of a killed Spark lives until its call ends."""
 
 
 class SparkOption(NamedTuple):
-    """One option. Durations are milliseconds, as in the URI; `uses`: where it means something."""
+    """One option. `low` and `high` are milliseconds or bytes of a quantity; `uses`: where it means something."""
 
     name: str
-    kind: Literal["text", "integer", "choice"]
+    kind: Literal["text", "integer", "choice", "duration", "size"]
     default: str
     doc: str
     low: int = 0
+    high: int | None = None
     choices: tuple[str, ...] = ()
     uses: tuple[str, ...] = (STREAM,)
 
@@ -35,45 +40,47 @@ TABLE: tuple[SparkOption, ...] = (
                 "the broker's dead letters, and for rows that have a column `destination`.", uses=_ALL),
     SparkOption("walDir", "text", "", "Where the write-ahead log is: a folder, or an object store's URL, which all "
                 "executors share. Required for a stream, and for mode=drain.", uses=(STREAM, READ)),
-    SparkOption("ack", "choice", "wal", "When the broker lets go of a message: when it is in the log, or "
-                "when its batch is committed.", choices=("wal", "commit")),
-    SparkOption("consumers", "choice", "driver", "Who consumes: the driver, or each task of a batch its share.",
-                choices=("driver", "executors")),
-    SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Slices of a batch; tasks that consume.",
-                1),
-    SparkOption("maxMessagesPerTrigger", "integer", "10000", "Messages in a batch at most.", 1),
-    SparkOption("maxBytesPerTrigger", "integer", "67108864", "Bytes of bodies in a batch, but for one message.", 1),
-    SparkOption("maxWait", "integer", "500", "How long a trigger waits for a first message.", 0),
+    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows in a batch at most. The old name "
+                "`maxMessagesPerTrigger` is accepted for now.", 1),
+    SparkOption("maxBytesPerTrigger", "size", "64m", "Bytes of messages in a batch, but for one segment of the log. By "
+                "default no more than `maxBytesAhead`.", 1),
+    SparkOption("minRowsPerTrigger", "integer", "adaptive", "Rows that a batch waits for, for `maxTriggerDelay` at "
+                "most. By default as many as the rate of arrival promises within that time.", 1),
+    SparkOption("maxTriggerDelay", "duration", "300ms", "The longest wait for `minRowsPerTrigger`, 2s at most.", 0,
+                LONGEST_DELAY),
+    SparkOption("maxBytesAhead", "size", "256m", "Bytes of messages in `walDir` that no batch has completed; with more "
+                "the source stops taking.", 1),
+    SparkOption("readers", "integer", "1", "Connections that consume at once, each more in a process of its own. More "
+                "than 1 for queues only.", 1, 31),
+    SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Tasks of a batch.", 1),
+    SparkOption("isolate", "choice", "never", "What becomes of a batch that fails without evidence against a row: it "
+                "is replayed, or split into 8 groups. Splitting may write rows twice in some sinks.",
+                choices=("never", "split")),
+    SparkOption("isolateAfter", "integer", "5", "Failures of a batch until it is split. Only with `isolate=split`.", 1),
     SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`: on the driver for readStream, "
                 "else on each executor.", uses=_ALL),
     SparkOption("decode", "choice", "none", "What a body must be; a column `text` has it decoded.",
                 choices=("none", "text", "json"), uses=(STREAM, READ)),
     SparkOption("onDecodeError", "choice", "poison", "What becomes of one that is not; fail is read's default.",
                 choices=("poison", "permissive", "fail"), uses=(STREAM, READ)),
-    SparkOption("isolateAfter", "integer", "2", "Failures of a batch without evidence until it is split.", 1),
-    SparkOption("isolateFanout", "integer", "8", "Groups that a failed batch is split into.", 2),
     SparkOption("selector", "text", "", "A JMS selector, evaluated by the broker.", uses=(STREAM, READ)),
     SparkOption("subscription", "text", "", "Name of a durable topic subscription; needs jms.clientID."),
     SparkOption("mode", "choice", "browse", "Look at queues, or take what is on them.",
                 choices=("browse", "drain"), uses=(READ,)),
     SparkOption("maxMessages", "integer", "all; 1000000 for mode=drain", "Messages of each queue, at most, that are "
                 "looked at or taken.", 1, uses=(READ,)),
-    SparkOption("idle", "integer", "2000", "Silence after which a queue that is drained is at its end.", 1,
+    SparkOption("idle", "duration", "2s", "Silence after which a queue that is drained is at its end.", 1,
                 uses=(READ,)),
     SparkOption("deadLetters", "choice", "true without destination, else false", "Whether there are columns that "
-                "tell of a death.", choices=("true", "false"), uses=(READ,)),
+                "say why a message died.", choices=("true", "false"), uses=(READ,)),
     SparkOption("incomplete", "choice", "fail", "What becomes of a read that cannot be whole: a broker shows only so "
                 "many, or a body does not arrive whole.", choices=("fail", "accept"), uses=(READ,)),
-    SparkOption("pushFilters", "choice", "false", "Whether filters are applied before rows are shipped, where "
-                "Spark pushes them down; then each query needs a `load()` of its own.", choices=("true", "false"),
-                uses=(READ,)),
     SparkOption("run", "text", "", "Name of a drain, or of a write, so that doing it again is the same one.",
                 uses=(READ, WRITE)),
 )  # fmt: skip
 _BY_NAME = {option.name.lower(): option for option in TABLE}
+_OURS = [option.name for option in TABLE]
 _URI_NAMES = {name.lower(): name for name in OPTIONS}
-# It hands them to the source as well.
-_SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})
 
 
 def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -90,17 +97,41 @@ def named(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
             ours[_BY_NAME[name].name] = value
         elif name in _URI_NAMES:
             uri[_URI_NAMES[name]] = value
-        elif prefix := next(
-            (one for one in (MAP_PREFIX, OUR_MAP_PREFIX) if name.startswith(one.lower())), ""
-        ):
+        elif name not in SPARKS_OWN and name not in OLD_NAMES:
+            _refuse_unknown(written)
+    for old, successor in OLD_NAMES.values():
+        found = _value_of(given, old)
+        if found is None:
+            continue
+        if successor in ours:
+            raise ConfigurationError(
+                f"{old} is the old name of {successor}, and both are given: leave {old} out", option=old
+            )
+        ours[successor] = found
+    return ours, uri
+
+
+def _value_of(given: Mapping[str, str], name: str) -> str | None:
+    return next((value for written, value in given.items() if written.lower() == name.lower()), None)
+
+
+def _refuse_unknown(written: str) -> None:
+    """Raise ConfigurationError: it names the option, and what to use."""
+    found = foreign(written)
+    if found is not None:
+        name, words = found
+        raise ConfigurationError(f"{name} {words}", option=name)
+    lowered = written.lower()
+    for prefix in (MAP_PREFIX, OUR_MAP_PREFIX):
+        if lowered.startswith(prefix.lower()):
             raise ConfigurationError(
                 f"{prefix}… belongs into the url: Spark forgets the case of option names, and patterns have one",
                 option=prefix[:-1],
             )
-        elif name not in _SPARKS_OWN:
-            known = [*(option.name for option in TABLE), *OPTIONS]
-            raise ConfigurationError(f"unknown option {written}{near_miss(written, known)}", option=written)
-    return ours, uri
+    hint = near_miss(written, [*without_login([*_OURS, *OPTIONS]), *LOGIN])
+    if hint.endswith(tuple(f"{name!r}?" for name in LOGIN)):
+        raise ConfigurationError(f"{written} {login()}", option=written)
+    raise ConfigurationError(f"unknown option {written}{hint}", option=written)
 
 
 def use_told(given: Mapping[str, str]) -> str | None:
@@ -121,14 +152,25 @@ class Given:
     def __init__(self, given: Mapping[str, str], use: str) -> None:
         """Raises ConfigurationError: there is no such option, or not for this."""
         self.ours, self.uri = named(given)
+        self._spelt = {new: old for old, new in OLD_NAMES.values() if _value_of(given, old) is not None}
         for name in self.ours:
             uses = _BY_NAME[name.lower()].uses
             if use not in uses:
                 where = " and ".join(f"spark.{each}" if each != WRITE else "df.write" for each in uses)
-                raise ConfigurationError(f"{name} means nothing here: it is for {where}", option=name)
+                raise ConfigurationError(
+                    f"{self.spelt(name)} means nothing here: it is for {where}", option=name
+                )
 
     def __contains__(self, name: str) -> bool:
         return name in self.ours
+
+    def spelt(self, name: str) -> str:
+        """Return the name under which an option was given: its old one, or its own."""
+        return self._spelt.get(name, name)
+
+    def shown(self, name: str) -> str:
+        """Return an option with its value, for a sentence about it: `maxBytesAhead=1g`."""
+        return f"{self.spelt(name)}={self.ours.get(name, _BY_NAME[name.lower()].default).strip()}"
 
     def require(self, *names: str) -> None:
         """Refuse to do without. Raises ConfigurationError."""
@@ -145,9 +187,39 @@ class Given:
         """Return a number. Raises ConfigurationError."""
         option = _BY_NAME[name.lower()]
         text = self.ours.get(name, option.default).strip()
-        if not re.fullmatch(r"\d{1,15}", text) or int(text) < option.low:
-            raise ConfigurationError(f"{name}={text}: a whole number, {option.low} at least", option=name)
+        if not re.fullmatch(r"\d{1,15}", text) or _beyond(option, int(text)):
+            bounds = f"{option.low} at least" if option.high is None else f"{option.low} to {option.high}"
+            raise ConfigurationError(f"{self.shown(name)}: a whole number, {bounds}", option=name)
         return int(text)
+
+    def duration(self, name: str) -> float:
+        """Return the seconds of a duration. Raises ConfigurationError."""
+        option = _BY_NAME[name.lower()]
+        text = self.ours.get(name, option.default)
+        found = duration_of(text)
+        if found is None or _beyond(option, found):
+            bounds = "" if option.high is None else f", {shown_duration(option.high)} at most"
+            if found is not None and found < option.low:
+                bounds = f", {shown_duration(option.low)} at least"
+            raise ConfigurationError(
+                f"{self.shown(name)}: a duration such as 500ms, 2s, 5m or 1h, and a plain number is milliseconds"
+                f"{bounds}{near_quantity(text, size=False)}",
+                option=name,
+            )
+        return found / 1000
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a size. Raises ConfigurationError."""
+        option = _BY_NAME[name.lower()]
+        text = self.ours.get(name, option.default)
+        found = size_of(text)
+        if found is None or _beyond(option, found):
+            raise ConfigurationError(
+                f"{self.shown(name)}: a size such as 512k, 64m or 1g, and a plain number is bytes, "
+                f"{option.low} at least{near_quantity(text, size=True)}",
+                option=name,
+            )
+        return found
 
     def choice(self, name: str) -> str:
         """Return one of the option's choices. Raises ConfigurationError."""
@@ -159,3 +231,7 @@ class Given:
                 option=name,
             )
         return text
+
+
+def _beyond(option: SparkOption, value: int) -> bool:
+    return value < option.low or (option.high is not None and value > option.high)

@@ -1,4 +1,4 @@
-"""What `spark.readStream.format("redelivery")` is told: one value, or one sentence that says what is wrong."""
+"""The options of `spark.readStream.format("redelivery")`: one value, or one sentence that says what is wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, cast
 
 from redelivery.errors import ConfigurationError
-from redelivery_spark.options.credentials import connectable, logged_in, refuse_shipped
-from redelivery_spark.options.spark_option import STREAM, Given
+from redelivery_spark.options.credentials import connectable, logged_in
+from redelivery_spark.options.quantities import duration_of, shown_duration
+from redelivery_spark.options.spark_option import LONGEST_DELAY, STREAM, Given
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,38 +18,33 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceOptions", "read_options"]
 
-# A runner whose JVM was killed lives until its call ends.
 # What `redelivery.maximumSetAside` is where nobody has set it.
 UNSAID = 100
-_LONGEST_WAIT = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Everything that a source is told. Durations are seconds. Its repr shows no credentials."""
+    """All options of a stream. Durations are seconds. Its repr shows no credentials."""
 
     uri: str = field(repr=False)
     settings: Settings
     destination: str
     wal_dir: str
-    ack: Literal["wal", "commit"] = "wal"
-    consumers: Literal["driver", "executors"] = "driver"
     partitions: int = 2
-    most_messages: int = 10_000
+    most_rows: int = 100_000
     most_bytes: int = 64 << 20
-    wait: float = 0.5
+    least_rows: int | None = None
+    """Rows that a batch waits for; None: as many as the rate of arrival promises."""
+    trigger_delay: float = 0.3
+    bytes_ahead: int = 256 << 20
+    readers: int = 1
     credentials_file: str | None = None
     decode: Literal["none", "text", "json"] = "none"
     on_decode_error: Literal["poison", "permissive", "fail"] = "poison"
-    isolate_after: int = 2
-    fanout: int = 8
+    isolate: Literal["never", "split"] = "never"
+    isolate_after: int = 5
     selector: str | None = None
     subscription: str | None = None
-
-    @property
-    def shares(self) -> bool:
-        """Whether tasks consume, each its share of a batch."""
-        return self.consumers == "executors"
 
     @property
     def text(self) -> bool:
@@ -74,69 +70,102 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         ConfigurationError: an option is missing, unknown, contradictory or senseless.
     """
-    told = Given(given, STREAM)
-    told.require("url", "destination", "walDir")
-    uri, settings = connectable(told.ours["url"], told.uri)
+    found = Given(given, STREAM)
+    found.require("url", "destination", "walDir")
+    uri, settings = connectable(found.ours["url"], found.uri)
     _refuse(settings)
-    return _built(told, uri, settings)
-
-
-def _built(told: Given, uri: str, settings: Settings) -> SourceOptions:
-    wait = told.whole("maxWait")
-    if wait > _LONGEST_WAIT:
-        raise ConfigurationError(
-            f"maxWait={wait}: at most {_LONGEST_WAIT} ms: a runner whose Spark was killed lives for as long",
-            option="maxWait",
-        )
     options = SourceOptions(
         uri=uri,
         settings=settings,
-        destination=told.ours["destination"],
-        wal_dir=told.ours["walDir"].rstrip("/"),
-        ack=cast('Literal["wal", "commit"]', told.choice("ack")),
-        consumers=cast('Literal["driver", "executors"]', told.choice("consumers")),
-        partitions=told.whole("partitions") if "partitions" in told else min(os.cpu_count() or 2, 8),
-        most_messages=told.whole("maxMessagesPerTrigger"),
-        most_bytes=told.whole("maxBytesPerTrigger"),
-        wait=wait / 1000,
-        credentials_file=told.text("credentialsFile"),
-        decode=cast('Literal["none", "text", "json"]', told.choice("decode")),
-        on_decode_error=cast('Literal["poison", "permissive", "fail"]', told.choice("onDecodeError")),
-        isolate_after=told.whole("isolateAfter"),
-        fanout=told.whole("isolateFanout"),
-        selector=told.text("selector"),
-        subscription=told.text("subscription"),
+        destination=found.ours["destination"],
+        wal_dir=found.ours["walDir"].rstrip("/"),
+        partitions=found.whole("partitions") if "partitions" in found else min(os.cpu_count() or 2, 8),
+        most_rows=found.whole("maxRowsPerTrigger"),
+        most_bytes=_most_bytes(found),
+        least_rows=found.whole("minRowsPerTrigger") if "minRowsPerTrigger" in found else None,
+        trigger_delay=_trigger_delay(found),
+        bytes_ahead=found.size("maxBytesAhead"),
+        readers=found.whole("readers"),
+        credentials_file=found.text("credentialsFile"),
+        decode=cast('Literal["none", "text", "json"]', found.choice("decode")),
+        on_decode_error=cast('Literal["poison", "permissive", "fail"]', found.choice("onDecodeError")),
+        isolate=cast('Literal["never", "split"]', found.choice("isolate")),
+        isolate_after=found.whole("isolateAfter"),
+        selector=found.text("selector"),
+        subscription=found.text("subscription"),
     )
-    if "onDecodeError" in told and not options.text:
-        raise ConfigurationError(
-            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
-        )
-    if options.shares:
-        _refuse_shares(options)
+    _refuse_contradictions(found, options)
+    if options.readers > 1:
+        _refuse_readers(found, options)
     return options
 
 
-def _refuse_shares(options: SourceOptions) -> None:
-    """Refuse what tasks that consume for themselves cannot do."""
-    if options.ack == "commit":
+def _most_bytes(found: Given) -> int:
+    """Return the bytes of a batch: more than may wait for one is a contradiction, and by default it is no more."""
+    most, ahead = found.size("maxBytesPerTrigger"), found.size("maxBytesAhead")
+    if most <= ahead:
+        return most
+    if "maxBytesPerTrigger" not in found:
+        return ahead
+    raise ConfigurationError(
+        f"{found.shown('maxBytesPerTrigger')} is more than {found.shown('maxBytesAhead')}: no batch could become as "
+        "large; raise maxBytesAhead, or lower maxBytesPerTrigger",
+        option="maxBytesPerTrigger",
+    )
+
+
+def _trigger_delay(found: Given) -> float:
+    try:
+        return found.duration("maxTriggerDelay")
+    except ConfigurationError as error:
+        if (duration_of(found.ours["maxTriggerDelay"]) or 0) <= LONGEST_DELAY:
+            raise
         raise ConfigurationError(
-            "ack=commit needs one connection that lives as long as the query, and consumers=executors has none: "
-            "leave ack=wal",
-            option="ack",
+            f"{found.shown('maxTriggerDelay')}: {shown_duration(LONGEST_DELAY)} at most, because the runner of a "
+            "killed Spark lives for as long; did you mean '2s'?",
+            option=error.option,
+        ) from None
+
+
+def _refuse_contradictions(found: Given, options: SourceOptions) -> None:
+    """Refuse options that mean nothing beside each other."""
+    least = options.least_rows
+    if least is not None and least > options.most_rows:
+        raise ConfigurationError(
+            f"{found.shown('minRowsPerTrigger')} is more than {found.shown('maxRowsPerTrigger')}: no batch could "
+            "become as large; lower minRowsPerTrigger",
+            option="minRowsPerTrigger",
         )
+    if least is not None and not options.trigger_delay:
+        raise ConfigurationError(
+            f"{found.shown('minRowsPerTrigger')} means nothing with maxTriggerDelay=0: no batch would wait for them",
+            option="minRowsPerTrigger",
+        )
+    if "isolateAfter" in found and options.isolate == "never":
+        raise ConfigurationError(
+            "isolateAfter means nothing without isolate=split: by default a batch that fails is replayed as it is",
+            option="isolateAfter",
+        )
+    if "onDecodeError" in found and not options.text:
+        raise ConfigurationError(
+            "onDecodeError means nothing without decode=text or json", option="onDecodeError"
+        )
+
+
+def _refuse_readers(found: Given, options: SourceOptions) -> None:
+    """Refuse more than one connection where only one can consume."""
     kind = options.destination.partition("://")[0]
     if options.subscription is not None or kind in ("topic", "temp-topic"):
         raise ConfigurationError(
-            "consumers=executors: each of several consumers of a topic would get every message; name a queue, or leave "
-            "consumers=driver",
-            option="consumers",
+            f"{found.shown('readers')}: each of several consumers of a topic would get every message; name a queue, or "
+            "leave readers out",
+            option="readers",
         )
     if options.settings.client_id is not None:
         raise ConfigurationError(
-            "jms.clientID means one connection, and consumers=executors has one for each task: leave it out",
+            f"jms.clientID is of one connection, and {found.shown('readers')} makes several: leave one of the two out",
             option="jms.clientID",
         )
-    refuse_shipped(options.settings)
 
 
 def _refuse(settings: Settings) -> None:

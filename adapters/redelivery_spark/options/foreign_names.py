@@ -1,0 +1,88 @@
+"""Names that are no options: those of the first design, Spark's own, Kafka's, and of secrets. Each has its sentence."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from redelivery_spark.options.credentials import PASSWORD, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["LOGIN", "OLD_NAMES", "SPARKS_OWN", "foreign", "login", "without_login"]
+
+SPARKS_OWN = frozenset({"path", "schema", "checkpointlocation"})
+"""Spark hands them to the source as well."""
+OLD_NAMES = {"maxmessagespertrigger": ("maxMessagesPerTrigger", "maxRowsPerTrigger")}
+"""Accepted for now: an old name as it was written, and its successor."""
+LOGIN = ("password", "user", "username", "userName", "passwd", "pwd")
+"""Names under which people look for an option of credentials."""
+
+
+class _Group(NamedTuple):
+    """Options with one sentence."""
+
+    names: tuple[str, ...]
+    words: str
+
+
+_GONE = (
+    _Group(("ack",), "is no option any more: the broker lets go of a message when the log has it, which was ack=wal; "
+           "leave it out"),
+    _Group(("consumers",), "is no option any more: the driver consumes, over as many connections as readers=N says; "
+           "leave it out, or use readers"),
+    _Group(("maxWait",), "is no option any more: use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
+    _Group(("isolateFanout",), "is no option any more: isolate=split makes 8 groups of a batch; leave it out"),
+    _Group(("pushFilters",), "is no option any more: Spark filters the rows itself, and correctly; leave it out"),
+)  # fmt: skip
+_KAFKAS = (
+    _Group(("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+            "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+           "has no equivalent: a queue has no offsets to begin at, and a stream takes what the broker has; leave it "
+           "out"),
+    _Group(("failOnDataLoss",), "has no equivalent: a query always fails when a part of its walDir is missing; leave "
+           "it out"),
+    _Group(("subscribe", "topic", "topics", "queue", "queues"), "is called destination here: queue://orders, or "
+           "topic://prices"),
+    _Group(("subscribePattern", "assign"), "has no equivalent: name what to consume by destination"),
+    _Group(("bootstrap.servers", "brokers", "broker", "servers", "host", "port", "uri", "brokerUrl"),
+           "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672"),
+    _Group(("groupIdPrefix", "group.id", "kafka.group.id"), "has no equivalent: queries on one queue share its "
+           "messages, and subscription names a durable topic subscription"),
+    _Group(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "is no option here; did you mean "
+           "'maxRowsPerTrigger'?"),
+    _Group(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "is no option here; did you mean 'minRowsPerTrigger'?"),
+    _Group(("minPartitions", "maxPartitions", "numPartitions"), "is no option here; did you mean 'partitions'?"),
+    _Group(("includeHeaders",), "has no equivalent: the column properties is always there; leave it out"),
+)  # fmt: skip
+_BY_NAME = {name.lower(): (name, group.words) for group in (*_GONE, *_KAFKAS) for name in group.names}
+_KAFKA = (
+    "kafka.bootstrap.servers",
+    "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672",
+)
+
+
+def foreign(written: str) -> tuple[str, str] | None:
+    """Return the right spelling of a name that is known and no option, and the sentence that follows it; or None."""
+    name = written.lower()
+    if name in map(str.lower, LOGIN):
+        return written, login()
+    if name == _KAFKA[0]:
+        return _KAFKA
+    found = _BY_NAME.get(name)
+    if found is None and name.startswith("kafka."):
+        return written, "is for Kafka's client: options of a connection are part of the url here"
+    return found
+
+
+def login() -> str:
+    """Return what to do with credentials."""
+    return (
+        "is no option: name a file by credentialsFile, or set the variables "
+        f"{USER} and {PASSWORD}, where the connection is made"
+    )
+
+
+def without_login(names: Iterable[str]) -> list[str]:
+    """Return the names that a misspelt one may be taken for: no secret is to be written into an option."""
+    return [name for name in names if not name.lower().endswith((".password", ".username"))]
