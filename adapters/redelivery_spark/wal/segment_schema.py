@@ -35,6 +35,7 @@ REDELIVERED = pa.schema(
         pa.field("origin", pa.int64()),
         pa.field("count", pa.int32()),
         pa.field("wire", pa.int16()),
+        pa.field("arrived", pa.float64()),
     ]
 )
 """Columns of lane 0."""
@@ -79,10 +80,14 @@ def redelivered_table(
     origins: Sequence[Place],
     counts: Sequence[int],
     wires: Sequence[int],
+    arrived: Sequence[float],
     facts: SegmentFacts,
 ) -> pa.Table:
-    """Return a segment of lane 0. `wires`: which of `facts.wires` each row has."""
-    columns = zip((heads, bodies, origins, counts, wires), REDELIVERED, strict=True)
+    """Return a segment of lane 0.
+
+    `wires`: which of `facts.wires` each row has; `arrived`: when its message came, in seconds since the Unix epoch.
+    """
+    columns = zip((heads, bodies, origins, counts, wires, arrived), REDELIVERED, strict=True)
     arrays = [pa.array(column, field.type) for column, field in columns]
     return _table(arrays, REDELIVERED, facts)
 

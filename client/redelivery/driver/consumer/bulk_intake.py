@@ -65,7 +65,7 @@ class BulkIntake:
         self._waiting = 0
         self._epoch, self._since, self._connected = -1, -inf, False
         self._flow = self._unsettleable = False
-        self._over = False
+        self._over = self._woken = False
         self._error: RedeliveryError | None = None
 
     # What the owner of the consumer asks.
@@ -113,7 +113,8 @@ class BulkIntake:
                 if self._error is not None:
                     raise another(self._error)
                 left = deadline - clock.monotonic()
-                if self._over or left <= 0:
+                if self._over or left <= 0 or self._woken:
+                    self._woken = False
                     return []
                 self._waiting += 1
                 try:
@@ -126,6 +127,13 @@ class BulkIntake:
                 delivery.state = "running"
             self._room.notify_all()
         return taken
+
+    def wake(self) -> None:
+        """Have a `take` that waits return at once, with nothing."""
+        with self._lock:
+            if self._waiting:
+                self._woken = True
+                self._clock.notify(self._arrival, self._waiting)
 
     def _cut(self, most: int, most_bytes: int) -> list[Delivery]:
         """Take lists as a whole where they fit, and the beginning of one that does not."""
