@@ -7,6 +7,7 @@ the disk, so that a start after a crash, or after two, knows them.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.core.message_history import RETURN
@@ -151,3 +152,6 @@ class RowsInDoubt:
             }
             self._known, self._kept = {}, set()
             self.published()
+            for lane in self._lanes:
+                if lane is not self._own:
+                    lane.keep(inf)

@@ -7,6 +7,7 @@ there as part of the lane, because its messages may have been acknowledged, and 
 from __future__ import annotations
 
 import threading
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from redelivery.errors import RedeliveryError
@@ -54,8 +55,8 @@ class Lane:
         self._found: list[Segment] = []
         self._settled = 0
         self._ahead = 0
-        # Of settled segments, what stays: from this number on, and these.
-        self._kept: tuple[int, frozenset[int]] = (0, frozenset())
+        # Of settled segments, what stays: from this number on, and these. Until somebody says so, all but lane 0's.
+        self._kept: tuple[float, frozenset[int]] = (0 if number != REDELIVERIES else inf, frozenset())
 
     def load(self) -> None:
         """Take in the segments that are there."""
@@ -124,7 +125,7 @@ class Lane:
         """Return the rows of a segment. Raises RedeliveryError if it is gone."""
         return read_table(self._store, segment_name(self.number, number))
 
-    def keep(self, least: int, others: Iterable[int] = ()) -> None:
+    def keep(self, least: float, others: Iterable[int] = ()) -> None:
         """Have settled segments stay from a number on, and some before it."""
         self._kept = (least, frozenset(others))
 
