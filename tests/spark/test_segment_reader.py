@@ -86,7 +86,9 @@ def again(
     return SegmentPart(0, number, 0, len(rows))
 
 
-def read(store: WalStore, *parts: SegmentPart, columns: Sequence[str] = PLAIN, **how: str) -> list[dict[str, Any]]:
+def read(
+    store: WalStore, *parts: SegmentPart, columns: Sequence[str] = PLAIN, **how: str
+) -> list[dict[str, Any]]:
     """Read parts as an executor does."""
     shipped = cloudpickle.loads(cloudpickle.dumps(SegmentSlice(store.url, parts, tuple(columns), **how)))  # type: ignore[no-untyped-call]
     batches = list(rows_of(shipped))
@@ -119,15 +121,17 @@ def plain(delivery: Delivery, at: int, lane: int, origin: int) -> dict[str, Any]
 
 
 def test_the_columns_of_a_message(store: WalStore) -> None:
-    """Headers of the protocol have columns, all others are properties; a message without an id is named by its place."""
+    """Headers of the protocol have columns, others are properties; a message without an id is named by its place."""
     tag = tag_of(store.url)
+    shown = {
+        "content_type": "text/plain",
+        "correlation_id": "c\\c1",
+        "reply_to": "answers",
+        "redelivered": "true",
+    }
     part = publish(
-        store, 7,
-        [
-            (head(content_type="text/plain", correlation_id="c\\c1", reply_to="answers", colour="red", redelivered="true"), b"1"),
-            (head(message_id="", timestamp="0"), b"\xff"),
-        ],
-    )  # fmt: skip
+        store, 7, [(head(**shown, colour="red"), b"1"), (head(message_id="", timestamp="0"), b"\xff")]
+    )
     first, second = read(store, part)
     assert first == {
         "message_id": "17", "destination": "queue://orders", "body": b"1", "properties": [("colour", "red")],
@@ -142,7 +146,9 @@ def test_the_columns_of_a_message(store: WalStore) -> None:
 def test_a_redelivered_row(store: WalStore) -> None:
     """It has the count that the log has, and the wire that it came over; without an id it keeps its first name."""
     origin = place(1, tag_of(store.url), 7, 4)
-    part = again(store, 2, [(head(), b"1"), (head(message_id="", destination="/queue/old"), b"2")], [0, 1], [1, origin])
+    part = again(
+        store, 2, [(head(), b"1"), (head(message_id="", destination="/queue/old"), b"2")], [0, 1], [1, origin]
+    )
     first, second = read(store, part)
     assert (first["delivery_count"], first["redelivered"], first["message_id"]) == (COUNTED, True, "17")
     assert (second["destination"], second["message_id"]) == ("queue://old", f"abababab/{origin}")
@@ -154,7 +160,9 @@ def test_what_needs_no_message_to_be_restored(store: WalStore, monkeypatch: pyte
     monkeypatch.setattr("redelivery_spark.executors.segment_reader.restorer", None)
     cheap = ("body", "_place", "delivered_at", "delivery_count")
     assert read(store, publish(store, 1, [(b"", b"1")]), columns=cheap)[0]["body"] == b"1"
-    assert read(store, again(store, 1, [(b"", b"2")], [0], [5]), columns=(*cheap, "redelivered"))[0]["redelivered"]
+    assert read(store, again(store, 1, [(b"", b"2")], [0], [5]), columns=(*cheap, "redelivered"))[0][
+        "redelivered"
+    ]
 
 
 def test_parts_of_segments(store: WalStore) -> None:
@@ -177,16 +185,21 @@ def test_no_arrow_batch_is_large(store: WalStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decode", "wrong"), [("text", "UnicodeDecodeError: invalid start byte at byte 0"), ("json", "JSONDecodeError: ")]
+    ("decode", "wrong"),
+    [("text", "UnicodeDecodeError: invalid start byte at byte 0"), ("json", "JSONDecodeError: ")],
 )
 def test_bodies_that_cannot_be_decoded(store: WalStore, decode: str, wrong: str) -> None:
     """They are refused before the others go on, marked, or end the query, as is asked for."""
     good = b'{"n": 1}'
-    part = publish(store, 1, [(head(), good), (head(), b"\xff" if decode == "text" else b"{"), (head(), good)])
+    part = publish(
+        store, 1, [(head(), good), (head(), b"\xff" if decode == "text" else b"{"), (head(), good)]
+    )
     shown = read(store, part, columns=ALL, decode=decode, on_decode_error="permissive")
     assert [row["text"] for row in shown] == [good.decode(), None, good.decode()]
     assert shown[1]["_error"].startswith(f"cannot be decoded as {decode}: {wrong}")
-    with pytest.raises(RedeliveryError, match=f"message 17 of queue://orders cannot be decoded as {decode}: "):
+    with pytest.raises(
+        RedeliveryError, match=f"message 17 of queue://orders cannot be decoded as {decode}: "
+    ):
         read(store, part, columns=("body",), decode=decode, on_decode_error="fail")
     assert store.names("verdicts") == []
     for columns in ((*PLAIN, "text"), ("body", "delivery_count")):
@@ -230,9 +243,21 @@ def test_facts_of_a_segment(store: WalStore) -> None:
 
 TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\n\r:\\\0"), max_size=8)
 NAMES = st.sampled_from(
-    ["message-id", "destination", "timestamp", "redelivered", "content-type", "correlation-id", "reply-to", "kind", "x-n"]
+    [
+        "message-id",
+        "destination",
+        "timestamp",
+        "redelivered",
+        "content-type",
+        "correlation-id",
+        "reply-to",
+        "kind",
+        "x-n",
+    ]
 )
-VALUES = TEXT | st.sampled_from(["true", "0", "1700000000123", "99999999999999999", "/queue/a", "a\\cb", "\\n"])
+VALUES = TEXT | st.sampled_from(
+    ["true", "0", "1700000000123", "99999999999999999", "/queue/a", "a\\cb", "\\n"]
+)
 HEADS = st.lists(st.tuples(NAMES, VALUES), max_size=6).map(
     lambda found: "".join(f"\n{name}:{value}" for name, value in found).encode() + b"\n"
 )
@@ -241,7 +266,10 @@ ROWS = st.lists(st.tuples(HEADS, st.binary(max_size=4), st.integers(0, 1)), min_
 
 @given(ROWS, st.booleans(), st.sets(st.sampled_from(PLAIN), min_size=1))
 def test_columns_are_what_the_messages_say(
-    tmp_path_factory: pytest.TempPathFactory, given_rows: list[tuple[bytes, bytes, int]], lane: bool, asked: set[str]
+    tmp_path_factory: pytest.TempPathFactory,
+    given_rows: list[tuple[bytes, bytes, int]],
+    lane: bool,
+    asked: set[str],
 ) -> None:
     """For any headers, and any choice of columns: as the message restored by itself says it."""
     store = store_at(str(tmp_path_factory.mktemp("wal")))
