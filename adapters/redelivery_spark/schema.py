@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["COLUMNS", "ERROR", "HIDDEN", "SEGMENT", "TEXT", "columns_for"]
+__all__ = ["COLUMNS", "ERROR", "HIDDEN", "PLACE", "SEGMENT", "TEXT", "columns_for", "stream_schema"]
 
 TEXT = "text"
 """The decoded body: only with `decode=text` and `decode=json`."""
 ERROR = "_error"
 """Why a body could not be decoded: only with `onDecodeError=permissive`."""
+PLACE = "_place"
+"""The place of the row in the write-ahead log, which `process` knows it by: only of streams."""
 
 COLUMNS: tuple[pa.Field, ...] = (
     pa.field("message_id", pa.string()),
@@ -48,3 +50,11 @@ SEGMENT = pa.schema([*COLUMNS, pa.field(TEXT, pa.string()), pa.field(ERROR, pa.s
 def columns_for(*, text: bool, error: bool) -> list[str]:
     """Return the names of the columns that Spark gets, in order."""
     return [field.name for field in COLUMNS] + [TEXT] * text + [ERROR] * error
+
+
+def stream_schema(*, text: bool, error: bool) -> pa.Schema:
+    """Return the columns that a stream can have, in order, those of decoded bodies if asked for."""
+    fields = list(COLUMNS)
+    fields.insert(8, pa.field("delivered_at", pa.timestamp("us", tz="UTC")))
+    fields += [pa.field(TEXT, pa.string())] * text + [pa.field(ERROR, pa.string())] * error
+    return pa.schema([*fields, pa.field(PLACE, pa.int64())])

@@ -2,71 +2,105 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from redelivery_spark.api.wal_location import marked
+from redelivery_spark.executors.task_identity import TaskIdentity
+from redelivery_spark.schema import stream_schema
+from redelivery_spark.wal.places import place, tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import pytest
+    from pyspark.sql.types import StructType
 
-__all__ = ["Frame", "in_batch", "source"]
+__all__ = ["Frame", "cut", "in_batch", "places", "source", "united"]
+
+NAMES = ("message_id", "properties", "timestamp", "delivery_count", "_place")
 
 
 class Frame:
-    """Rows of one partition, and what is done to them when they are asked for."""
+    """Partitions of rows, and what is done to them when they are asked for."""
 
-    def __init__(self, schema: StructType, rows: Callable[[], Iterator[pa.RecordBatch]]) -> None:
+    partition: ClassVar[int] = 0
+
+    def __init__(self, schema: StructType, *parts: Callable[[], Iterator[pa.RecordBatch]]) -> None:
         self.schema = schema
         self.columns = schema.names
-        self._rows = rows
+        self.parts = parts
 
     def mapInArrow(self, task: Callable[..., Iterator[pa.RecordBatch]], schema: StructType) -> Frame:
         """As Spark's."""
-        return Frame(schema, lambda: task(self._rows()))
+        return Frame(schema, *((lambda part=part: task(part())) for part in self.parts))
 
     def filter(self, keep: Callable[[dict[str, Any]], bool]) -> Frame:
         """Return the rows that `keep` takes."""
 
-        def kept() -> Iterator[pa.RecordBatch]:
-            for batch in self._rows():
+        def kept(part: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+            for batch in part():
                 yield batch.filter(pa.array([keep(row) for row in batch.to_pylist()], pa.bool_()))
 
-        return Frame(self.schema, kept)
+        return Frame(self.schema, *((lambda part=part: kept(part)) for part in self.parts))
 
     def collect(self) -> list[dict[str, Any]]:
-        """Have it done."""
-        return [row for batch in self._rows() for row in batch.to_pylist()]
+        """Run all tasks, one after the other."""
+        found: list[dict[str, Any]] = []
+        for Frame.partition, part in enumerate(self.parts):
+            found += [row for batch in part() for row in batch.to_pylist()]
+        return found
 
 
-def source(wal: Path, *bodies: str) -> Frame:
-    """Return a batch of a source, of which each message's id is its body."""
-    fields = [StructField("message_id", StringType()), StructField("delivery_count", IntegerType())]
-    columns = [pa.array(bodies), pa.array([1] * len(bodies), pa.int32())]
-    batch = pa.record_batch(columns, names=["message_id", "delivery_count"])
-    return Frame(marked(StructType(fields), str(wal)), lambda: iter([batch]))
+def cut(frame: Frame, size: int) -> Frame:
+    """Return the same rows in Arrow batches of another size."""
+
+    def parted(part: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        for batch in part():
+            for begin in range(0, batch.num_rows, size):
+                yield batch.slice(begin, size)
+
+    return Frame(frame.schema, *((lambda part=part: parted(part)) for part in frame.parts))
 
 
-def in_batch(monkeypatch: pytest.MonkeyPatch, number: int, partition: int = 0) -> None:
-    """Be a task of a streaming query."""
+def united(*frames: Frame, partitions: bool = True) -> Frame:
+    """Return the rows of frames: in partitions of their own, or all in one Arrow batch."""
+    if partitions:
+        return Frame(frames[0].schema, *(part for frame in frames for part in frame.parts))
 
-    class Context:
-        @staticmethod
-        def get() -> type[Context]:
-            return Context
+    def all_rows() -> Iterator[pa.RecordBatch]:
+        batches = [batch for frame in frames for part in frame.parts for batch in part()]
+        yield pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
-        @staticmethod
-        def getLocalProperty(name: str) -> str:
-            assert name == "streaming.sql.batchId"
-            return str(number)
+    return Frame(frames[0].schema, all_rows)
 
-        @staticmethod
-        def partitionId() -> int:
-            return partition
 
-    monkeypatch.setattr("redelivery_spark.api.process.TaskContext", Context)
+def places(wal: Path, *bodies: str) -> list[int]:
+    """Return the places of rows, by their ids: a is row 0 of segment 1 of lane 1."""
+    return [place(1, tag_of(str(wal)), 1, ord(body) - ord("a")) for body in bodies]
+
+
+def source(wal: Path, *bodies: str, log: Path | None = None) -> Frame:
+    """Return a batch of a source, of which each message's id is its body; `log`: that the rows are really of."""
+    fields = pa.schema([stream_schema(text=False, error=False).field(name) for name in NAMES])
+    rows: Sequence[dict[str, Any]] = [
+        {"message_id": body, "properties": [("kind", body)], "timestamp": 1, "delivery_count": 1, "_place": at}
+        for body, at in zip(bodies, places(log or wal, *bodies), strict=True)
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, fields)
+    return Frame(marked(from_arrow_schema(fields), str(wal)), lambda: iter([batch]))
+
+
+def in_batch(
+    monkeypatch: pytest.MonkeyPatch, number: int | None, run: str = "run", stage: int = 0, *, retried: bool = False
+) -> None:
+    """Be a task of a streaming query, or of none."""
+
+    def task() -> TaskIdentity | None:
+        return None if number is None else TaskIdentity(number, run, stage, Frame.partition, retried)
+
+    monkeypatch.setattr("redelivery_spark.api.process.this_task", task)
+    monkeypatch.setattr("redelivery_spark.executors.segment_reader.this_task", task)

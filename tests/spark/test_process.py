@@ -1,22 +1,22 @@
-"""`process`: which handler's verdict is on which rows, and what becomes of values that do not fit."""
+"""`process`: what a handler gets, what it may return, and the verdict on rows that fail."""
 
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import IntegerType, StructField, StructType
-from tests.spark.frames import Frame, in_batch, source
+from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
+from tests.spark.frames import Frame, cut, in_batch, places, source
 
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.handler_exceptions import Defer, Discard, Poison
 from redelivery_spark.api.process import process
-from redelivery_spark.wal.records import Records, Refusal
+from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
@@ -48,8 +48,9 @@ def refuses(*ids: str) -> Callable[[Any], object]:
 
 def refused(folder: Path) -> dict[str, str]:
     """Return which rows the log has as refused, and why."""
-    _, _, found = Records(store_at(str(folder))).verdicts(0)
-    return {each: of.cause for each, (of,) in found.items()}
+    _, found = Records(store_at(str(folder))).settled_by({}, {1: 1})
+    names = dict(zip(places(folder, *"abcdef"), "abcdef", strict=True))
+    return {names[at]: of.cause for at, of in found.items()}
 
 
 def made(frame: object) -> list[Any]:
@@ -99,50 +100,11 @@ def test_handlers_beside_each_other_have_a_verdict_each(rows: Frame) -> None:
 
 
 def test_one_handler_over_two_parts_of_a_batch(rows: Frame, tmp_path: Path) -> None:
-    """Each part has its verdict: a row of the second may fail though the first is judged."""
+    """Each part has its verdict: a row of the second may fail after the first is decided."""
     handler = refuses("a", "c")
     assert made(apply(rows.filter(lambda row: row["message_id"] < "b"), handler)) == []
     assert made(apply(rows.filter(lambda row: row["message_id"] > "a"), handler)) == ["b"]
     assert set(refused(tmp_path)) == {"a", "c"}
-
-
-def test_another_attempt_follows_the_first(rows: Frame, tmp_path: Path) -> None:
-    """What was refused stays out, and what was called good may not fail: the same after a restart."""
-    broken = ["a"]
-
-    def handler(row: Any) -> object:
-        if row["message_id"] in broken:
-            raise ValueError(row["message_id"])
-        return row
-
-    assert made(apply(rows, handler)) == ["b", "c"]
-    broken[:] = []
-    assert made(apply(rows, handler)) == ["b", "c"]
-    broken[:] = ["b"]
-    with pytest.raises(ValueError, match="b"):
-        made(apply(rows, handler))
-    assert set(refused(tmp_path)) == {"a"}
-
-
-@pytest.mark.parametrize(("other", "fails"), [("a", False), ("b", True)])
-def test_two_attempts_at_one_time_decide_alike(
-    rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, fails: bool
-) -> None:
-    """A task fails if another attempt of it, which ended just before, has refused other rows."""
-    judge = Records.judge
-
-    def judged(records: Records, name: str, refused: Any) -> Any:
-        judge(records, name, {other: Refusal(1, "fail", "the other attempt's")})
-        return judge(records, name, refused)
-
-    monkeypatch.setattr(Records, "judge", judged)
-    with (
-        pytest.raises(RedeliveryError, match="another attempt of this task has decided otherwise")
-        if fails
-        else nullcontext()
-    ):
-        assert made(apply(rows, refuses("a"))) == ["b", "c"]
-    assert refused(tmp_path) == {other: "the other attempt's"}
 
 
 def test_a_name_is_used_once(rows: Frame) -> None:
@@ -173,13 +135,10 @@ def test_a_value_that_does_not_fit_fails_its_row(
         def handler(row: Any, wrong: object = wrong) -> object:
             return wrong if row["message_id"] == "b" else (1,)
 
-        result = apply(
-            rows,
-            handler,
-            StructType([StructField("n", IntegerType(), nullable=False)]),
-        )
-        assert made(result) == [1, 1]
+        columns = StructType([StructField("n", IntegerType(), nullable=False)])
+        assert made(apply(rows, handler, columns, name=str(number))) == [1, 1]
         assert said in refused(tmp_path)["b"]
+        Records(store_at(str(tmp_path))).forget(store_at(str(tmp_path)).names("verdicts"))
 
 
 def test_what_a_handler_may_return(rows: Frame) -> None:
@@ -189,24 +148,73 @@ def test_what_a_handler_may_return(rows: Frame) -> None:
     assert made(apply(rows, lambda _: 7, COUNT)) == [7, 7, 7]
 
 
+def test_what_a_handler_gets(rows: Frame) -> None:
+    """Properties are a dict, and a timestamp is aware, in UTC; both can be returned."""
+    seen: list[Any] = []
+    made_of = apply(rows, lambda row: seen.append(row) or row, rows.schema)
+    sent = datetime(1970, 1, 1, 0, 0, 0, 1, UTC)
+    assert [row["timestamp"] for row in made_of.collect()] == [sent] * 3
+    assert [(row.properties, row.timestamp) for row in seen] == [({"kind": each}, sent) for each in "abc"]
+    assert made(apply(rows, lambda row: None)) == ["a", "b", "c"]
+
+
+def test_a_time_without_a_zone_is_in_utc(rows: Frame) -> None:
+    """As the source's own: a handler on a machine elsewhere returns the same."""
+    found = made(apply(rows, lambda _: (datetime(2026, 1, 1),), StructType([StructField("ts", TimestampType())])))
+    assert found == [datetime(2026, 1, 1, tzinfo=UTC)] * 3
+
+
 def test_steering_is_in_the_verdict(rows: Frame, tmp_path: Path) -> None:
-    """Poison, Discard and Defer are told to the source as what they are."""
+    """Poison, Discard and Defer reach the source as what they are."""
     raised = {"a": Poison("p"), "b": Discard("d"), "c": Defer(5)}
 
     def handler(row: Any) -> object:
         raise raised[row["message_id"]]
 
     assert made(apply(rows, handler)) == []
-    _, _, found = Records(store_at(str(tmp_path))).verdicts(0)
-    assert {each: (of.kind, of.delay) for each, (of,) in found.items()} == {
-        "a": ("poison", 0.0), "b": ("discard", 0.0), "c": ("defer", 5.0),
-    }  # fmt: skip
+    _, found = Records(store_at(str(tmp_path))).settled_by({}, {1: 1})
+    assert [(found[at].kind, found[at].delay) for at in places(tmp_path, "a", "b", "c")] == [
+        ("poison", 0.0), ("discard", 0.0), ("defer", 5.0),
+    ]  # fmt: skip
 
 
 def test_outside_of_a_stream_a_failure_is_raised(rows: Frame, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody would redeliver: so the handler's error, or that of its value, ends the job."""
-    monkeypatch.setattr("redelivery_spark.api.process._place", lambda: None)
+    """Nothing redelivers a row there: the handler's error, or that of its value, ends the job."""
+    in_batch(monkeypatch, None)
     with pytest.raises(ValueError, match="a"):
         made(apply(rows, refuses("a")))
     with pytest.raises(RedeliveryError, match="does not fit the column n"):
         made(apply(rows, lambda _: "x", COUNT))
+
+
+def test_a_verdict_is_published_before_its_rows_go_on(rows: Frame, tmp_path: Path) -> None:
+    """A sink that stops after the first rows (`limit`) leaves no refused row behind, and none without a verdict."""
+    task = apply(cut(rows, 2), refuses("a", "c")).parts[0]()
+    assert next(task).column("message_id").to_pylist() == ["b"]
+    assert refused(tmp_path) == {"a": "ValueError: a"}
+    task.close()
+    assert refused(tmp_path) == {"a": "ValueError: a"}
+    assert list((tmp_path / "crumbs").iterdir()) == []
+
+
+def test_an_empty_arrow_batch_is_passed_on(rows: Frame, tmp_path: Path) -> None:
+    """With its columns, and without a verdict."""
+    none = rows.filter(lambda _: False)
+    for result, names in ((None, none.columns), (COUNT, ["n"])):
+        (batch,) = apply(none, refuses("a"), result).parts[0]()
+        assert (batch.num_rows, batch.schema.names) == (0, names)
+    assert store_at(str(tmp_path)).names("verdicts") == []
+
+
+def test_rows_of_another_log_are_refused(rows: Frame, tmp_path: Path) -> None:
+    """One sentence says so: their verdicts would be lost."""
+    del rows
+    with pytest.raises(ConfigurationError, match="a row is not of the log that the DataFrame names"):
+        made(apply(source(tmp_path, "a", log=tmp_path / "other"), refuses()))
+
+
+def test_the_columns_that_it_needs(rows: Frame) -> None:
+    """Without the place of a row there is no verdict on it."""
+    rows.columns = ["message_id", "body"]
+    with pytest.raises(ConfigurationError, match="has no column _place and no column delivery_count; keep"):
+        apply(rows, refuses("a"))

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import StreamingQueryException
 
+from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError
+from redelivery_spark.api.failure_text import brief, was_stopped
+from redelivery_spark.wal.records import Records
+from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,45 +30,87 @@ HOPELESS = (
     "redelivery.errors.AdapterError:",
     "redelivery_spark.wal.store.LogTaken:",
 )
-"""What another start does not mend, as a Python traceback names it: our own classes, and nobody else's."""
+"""What another start does not mend, as a Python traceback names it: our own classes, and no others of those names."""
+NOT_OF_THE_BATCH = ("redelivery.errors.TransportError:", "redelivery_spark.stream.startup.LogInUse:")
+"""Failures of the source, which say nothing about the rows of a batch or about their sink."""
 
 
-def run(start_query: Callable[[], StreamingQuery], *, max_restarts: int | None = None) -> StreamingQuery:
+def run(
+    start_query: Callable[[], StreamingQuery], *, max_restarts: int | None = None, wal_dir: str | None = None
+) -> StreamingQuery:
     """Start a query, wait for its end, and start it again when it fails; return it once it has ended well.
 
-    Each start of a query brings the source nearer to the message that kills it: it is looked for in smaller and smaller
-    batches, charged, and dead-lettered when its redeliveries are used up.
+    Each start runs the batch that failed again, with the same rows. A row over which a process has died twice in
+    `process` is then redelivered alone. Pauses between starts are 0.5 s, and twice as long after each failure until
+    rows go through, up to 30 s.
 
     Args:
         start_query: starts the query, with the same checkpoint each time.
         max_restarts: how often at most it is started again; None: as often as need be.
+        wal_dir: the source's `walDir`: failures of the query are marked there, for the option `isolate=split`, unless
+            `foreach_batch` has marked them. None: they are not marked.
 
     Raises:
         StreamingQueryException: it failed once more than `max_restarts`, or in a way that another start does not mend.
-        ConfigurationError: the query tracks its progress asynchronously.
+        ConfigurationError: the query tracks its progress asynchronously; `wal_dir` is no place for a log.
     """
-    restarts, pause = 0, FIRST_PAUSE
+    marks = _Marks(wal_dir)
+    restarts, pause = 0, 0.0
     while True:
+        marks.begin()
         query = start_query()
         _refuse_asynchronous(query)
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
             text = str(error)
-            if any(name in text for name in HOPELESS) or restarts == max_restarts:
+            if any(name in text for name in HOPELESS):
                 raise
-            pause = FIRST_PAUSE if _progressed(query) else min(pause * 2, LAST_PAUSE)
+            marks.failed(text)
+            if restarts == max_restarts:
+                raise
+            grown = FIRST_PAUSE if _progressed(query) else pause * 2
+            pause = min(max(grown, FIRST_PAUSE), LAST_PAUSE)
             restarts += 1
-            logger.warning("the query failed (%s); start %d in %.1f s", _brief(text), restarts + 1, pause)
+            logger.warning("the query failed (%s); start %d in %.1f s", brief(text), restarts + 1, pause)
             _rest(pause)
         else:
             return query
 
 
+class _Marks:
+    """The marks of failures that `run` makes. An error of the log is logged: the query's own is raised."""
+
+    def __init__(self, wal_dir: str | None) -> None:
+        self._records = None if wal_dir is None else Records(store_at(wal_dir))
+        self._before: set[str] = set()
+
+    def begin(self) -> None:
+        """Note which marks there are before a start."""
+        with _logged():
+            self._before = set() if self._records is None else set(self._records.marks())
+
+    def failed(self, text: str) -> None:
+        """Mark a failure, unless the sink has marked it, or it says nothing about the batch."""
+        if self._records is None or was_stopped(text) or any(name in text for name in NOT_OF_THE_BATCH):
+            return
+        with _logged():
+            if not set(self._records.marks()) - self._before:
+                self._records.fail(brief(text))
+
+
+@contextmanager
+def _logged() -> Generator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - each store has its own
+        logger.warning("failures of the query cannot be marked in the log: %s", Cause.of(error).text)
+
+
 def _refuse_asynchronous(query: StreamingQuery) -> None:
     """Stop a query whose checkpoint would lag behind the log: after a crash the one would be of no use to the other.
 
-    No source is told of it; by its class alone a query can be asked.
+    A source does not learn of it; only the class of the query shows it.
     """
     wrapped: Any = getattr(query, "_jsq", None)  # None: Spark Connect, or a test
     try:
@@ -88,10 +134,3 @@ def _rest(pause: float) -> None:
 def _progressed(query: StreamingQuery) -> bool:
     """Whether messages have gone through: a batch that is replayed without its rows always does."""
     return any(progress["numInputRows"] > 0 for progress in query.recentProgress)
-
-
-def _brief(text: str) -> str:
-    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if "Error:" in line or "Exception:" in line]
-    return (told[-1] if told else lines[0] if lines else "unknown")[:200]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-__all__ = ["mark_of", "rows_mark"]
+__all__ = ["mark_of"]
 
 _PLAIN = (str, bytes, int, float, bool, complex, type(None))
 _DEEPEST = 5  # functions that hold functions
@@ -21,7 +21,7 @@ _DEEPEST = 5  # functions that hold functions
 def mark_of(handler: object, name: str | None, columns: str, before: Sequence[str]) -> str:
     """Return a handler's mark.
 
-    `name`: what the user calls it; None: it is told by its qualified name, and by the plain values that it was made
+    `name`: what the user calls it; None: it is known by its qualified name, and by the plain values that it was made
     with, as two functions of one factory, two lambdas or two partials differ in nothing else. `columns`: what it
     returns. `before`: the marks of the handlers that have had the rows already. Raises ConfigurationError.
     """
@@ -41,11 +41,6 @@ def mark_of(handler: object, name: str | None, columns: str, before: Sequence[st
         number += 1
         mark = _digest(f"{told} {number}")
     return mark
-
-
-def rows_mark(ids: Iterable[object]) -> str:
-    """Return what tells the rows of a task from those of another use of its handler; their order is of no matter."""
-    return _digest("\n".join(sorted(map(str, ids))))
 
 
 def _digest(text: str) -> str:

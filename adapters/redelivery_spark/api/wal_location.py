@@ -1,4 +1,4 @@
-"""Where the log of a DataFrame is: its source says so in the metadata of a column."""
+"""Where the log of a DataFrame is: its source says so in the metadata of columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from pyspark.sql.types import StructField, StructType
 
 from redelivery.errors import ConfigurationError
+from redelivery_spark.schema import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,18 +21,29 @@ HANDLERS = "redelivery.handlers"
 
 
 def marked(schema: StructType, wal_dir: str, handlers: Sequence[str] = ()) -> StructType:
-    """Return a schema whose first column tells where the log is, and which handlers have had the rows."""
-    first, *others = schema.fields
-    told = {**(first.metadata or {}), WAL_DIR: wal_dir}
+    """Return a schema that says where the log is, and which handlers have had the rows: at its first column and at
+    _place.
+
+    What a query leaves of the two says it to `process` and `foreach_batch`.
+    """
+    noted: dict[str, object] = {WAL_DIR: wal_dir}
     if handlers:
-        told[HANDLERS] = list(handlers)
-    return StructType([StructField(first.name, first.dataType, first.nullable, told), *others])
+        noted[HANDLERS] = list(handlers)
+    carriers = {schema.fields[0].name, PLACE} if schema.fields else set[str]()
+    return StructType(
+        [
+            StructField(each.name, each.dataType, each.nullable, {**(each.metadata or {}), **noted})
+            if each.name in carriers
+            else each
+            for each in schema.fields
+        ]
+    )
 
 
 def handlers_of(df: DataFrame) -> list[str]:
-    """Return the marks of the handlers that have had the rows of a DataFrame, as far as it tells."""
-    told = ((field.metadata or {}).get(HANDLERS) for field in df.schema.fields)
-    found = [cast("list[str]", each) for each in told if isinstance(each, list)]
+    """Return the marks of the handlers that have had the rows of a DataFrame, as far as it says so."""
+    noted = ((field.metadata or {}).get(HANDLERS) for field in df.schema.fields)
+    found = [cast("list[str]", each) for each in noted if isinstance(each, list)]
     return max(found, key=len, default=list[str]())
 
 
@@ -44,7 +56,7 @@ def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:
         if isinstance(found, str):
             return found
     raise ConfigurationError(
-        f"{caller}: the DataFrame does not tell which log it comes from (message_id was computed anew); give wal_dir=, "
-        "the walDir of its source",
+        f"{caller}: the DataFrame does not say which log it comes from (it was read with a schema of your own, or "
+        "_place was computed anew); give wal_dir=, the walDir of its source",
         option="wal_dir",
     )

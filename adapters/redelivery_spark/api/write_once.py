@@ -18,6 +18,6 @@ def write_once(df: DataFrame, path: str, batch_id: int) -> None:
     Args:
         df: the batch.
         path: a folder on any file system that Spark can write.
-        batch_id: its number, as `foreachBatch` tells it.
+        batch_id: its number, as `foreachBatch` passes it.
     """
     df.write.mode("overwrite").parquet(f"{path.rstrip('/')}/batch_id={int(batch_id)}")

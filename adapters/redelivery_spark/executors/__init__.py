@@ -1,1 +1,1 @@
-"""`consumers=executors`: each task of a batch consumes for itself, and publishes what it took in the log."""
+"""What runs in executors: segments as columns, and what `process` writes down about the rows that it handles."""

@@ -1,32 +1,46 @@
-"""What executors and sinks put into the log: verdicts on rows, and marks of batches that failed.
+"""What executors and sinks put into the log: verdicts on rows, and marks of failures.
 
-A verdict is for one partition of one batch as it was processed: the rows that its handler refused. The first that is
-published is final.
+A verdict is what one handler has decided on the rows of one Arrow batch, published before they are passed on. Attempts
+of a task, and other actions over the same batch, read the verdicts before them and follow.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import time
+import uuid
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redelivery_spark.wal.arrow_files import number_of
+from redelivery_spark.wal.places import parts_of, runs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FAILURES", "VERDICTS", "Records", "Refusal", "mildest"]
+__all__ = [
+    "DIED", "FAILURES", "VERDICTS", "Earlier", "Records", "Refusal", "Verdict", "batch_of", "mildest", "verdict_name",
+]  # fmt: skip
 
 VERDICTS = "verdicts"
 FAILURES = "failures"
-_MILDEST = ("fail", "defer", "poison", "discard")
+DIED = "died"
+_MILDEST = (DIED, "fail", "defer", "poison", "discard")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a row was not processed: `kind` is fail, poison, discard or defer; `count`: its `delivery_count`."""
+    """Why a row was not processed.
+
+    `count`: its `delivery_count`. `kind`: `fail`, `poison`, `discard`, `defer`; `died`: processes have died over it, it
+    is redelivered as after `fail`, but alone. `delay`: seconds of a deferral.
+    """
 
     count: int
     kind: str
@@ -34,65 +48,213 @@ class Refusal:
     delay: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided on rows: all of `places` are good but for the refused ones, which are among them."""
+
+    places: Collection[Place]
+    refused: Mapping[Place, Refusal] = field(default_factory=dict[int, Refusal])
+
+
 def mildest(refusals: Iterable[Refusal]) -> Refusal | None:
-    """Return the one that counts: of two tasks' messages with one id neither is dropped because the other is."""
+    """Return the one of several that counts: no row is dropped that another handler wants redelivered."""
     return min(refusals, key=lambda each: _MILDEST.index(each.kind), default=None)
+
+
+def verdict_name(batch: int, mark: str, places: Collection[Place], partition: int = 0, turn: int = 0) -> str:
+    """Return the name of the verdict on an Arrow batch: the same in each attempt of its task that has the same rows.
+
+    Args:
+        batch: Spark's number of it.
+        mark: of the handler.
+        places: of all rows, of which there is at least one. The name says between which places they are.
+        partition: Spark's number of the task's partition.
+        turn: how many Arrow batches with the same places the task has had before.
+    """
+    ordered = sorted(places)
+    digest = blake2b(array("q", [partition, turn, *ordered]).tobytes(), digest_size=8).hexdigest()
+    return f"{_prefix(batch, mark)}{digest}-{ordered[0]:x}-{ordered[-1]:x}"
+
+
+def _prefix(batch: int, mark: str) -> str:
+    return f"{batch:012d}-{mark}-"
+
+
+class _Read(NamedTuple):
+    runs: list[tuple[Place, Place]]
+    refused: dict[Place, Refusal]
+
+    def good(self, at: Place) -> bool:
+        found = bisect_right(self.runs, at, key=itemgetter(0))
+        return at not in self.refused and found > 0 and at <= self.runs[found - 1][1]
+
+
+class Earlier:
+    """What the verdicts of one handler say of a batch, as far as they were looked at.
+
+    A row that one verdict refuses and another calls good is refused: at worst it is processed twice, but never lost.
+    """
+
+    def __init__(self, store: WalStore, prefix: str) -> None:
+        self._store = store
+        self._prefix = f"{VERDICTS}/{prefix}"
+        self._names: list[str] = []
+        self._read: dict[str, _Read] = {}
+        self.refused: dict[Place, Refusal] = {}
+
+    def refresh(self) -> None:
+        """List the verdicts that are there now."""
+        self._names = [name for name in self._store.names(VERDICTS) if name.startswith(self._prefix)]
+
+    def look(self, first: Place, last: Place) -> None:
+        """Read the verdicts that can be on rows from `first` to `last`."""
+        for name in self._names:
+            if name not in self._read and _touches(name, first, last):
+                self._add(name, _content(self._store, name))
+
+    def note(self, name: str, verdict: Verdict) -> None:
+        """Add a verdict that was published here."""
+        self._add(_file(name), _Read(runs_of(verdict.places), dict(verdict.refused)))
+
+    def by(self, name: str) -> bool:
+        """Whether the verdict of this name is among those read."""
+        read = self._read.get(_file(name))
+        return read is not None and bool(read.runs)
+
+    def passed(self, at: Place, name: str) -> bool:
+        """Whether the verdict of this name, which was read, has called a row good."""
+        return self._read[_file(name)].good(at)
+
+    def passed_elsewhere(self, at: Place, name: str) -> bool:
+        """Whether a verdict of another name has called a row good."""
+        return any(read.good(at) for file, read in self._read.items() if file != _file(name))
+
+    def good(self, at: Place) -> bool:
+        """Whether a row was called good, and never refused."""
+        return at not in self.refused and self._passed(at)
+
+    def torn(self, at: Place) -> bool:
+        """Whether one verdict has refused a row, and another has called it good."""
+        return at in self.refused and self._passed(at)
+
+    def _passed(self, at: Place) -> bool:
+        return any(read.good(at) for read in self._read.values())
+
+    def _add(self, file: str, read: _Read) -> None:
+        self._read[file] = read
+        for at, refusal in read.refused.items():
+            self.refused[at] = mildest([refusal, self.refused.get(at, refusal)]) or refusal
 
 
 class Records:
     """Verdicts and failures of one log."""
 
     def __init__(self, store: WalStore) -> None:
-        self._store = store
+        self.store = store
 
-    def judge(self, name: str, refused: Mapping[str, Refusal]) -> Mapping[str, Refusal]:
-        """Publish the verdict on a partition, by message id; return the one that counts: the first."""
-        file = f"{VERDICTS}/{name}.json"
-        told = {each: [r.count, r.kind, r.cause, r.delay] for each, r in refused.items()}
-        if self._store.publish(file, json.dumps(told).encode()):
-            return refused
-        return self._verdict(file)
+    def judge(self, name: str, verdict: Verdict, *, durable: bool) -> bool:
+        """Publish a verdict; False: another attempt was first, and its verdict counts.
 
-    def verdict(self, name: str) -> Mapping[str, Refusal] | None:
-        """Return the verdict on a partition, or None if there is none yet."""
-        file = f"{VERDICTS}/{name}.json"
-        return None if self._store.read(file) is None else self._verdict(file)
-
-    def verdicts(self, least: int) -> tuple[int, list[str], dict[str, list[Refusal]]]:
-        """Return the number that Spark has for the newest batch with verdicts, the files of all, and what its own say.
-
-        Those before it, or before number `least`, come late, from tasks that were given up: nothing is made of them.
-        Tasks that consume for themselves may have rows of one id, which only their counts tell apart.
+        `durable`: it must outlive the machine. One that refuses nothing need not: without it the rows are handled
+        again.
         """
-        names = self._store.names(VERDICTS)
-        batch = max((number_of(name) for name in names), default=-1)
-        refused: dict[str, list[Refusal]] = {}
-        for name in names if batch >= least else ():
-            for each, refusal in self._verdict(name).items() if number_of(name) == batch else ():
-                refused.setdefault(each, []).append(refusal)
-        return max(batch, least), names, refused
+        told = {
+            "places": runs_of(verdict.places),
+            "refused": {str(at): [r.count, r.kind, r.cause, r.delay] for at, r in verdict.refused.items()},
+        }
+        content = json.dumps(told).encode()
+        if self.store.publish(_file(name), content, durable=durable):
+            return True
+        if _content(self.store, _file(name)).runs:
+            return False
+        # Published without fsync, before a power cut: nothing is left but its name.
+        self.store.remove([_file(name)])
+        return self.store.publish(_file(name), content, durable=durable)
 
-    def fail(self, batch: int, error: str) -> None:
-        """Mark that the sink could not write a batch of Spark's."""
-        self._store.publish(f"{FAILURES}/{batch:012d}.json", json.dumps({"error": error}).encode())
+    def of_batch(self, batch: int, mark: str) -> Earlier:
+        """Return what earlier attempts have decided on the rows of a batch of Spark's, with one handler.
 
-    def failure(self) -> str | None:
-        """Return what the last sink said that failed, or None."""
-        names = self._store.names(FAILURES)
-        content = self._store.read(names[-1]) if names else None
-        if content is None:
-            return None
-        told: dict[str, Any] = json.loads(content)
-        return str(told["error"])
+        `Earlier.look` reads what there is on rows of interest.
+        """
+        earlier = Earlier(self.store, _prefix(batch, mark))
+        earlier.refresh()
+        return earlier
 
-    def forget_failures(self) -> None:
-        """Remove the marks: what they were for has been dealt with."""
-        self._store.remove(self._store.names(FAILURES))
+    def settled_by(
+        self, before: Mapping[int, int], upto: Mapping[int, int]
+    ) -> tuple[list[str], dict[Place, Refusal]]:
+        """Return the verdicts that are done with once all segments up to `upto` are settled, and what those say.
+
+        All rows of a verdict are of one batch: it is done with when they all are in segments up to `upto`. What it says
+        of segments up to `before` comes late, from tasks that were given up: nothing is made of that.
+
+        Args:
+            before: by lane, the number of the last segment that is settled.
+            upto: the same, once this is carried out.
+
+        Returns:
+            Names for `forget`; and by its place each refused row behind `before`, of several refusals the mildest.
+        """
+        names: list[str] = []
+        refused: dict[Place, Refusal] = {}
+        for name in self.store.names(VERDICTS):
+            read = _content(self.store, name)
+            if not all(_within(at, upto) for run in read.runs for at in run):
+                continue
+            names.append(name)
+            for at, refusal in read.refused.items():
+                if not _within(at, before):
+                    refused[at] = mildest([refusal, refused.get(at, refusal)]) or refusal
+        return names, refused
 
     def forget(self, names: Iterable[str]) -> None:
         """Remove verdicts that have been carried out."""
-        self._store.remove(names)
+        self.store.remove(names)
 
-    def _verdict(self, name: str) -> dict[str, Refusal]:
-        told: dict[str, list[Any]] = json.loads(self._store.read(name) or b"{}")
-        return {each: Refusal(*of) for each, of in told.items()}
+    def fail(self, error: str) -> None:
+        """Mark that a batch has failed."""
+        name = f"{FAILURES}/{time.time_ns():020d}-{uuid.uuid4().hex}.json"
+        self.store.publish(name, json.dumps({"error": error}).encode())
+
+    def marks(self) -> list[str]:
+        """Return the names of the marks of failures, oldest first."""
+        return self.store.names(FAILURES)
+
+    def failures(self) -> list[str]:
+        """Return what the failures were, oldest first."""
+        contents = (self.store.read(name) for name in self.marks())
+        return [str(json.loads(content)["error"]) for content in contents if content is not None]
+
+    def forget_failures(self) -> None:
+        """Remove the marks: what they were for has been dealt with."""
+        self.store.remove(self.marks())
+
+
+def batch_of(name: str) -> int:
+    """Return the number that Spark has for the batch of a verdict."""
+    return int(name.rpartition("/")[2].partition("-")[0])
+
+
+def _file(name: str) -> str:
+    return f"{VERDICTS}/{name}.json"
+
+
+def _touches(name: str, first: Place, last: Place) -> bool:
+    """Whether a verdict can be on rows from `first` to `last`, by its name."""
+    _, low, high = name.removesuffix(".json").rsplit("-", 2)
+    return int(low, 16) <= last and first <= int(high, 16)
+
+
+def _content(store: WalStore, name: str) -> _Read:
+    """Return what a verdict says: nothing, if it is gone, or if a power cut has left it empty."""
+    try:
+        told: dict[str, Any] = json.loads(store.read(name) or b"")
+    except ValueError:
+        return _Read([], {})
+    runs = [(int(first), int(last)) for first, last in told["places"]]
+    return _Read(runs, {int(at): Refusal(*of) for at, of in told["refused"].items()})
+
+
+def _within(at: Place, upto: Mapping[int, int]) -> bool:
+    lane, _, number, _ = parts_of(at)
+    return number <= upto.get(lane, 0)

@@ -1,0 +1,36 @@
+"""What failures of a query say, and which of them say nothing about its batch."""
+
+from __future__ import annotations
+
+from redelivery.core.delivery import Cause
+
+__all__ = ["brief", "brief_error", "was_stopped"]
+
+STOPPED = (
+    "java.lang.InterruptedException",
+    "java.io.InterruptedIOException",
+    "java.nio.channels.ClosedByInterruptException",
+    "SPARK_JOB_CANCELLED",
+    "cancelled part of cancelled job group",
+    "cancelled because SparkContext was shut down",
+)
+"""What Spark says of a write that `query.stop()`, or the end of its session, has interrupted."""
+# Characters of a failure that are written down.
+_MOST = 300
+
+
+def was_stopped(text: str) -> bool:
+    """Whether a write failed because its query was stopped, or its job cancelled."""
+    return any(name in text for name in STOPPED)
+
+
+def brief_error(error: Exception) -> str:
+    """Return the first line of what an exception says: Spark's go on with plans and stacks."""
+    return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST]
+
+
+def brief(text: str) -> str:
+    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    raised = [line for line in lines if "Error:" in line or "Exception:" in line]
+    return (raised[-1] if raised else lines[0] if lines else "unknown")[:_MOST]

@@ -1,0 +1,260 @@
+"""From segments of the write-ahead log to the columns of Spark's rows. Pure: the same rows at each reading.
+
+Only the columns asked for are made. The place, the times of the log and the body need no message to be restored.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from redelivery.driver.port import restorer
+from redelivery.errors import RedeliveryError
+from redelivery_spark.executors.decoding import decoded
+from redelivery_spark.executors.task_identity import this_task
+from redelivery_spark.schema import ERROR, PLACE, TEXT, stream_schema
+from redelivery_spark.wal.arrow_files import read_table
+from redelivery_spark.wal.places import place, tag_of
+from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
+from redelivery_spark.wal.segment_schema import facts_of, segment_name
+from redelivery_spark.wal.store import store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from redelivery.core.delivery import Delivery
+    from redelivery_spark.wal.segment_schema import SegmentFacts
+    from redelivery_spark.wal.wal_store import WalStore
+
+__all__ = ["DECODE_MARK", "SegmentPart", "SegmentSlice", "rows_of"]
+
+logger = logging.getLogger("redelivery.spark")
+DECODE_MARK = "decode"
+"""What stands for the handler in the verdict on rows that cannot be decoded."""
+# Rows of one Arrow batch: as many as Spark makes of it by default (spark.sql.execution.arrow.maxRecordsPerBatch).
+_MOST = 10_000
+_ALL = stream_schema(text=True, error=True)
+_OF_DELIVERY = {
+    name: attrgetter(name)
+    for name in ("destination", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """Rows `begin` to `end` (exclusive) of one segment."""
+
+    lane: int
+    number: int
+    begin: int
+    end: int
+
+
+class SegmentSlice(InputPartition):
+    """Rows that one task reads, and how. Picklable; it holds no credentials.
+
+    Args:
+        wal_dir: the URL of the log.
+        parts: the rows, in the order of the output.
+        columns: names of the columns, in order.
+        decode: `none`, `text` or `json`.
+        on_decode_error: `poison`, `permissive` or `fail`.
+    """
+
+    def __init__(
+        self,
+        wal_dir: str,
+        parts: tuple[SegmentPart, ...],
+        columns: tuple[str, ...],
+        decode: str = "none",
+        on_decode_error: str = "poison",
+    ) -> None:
+        super().__init__(parts)
+        self.wal_dir = wal_dir
+        self.parts = parts
+        self.columns = columns
+        self.decode = decode
+        self.on_decode_error = on_decode_error
+
+
+def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a slice, but for those that are dropped or cannot be decoded.
+
+    Raises:
+        RedeliveryError: the log cannot be read; a body cannot be decoded, and that is to fail.
+        ConfigurationError: the package of the messages' protocol is not installed here.
+    """
+    store, tag = store_at(given.wal_dir), tag_of(given.wal_dir)
+    schema = pa.schema([_ALL.field(name) for name in given.columns])
+    for part in given.parts:
+        table = read_table(store, segment_name(part.lane, part.number))
+        facts = facts_of(table.schema)
+        for begin in range(part.begin, part.end, _MOST):
+            end = min(part.end, begin + _MOST)
+            numbers = [row for row in range(begin, end) if row not in facts.dropped]
+            rows = (
+                table.slice(begin, end - begin)
+                if len(numbers) == end - begin
+                else table.take(pa.array(numbers, pa.int64()))
+            )
+            stored = _StoredRows(
+                rows.combine_chunks(), facts, part.lane, place(part.lane, tag, part.number), numbers
+            )
+            stored = _decodable(stored, given, store)
+            yield pa.RecordBatch.from_arrays([stored.column(name) for name in schema.names], schema=schema)
+
+
+class _StoredRows:
+    """Some rows of one segment, and the columns that were made of them."""
+
+    def __init__(
+        self, table: pa.Table, facts: SegmentFacts, lane: int, first: int, numbers: Sequence[int]
+    ) -> None:
+        self.table = table
+        self.numbers = numbers
+        self._facts = facts
+        self._lane = lane
+        self._first = first
+        self._deliveries: list[Delivery] | None = None
+        self.made: dict[str, pa.Array] = {}
+        self._makers: Mapping[str, Callable[[], pa.Array]] = {
+            "body": self._body,
+            "properties": self._properties,
+            "message_id": self._message_ids,
+            "delivered_at": self._delivered_at,
+            "delivery_count": self._counts,
+            PLACE: lambda: pa.array(self.places(), pa.int64()),
+        }
+
+    def places(self) -> list[int]:
+        """Return the places of the rows."""
+        return [self._first + row for row in self.numbers]
+
+    def counts(self) -> list[int]:
+        """Return the delivery counts of the rows."""
+        counts: list[int] = self.column("delivery_count").to_pylist()
+        return counts
+
+    def only(self, rows: Sequence[int]) -> _StoredRows:
+        """Return some of the rows, by their positions here."""
+        taken = pa.array(rows, pa.int64())
+        numbers = [self.numbers[row] for row in rows]
+        found = _StoredRows(
+            self.table.take(taken).combine_chunks(), self._facts, self._lane, self._first, numbers
+        )
+        found.made = {name: column.take(taken) for name, column in self.made.items()}
+        return found
+
+    def column(self, name: str) -> pa.Array:
+        """Return a column."""
+        if name not in self.made:
+            maker = self._makers.get(name)
+            self.made[name] = self._told(name) if maker is None else maker()
+        return self.made[name]
+
+    def _stored(self, name: str) -> pa.Array:
+        chunks = self.table.column(name).chunks
+        return chunks[0] if chunks else pa.array([], self.table.schema.field(name).type)
+
+    def _restored(self) -> list[Delivery]:
+        if self._deliveries is None:
+            facts = self._facts
+            restores = [restorer(wire) for wire in facts.wires]
+            heads, bodies = self._stored("head").to_pylist(), self._stored("body").to_pylist()
+            if self._lane:
+                restore = restores[0]
+                self._deliveries = [restore(*each, facts.at) for each in zip(heads, bodies, strict=True)]
+            else:
+                wires = self._stored("wire").to_pylist()
+                rows = zip(wires, heads, bodies, strict=True)
+                self._deliveries = [restores[wire](head, body, facts.at) for wire, head, body in rows]
+            for delivery in self._deliveries:
+                delivery.read_ahead()
+        return self._deliveries
+
+    def _told(self, name: str) -> pa.Array:
+        """Return what the messages say."""
+        if name == "redelivered" and not self._lane:
+            return pa.array([True] * len(self.numbers), pa.bool_())
+        return pa.array(list(map(_OF_DELIVERY[name], self._restored())), _ALL.field(name).type)
+
+    def _body(self) -> pa.Array:
+        bodies = self._stored("body")
+        if not bodies.null_count:
+            return bodies
+        return pa.array([delivery.body for delivery in self._restored()], pa.binary())
+
+    def _message_ids(self) -> pa.Array:
+        identities = [delivery.identity for delivery in self._restored()]
+        if None in identities:
+            origins = self.places() if self._lane else self._stored("origin").to_pylist()
+            log = self._facts.log[:8]
+            named = zip(identities, origins, strict=True)
+            identities = [f"{log}/{origin}" if each is None else each for each, origin in named]
+        return pa.array(identities, pa.string())
+
+    def _delivered_at(self) -> pa.Array:
+        kind = _ALL.field("delivered_at").type
+        return pa.array([round(self._facts.at * 1e6)] * len(self.numbers), kind)
+
+    def _counts(self) -> pa.Array:
+        if not self._lane:
+            return self._stored("count")
+        return pa.array([1] * len(self.numbers), pa.int32())
+
+    def _properties(self) -> pa.Array:
+        keys: list[str] = []
+        values: list[str | None] = []
+        ends = [0]
+        for delivery in self._restored():
+            for key, value in delivery.headers.items():
+                keys.append(key)
+                values.append(value if isinstance(value, str) else _text(value))
+            ends.append(len(keys))
+        found: pa.Array = pa.MapArray.from_arrays(
+            pa.array(ends, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
+        )
+        return found
+
+
+def _text(value: object) -> str | None:
+    """Return a property that is no text as one."""
+    if value is None or isinstance(value, bool):
+        return None if value is None else str(value).lower()
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _StoredRows:
+    """Add the decoded bodies; leave out, and refuse, rows that have none, if that is what is asked for."""
+    asked = {TEXT, ERROR} & set(given.columns)
+    if given.decode == "none" or (given.on_decode_error == "permissive" and not asked):
+        return stored
+    found = [decoded(body, given.decode) for body in stored.column("body").to_pylist()]
+    stored.made[TEXT] = pa.array([text for text, _ in found], pa.string())
+    stored.made[ERROR] = pa.array([error for _, error in found], pa.string())
+    wrong = {row: error for row, (_, error) in enumerate(found) if error is not None}
+    if not wrong or given.on_decode_error == "permissive":
+        return stored
+    if given.on_decode_error == "fail":
+        row, error = next(iter(wrong.items()))
+        identity = stored.column("message_id")[row].as_py()
+        raise RedeliveryError(f"message {identity} of {stored.column('destination')[row].as_py()} {error}")
+    _refuse(stored, wrong, store)
+    return stored.only([row for row in range(len(found)) if row not in wrong])
+
+
+def _refuse(stored: _StoredRows, wrong: Mapping[int, str], store: WalStore) -> None:
+    """Publish the verdict on rows that cannot be decoded. It is the same in each attempt."""
+    task = this_task()
+    if task is None:
+        raise RedeliveryError("the rows of a stream can be read in a batch of its query only")
+    places, counts = stored.places(), stored.counts()
+    refused = {places[row]: Refusal(counts[row], "poison", error) for row, error in wrong.items()}
+    Records(store).judge(
+        verdict_name(task.batch, DECODE_MARK, list(refused)), Verdict(list(refused), refused), durable=True
+    )

@@ -1,0 +1,155 @@
+"""The verdict on the rows of an Arrow batch: what earlier attempts have decided, what this one adds, and what counts.
+
+Rules, in the order of their weight:
+
+1. A refused row is in no output: refused by any verdict of its batch and handler, it is left out and redelivered.
+2. The first attempt that handles an Arrow batch decides. One that follows may not refuse what was called good: the
+   output of the first may be written. The failure ends the query, which runs the same batch again.
+3. Rows of one place (a union of a frame with itself, `explode`) are one message: all are good, or none is in the
+   output. If one has passed in another Arrow batch before one is refused, the refusal is published and the query fails;
+   the next run of the batch leaves all of them out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery_spark.executors.crumbs import DEATHS
+from redelivery_spark.wal.places import tag_within
+from redelivery_spark.wal.records import DIED, Refusal, Verdict, verdict_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redelivery.classifier import Classifier
+    from redelivery_spark.executors.task_identity import TaskIdentity
+    from redelivery_spark.wal.places import Place
+    from redelivery_spark.wal.records import Records
+
+__all__ = ["BatchVerdict", "TaskVerdicts", "Undecided"]
+
+
+class Undecided:
+    """The verdict outside of a streaming query: nothing redelivers a row there, and its error ends the job."""
+
+    def out(self, at: Place) -> bool:
+        """Whether a row is not in the output."""
+        del at
+        return False
+
+    def refuse(self, at: Place, count: int, error: Exception) -> None:
+        """Raise the error."""
+        del at, count
+        raise error
+
+    def publish(self) -> None:
+        """Nothing."""
+
+
+class TaskVerdicts:
+    """The verdicts of one handler that a task follows and publishes."""
+
+    def __init__(
+        self,
+        records: Records,
+        task: TaskIdentity,
+        mark: str,
+        classifier: Classifier,
+        tag: int,
+        deaths: Mapping[Place, int],
+    ) -> None:
+        self.records = records
+        self.task = task
+        self.mark = mark
+        self.classifier = classifier
+        self.earlier = records.of_batch(task.batch, mark)
+        self._tag = tag
+        self._turns: Counter[frozenset[Place]] = Counter()
+        self._killers = {at for at, times in deaths.items() if times >= DEATHS}
+
+    def over(self, places: Sequence[Place | None], counts: Sequence[int]) -> BatchVerdict:
+        """Return the verdict on an Arrow batch that has rows, with what is known of them before they are handled.
+
+        Raises:
+            ConfigurationError: a row is of another log, or of none.
+            RedeliveryError: this attempt of the task cannot end well, another run of the batch can.
+        """
+        known = [self._checked(at) for at in places]
+        self.earlier.look(min(known), max(known))
+        if self.task.retried and any(self.earlier.torn(at) for at in known):
+            raise RedeliveryError(
+                "a message was passed on by one task and refused by another: the batch runs again without it"
+            )
+        verdict = BatchVerdict(self, known, self._name(known))
+        for at, count in zip(known, counts, strict=True):
+            if at in self._killers and at not in self.earlier.refused and not self.earlier.good(at):
+                verdict.died(at, count)
+        return verdict
+
+    def _name(self, places: Sequence[Place]) -> str:
+        same = frozenset(places)
+        turn = self._turns[same]
+        self._turns[same] += 1
+        return verdict_name(self.task.batch, self.mark, places, self.task.partition, turn)
+
+    def _checked(self, at: Place | None) -> Place:
+        if at is None or tag_within(at) != self._tag:
+            raise ConfigurationError(
+                "process: a row is not of the log that the DataFrame names (its column _place was computed anew, or "
+                "DataFrames of two sources were united); call process on each source before",
+                option="wal_dir",
+            )
+        return at
+
+
+class BatchVerdict:
+    """The verdict on the rows of one Arrow batch."""
+
+    def __init__(self, task: TaskVerdicts, places: Sequence[Place], name: str) -> None:
+        self._task = task
+        self._earlier = task.earlier
+        self._places = set(places)
+        self._name = name
+        self._refused: dict[Place, Refusal] = {}
+        self._errors: dict[Place, Exception] = {}
+        # Another attempt has had the same rows: what it has called good, this one may not refuse.
+        self._follows = self._earlier.by(self._name)
+
+    def out(self, at: Place) -> bool:
+        """Whether a row is not in the output."""
+        return at in self._refused or at in self._earlier.refused
+
+    def died(self, at: Place, count: int) -> None:
+        """Refuse a row because of the processes that died over it."""
+        cause = f"the process died {DEATHS} times while it handled this message"
+        self._refused[at] = Refusal(count, DIED, cause)
+
+    def refuse(self, at: Place, count: int, error: Exception) -> None:
+        """Have a row redelivered, as its error says. Raises the error where the row was called good before."""
+        if self._follows and self._earlier.passed(at, self._name):
+            raise error
+        kind, cause, delay = self._task.classifier.verdict(error)
+        self._refused[at] = Refusal(count, kind, cause.text, delay)
+        self._errors[at] = error
+
+    def publish(self) -> None:
+        """Publish what was decided here, before a row is passed on. Afterwards `out` is final.
+
+        Raises:
+            Exception: that of a row which is refused here, and may have been passed on elsewhere.
+        """
+        decided = {at for at in self._places if at not in self._earlier.refused}
+        if not decided or self._follows:
+            return
+        verdict, records = Verdict(decided, self._refused), self._task.records
+        first = records.judge(self._name, verdict, durable=bool(self._refused))
+        if first:
+            self._earlier.note(self._name, verdict)
+        self._earlier.refresh()
+        self._earlier.look(min(self._places), max(self._places))
+        for at, refusal in self._refused.items():
+            passed = self._earlier.passed_elsewhere(at, self._name)
+            if passed or (not first and self._earlier.passed(at, self._name)):
+                raise self._errors.get(at) or RedeliveryError(refusal.cause)

@@ -1,0 +1,123 @@
+"""The file of a segment: rows as the broker sent them, and what is known of all of them together.
+
+A lane's segment has the bytes before the body (`head`) and the body; where `body` is null, it is among the first. Lane
+0 is for redeliveries: its rows also have the place that they came into the log with, the count of this delivery, and
+which of the segment's wires restores them. A *wire* is what `redelivery.driver.port.restorer` takes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from redelivery.errors import RedeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from redelivery_spark.wal.places import Place
+
+__all__ = [
+    "MOST_BYTES", "MOST_ROWS", "REDELIVERED", "STORED", "SegmentFacts", "facts_of", "folder_of", "redelivered_table",
+    "segment_name", "stored_table",
+]  # fmt: skip
+
+MOST_ROWS = 5_000
+MOST_BYTES = 8 << 20
+STORED = pa.schema([pa.field("head", pa.binary()), pa.field("body", pa.binary())])
+"""Columns of lanes 1 and up."""
+REDELIVERED = pa.schema(
+    [
+        *STORED,
+        pa.field("origin", pa.int64()),
+        pa.field("count", pa.int32()),
+        pa.field("wire", pa.int16()),
+    ]
+)
+"""Columns of lane 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What is known of all rows of a segment.
+
+    `at`: when it was published, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `dropped`: numbers of
+    the rows that are no rows to Spark, each with the cause of its dead letter. `alone`: it must be the only segment of
+    its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
+    """
+
+    at: float
+    log: str
+    wires: tuple[Mapping[str, str], ...]
+    dropped: Mapping[int, str] = field(default_factory=dict[int, str])
+    alone: bool = False
+    connection: str = ""
+
+
+def folder_of(lane: int) -> str:
+    """Return the folder of a lane's segments."""
+    return f"s{lane}"
+
+
+def segment_name(lane: int, number: int) -> str:
+    """Return the name of a segment in the log."""
+    return f"{folder_of(lane)}/{number:012d}.arrow"
+
+
+def stored_table(heads: Sequence[bytes], bodies: Sequence[bytes | None], facts: SegmentFacts) -> pa.Table:
+    """Return the segment of a lane: what `Delivery.stored()` has returned of each row."""
+    arrays = [pa.array(heads, pa.binary()), pa.array(bodies, pa.binary())]
+    return _table(arrays, STORED, facts)
+
+
+def redelivered_table(
+    heads: Sequence[bytes],
+    bodies: Sequence[bytes | None],
+    origins: Sequence[Place],
+    counts: Sequence[int],
+    wires: Sequence[int],
+    facts: SegmentFacts,
+) -> pa.Table:
+    """Return a segment of lane 0. `wires`: which of `facts.wires` each row has."""
+    columns = zip((heads, bodies, origins, counts, wires), REDELIVERED, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in columns]
+    return _table(arrays, REDELIVERED, facts)
+
+
+def facts_of(schema: pa.Schema) -> SegmentFacts:
+    """Return what a segment's schema says of its rows. Raises RedeliveryError if it is not the schema of a segment."""
+    told: Mapping[bytes, bytes] = schema.metadata or {}
+    try:
+        return SegmentFacts(
+            at=float(told[b"at"]),
+            log=told[b"log"].decode(),
+            wires=tuple(json.loads(told[b"wires"])),
+            dropped={int(row): str(cause) for row, cause in json.loads(told.get(b"dropped", b"{}")).items()},
+            alone=told.get(b"alone") == b"1",
+            connection=told.get(b"connection", b"").decode(),
+        )
+    except (KeyError, ValueError, AttributeError, TypeError) as error:
+        raise RedeliveryError(f"this is no segment of the write-ahead log: {error!r}") from None
+
+
+def _table(arrays: list[pa.Array], columns: pa.Schema, facts: SegmentFacts) -> pa.Table:
+    schema = columns.with_metadata(_metadata(facts))
+    return pa.Table.from_batches([pa.RecordBatch.from_arrays(arrays, schema=schema)], schema)
+
+
+def _metadata(facts: SegmentFacts) -> dict[str, str]:
+    told = {
+        "at": repr(float(facts.at)),
+        "log": facts.log,
+        "wires": json.dumps([dict(wire) for wire in facts.wires]),
+    }
+    if facts.dropped:
+        told["dropped"] = json.dumps({str(row): cause for row, cause in facts.dropped.items()})
+    if facts.alone:
+        told["alone"] = "1"
+    if facts.connection:
+        told["connection"] = facts.connection
+    return told
