@@ -106,11 +106,10 @@ def test_a_row_that_was_called_good_before(
 
 
 @pytest.mark.parametrize(
-    ("raised", "left"), [(SystemExit, 1), (type("Panic", (BaseException,), {}), 1), (KeyboardInterrupt, 0), (None, 0)]
+    ("raised", "left"),
+    [(SystemExit, 1), (type("Panic", (BaseException,), {}), 1), (KeyboardInterrupt, 0), (None, 0)],
 )
-def test_what_is_a_death(
-    rows: Frame, tmp_path: Path, raised: type[BaseException] | None, left: int
-) -> None:
+def test_what_is_a_death(rows: Frame, tmp_path: Path, raised: type[BaseException] | None, left: int) -> None:
     """An exception that ends the worker is one; an interrupt at the console is not. There is no verdict either way."""
 
     def handler(row: Any) -> object:
@@ -157,7 +156,9 @@ def test_without_file_locks(
     assert store_at(str(tmp_path)).names(CRUMBS) == []
 
 
-def test_crumbs_of_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_crumbs_of_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """They are in the temporary folder, for this user alone; the next task removes those of earlier batches."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(crumbs, "_warned", set())

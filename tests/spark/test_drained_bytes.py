@@ -37,8 +37,8 @@ def test_a_drain_of_the_first_design_is_refused(
     fill(redelivery_broker, 1)
     folder = Path(given["walDir"]) / "drains" / "drain"
     folder.mkdir(parents=True)
-    told = {"brokers": ["memory://b"], "selector": None}
-    (folder / "drain.json").write_text(json.dumps(told), encoding="utf-8")
+    bound = {"brokers": ["memory://b"], "selector": None}
+    (folder / "drain.json").write_text(json.dumps(bound), encoding="utf-8")
     words = r"run=drain: .* another version of this package has begun; read it with that version, or give this one"
     with pytest.raises(ConfigurationError, match=words):
         read(redelivery_broker, **given)
@@ -97,22 +97,31 @@ def test_a_cut_costs_no_message_of_other_properties(
     assert sorted(dict(row["properties"])["place"] for row in found) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize("reconnected", [False, True])
 def test_a_connection_lost_before_a_segment_is_published(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    redelivery_broker: MemoryBroker,
+    given: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    reconnected: bool,
 ) -> None:
-    """What was taken over it is neither published nor accepted; the broker redelivers it, and it is there once."""
+    """What was taken over it is not published, whether there is another one or not; the broker redelivers it, once."""
     monkeypatch.setattr(module, "ROWS", 4)
     sent = fill(redelivery_broker, 10)
     original = module._wire_of
-    lost: list[int] = []
+    wires: list[Any] = []
 
-    def losing(*arguments: Any) -> Any:
-        if not lost:
-            lost.append(1)
+    def losing(taker: Any, epoch: int) -> Any:
+        if not wires:
             redelivery_broker.cut()
-        return original(*arguments)
+            if reconnected:
+                taker.take(60.0)
+                assert taker.port.engine.epoch > epoch
+        wires.append(original(taker, epoch))
+        return wires[-1]
 
     monkeypatch.setattr(module, "_wire_of", losing)
     assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
     assert redelivery_broker.depth("orders") == 0
-    assert lost
+    assert wires[0] is None
+    assert None not in wires[1:]

@@ -160,7 +160,9 @@ def test_what_a_handler_gets(rows: Frame) -> None:
 
 def test_a_time_without_a_zone_is_in_utc(rows: Frame) -> None:
     """As the source's own: a handler on a machine elsewhere returns the same."""
-    found = made(apply(rows, lambda _: (datetime(2026, 1, 1),), StructType([StructField("ts", TimestampType())])))
+    found = made(
+        apply(rows, lambda _: (datetime(2026, 1, 1),), StructType([StructField("ts", TimestampType())]))
+    )
     assert found == [datetime(2026, 1, 1, tzinfo=UTC)] * 3
 
 

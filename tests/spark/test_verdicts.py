@@ -165,7 +165,9 @@ def test_one_of_two_rows_of_a_message_fails(rows: Frame, tmp_path: Path, size: i
 
 
 @given(
-    decisions=st.lists(st.tuples(st.sets(st.sampled_from("abcd")), st.integers(1, 5), st.booleans()), max_size=6)
+    decisions=st.lists(
+        st.tuples(st.sets(st.sampled_from("abcd")), st.integers(1, 5), st.booleans()), max_size=6
+    )
 )
 def test_no_row_is_both_passed_on_and_refused(
     tmp_path_factory: pytest.TempPathFactory, decisions: list[tuple[set[str], int, bool]]
@@ -245,7 +247,12 @@ def test_marks_of_failures(tmp_path: Path) -> None:
     assert records.failures() == []
 
 
-@given(st.integers(0, LANES - 1), st.text("abü%", min_size=1), st.integers(0, NUMBERS - 1), st.integers(0, ROWS - 1))
+@given(
+    st.integers(0, LANES - 1),
+    st.text("abü%", min_size=1),
+    st.integers(0, NUMBERS - 1),
+    st.integers(0, ROWS - 1),
+)
 def test_a_place_has_its_parts(lane: int, folder: str, number: int, row: int) -> None:
     """It is a positive long, and all that it was made of can be read back; no part spills into another."""
     tag = tag_of(f"/{folder}")

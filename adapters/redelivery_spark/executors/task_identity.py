@@ -35,4 +35,6 @@ def this_task() -> TaskIdentity | None:
     # The group of a query's jobs is called by the id of its run.
     run = context.getLocalProperty("spark.jobGroup.id") or ""
     digest = f"{zlib.crc32(run.encode()):08x}" if run else ""
-    return TaskIdentity(int(batch), digest, context.stageId(), context.partitionId(), context.attemptNumber() > 0)
+    return TaskIdentity(
+        int(batch), digest, context.stageId(), context.partitionId(), context.attemptNumber() > 0
+    )
