@@ -47,11 +47,12 @@ def forked(work: Callable[[], object]) -> int:
     """Do something in a process of its own, and return its exit status."""
     pid = os.fork()
     if not pid:
+        status = 1
         try:
             work()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
+            status = 0
+        finally:
+            os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -78,7 +79,7 @@ def test_a_row_over_which_two_processes_died(
 
 
 def test_deaths_of_others(rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another batch, another handler, or another job of this run of the query (`limit` kills its tasks) none counts."""
+    """None counts of another batch or handler, or of another job of this run of the query (`limit` ends its tasks)."""
     store = store_at(str(tmp_path))
     for batch, run, stage, name in [(2, "r", 0, "x"), (3, "r", 0, "y"), (3, "r", 1, "x"), (3, "q", 1, "x")]:
         in_batch(monkeypatch, batch, run, stage)

@@ -15,8 +15,8 @@ class TaskIdentity:
     """A task of a streaming query.
 
     `batch`: Spark's number of the batch. `run`: a digest that each start of the query has for itself, empty if Spark
-    does not say. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the same
-    job, or runs beside this one.
+    does not say. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the
+    same job, or runs beside this one.
     """
 
     batch: int
