@@ -50,7 +50,7 @@ def test_a_killed_drain_is_gone_on_with(
     died = subprocess.run(
         [sys.executable, "-m", "integration.killed_drain", str(config), "1", when],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         timeout=120,
         check=False,
     )

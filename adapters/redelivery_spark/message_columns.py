@@ -40,9 +40,9 @@ def _properties(deliveries: Sequence[Delivery]) -> pa.Array:
             keys.append(key)
             values.append(value if isinstance(value, str) else _text(value))
         ends.append(len(keys))
-    return pa.MapArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
-    )
+    offsets, names = pa.array(ends, pa.int32()), pa.array(keys, pa.string())
+    found: pa.Array = pa.MapArray.from_arrays(offsets, names, pa.array(values, pa.string()))
+    return found
 
 
 def _text(value: object) -> str | None:

@@ -22,7 +22,6 @@ BARE = {
 PRIVATE = {
     # Halves of one class: each pair shares a state.
     "Blocking": {"_heap", "_ready"},
-    "FilteringBatchReader": {"_conditions", "_options"},
     "Headers": {"_head", "_read"},
     "LedgerDispatcher": {
         "_clock",

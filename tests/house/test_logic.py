@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 ON_TEXT = {
     # Python errors come through the JVM as text only.
-    "adapters/redelivery_spark/api/foreach_batch.py _stopped",
     "adapters/redelivery_spark/api/run.py run",
     # A broker's ERROR has no other sign of what it is about than its text; the patterns are in the profiles.
     "adapters/redelivery_stomp/disconnect_cause.py StompDisconnectCause.unclaimed",

@@ -87,7 +87,13 @@ def source(wal: Path, *bodies: str, log: Path | None = None) -> Frame:
     """Return a batch of a source, of which each message's id is its body; `log`: that the rows are really of."""
     fields = pa.schema([stream_schema(text=False, error=False).field(name) for name in NAMES])
     rows: Sequence[dict[str, Any]] = [
-        {"message_id": body, "properties": [("kind", body)], "timestamp": 1, "delivery_count": 1, "_place": at}
+        {
+            "message_id": body,
+            "properties": [("kind", body)],
+            "timestamp": 1,
+            "delivery_count": 1,
+            "_place": at,
+        }
         for body, at in zip(bodies, places(log or wal, *bodies), strict=True)
     ]
     batch = pa.RecordBatch.from_pylist(rows, fields)
@@ -95,7 +101,12 @@ def source(wal: Path, *bodies: str, log: Path | None = None) -> Frame:
 
 
 def in_batch(
-    monkeypatch: pytest.MonkeyPatch, number: int | None, run: str = "run", stage: int = 0, *, retried: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    number: int | None,
+    run: str = "run",
+    stage: int = 0,
+    *,
+    retried: bool = False,
 ) -> None:
     """Be a task of a streaming query, or of none."""
 

@@ -47,11 +47,12 @@ def forked(work: Callable[[], object]) -> int:
     """Do something in a process of its own, and return its exit status."""
     pid = os.fork()
     if not pid:
+        status = 1
         try:
             work()
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
+            status = 0
+        finally:
+            os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -78,7 +79,7 @@ def test_a_row_over_which_two_processes_died(
 
 
 def test_deaths_of_others(rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another batch, another handler, or another job of this run of the query (`limit` kills its tasks) none counts."""
+    """None counts of another batch or handler, or of another job of this run of the query (`limit` ends its tasks)."""
     store = store_at(str(tmp_path))
     for batch, run, stage, name in [(2, "r", 0, "x"), (3, "r", 0, "y"), (3, "r", 1, "x"), (3, "q", 1, "x")]:
         in_batch(monkeypatch, batch, run, stage)
@@ -106,11 +107,10 @@ def test_a_row_that_was_called_good_before(
 
 
 @pytest.mark.parametrize(
-    ("raised", "left"), [(SystemExit, 1), (type("Panic", (BaseException,), {}), 1), (KeyboardInterrupt, 0), (None, 0)]
+    ("raised", "left"),
+    [(SystemExit, 1), (type("Panic", (BaseException,), {}), 1), (KeyboardInterrupt, 0), (None, 0)],
 )
-def test_what_is_a_death(
-    rows: Frame, tmp_path: Path, raised: type[BaseException] | None, left: int
-) -> None:
+def test_what_is_a_death(rows: Frame, tmp_path: Path, raised: type[BaseException] | None, left: int) -> None:
     """An exception that ends the worker is one; an interrupt at the console is not. There is no verdict either way."""
 
     def handler(row: Any) -> object:
@@ -157,7 +157,9 @@ def test_without_file_locks(
     assert store_at(str(tmp_path)).names(CRUMBS) == []
 
 
-def test_crumbs_of_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_crumbs_of_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """They are in the temporary folder, for this user alone; the next task removes those of earlier batches."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(crumbs, "_warned", set())

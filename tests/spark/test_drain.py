@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyarrow import ipc
-from pyspark.sql.types import StringType, StructField, StructType
 from tests.spark.query import Killed
 from tests.spark.tables import bodies, fill, planned, read, rows
 
 from redelivery.dlq.dead_letter import read_letter
 from redelivery.dlq.dlq_connection import DeadLetterConnection
 from redelivery.errors import AdapterError, ConfigurationError, TransportError
-from redelivery_memory.messages import MemoryDelivery
 from redelivery_spark.batch import drain as module
-from redelivery_spark.batch.batch_reader import batch_reader
 from redelivery_spark.batch.drained_queue import DrainedQueue
-from redelivery_spark.options.batch_options import read_batch_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from redelivery.testing import MemoryBroker
 
@@ -183,53 +177,7 @@ def test_a_run_is_of_one_broker(redelivery_broker: MemoryBroker, given: dict[str
         read(redelivery_broker, **given, selector="a = 1")
 
 
-def test_a_drain_of_the_first_design_is_refused(
-    redelivery_broker: MemoryBroker, given: dict[str, str]
-) -> None:
-    """Its segments cannot be read: the sentence names the run, and the way out; nothing is taken from the queue."""
-    fill(redelivery_broker, 1)
-    folder = Path(given["walDir"]) / "drains" / "drain"
-    folder.mkdir(parents=True)
-    told = {"brokers": ["memory://b"], "selector": None}
-    (folder / "drain.json").write_text(json.dumps(told), encoding="utf-8")
-    words = r"run=drain: .* another version of this package has begun; read it with that version, or give this one"
-    with pytest.raises(ConfigurationError, match=words):
-        read(redelivery_broker, **given)
-    assert redelivery_broker.depth("orders") == 1
-    assert len(read(redelivery_broker, **given, run="other")) == 1
-
-
-def test_a_segment_holds_what_came(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
-    """Its columns are the bytes of messages, not their parts: each action makes the columns that it shows of them."""
-    redelivery_broker.send("orders", "{}", headers={"n": "1", "redeliveryCause": "crash"}, correlation_id="c")
-    reader = planned(redelivery_broker, **given)
-    (row,) = rows(reader)
-    assert (dict(row["properties"])["n"], row["correlation_id"]) == ("1", "c")
-    (segment,) = Path(given["walDir"]).glob("drains/drain/orders-*/000000.arrow")
-    table = ipc.open_file(segment.read_bytes()).read_all()
-    assert table.schema.names == ["head", "body"]
-    assert table.num_rows == 1
-    columns = StructType([StructField("cause", StringType()), StructField("text", StringType())])
-    options = read_batch_options(
-        given | {"url": redelivery_broker.uri, "decode": "json", "deadLetters": "true"}
-    )
-    assert rows(batch_reader(options, columns)) == [{"cause": "crash", "text": "{}"}]
-
-
-def test_messages_without_an_id_are_numbered(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They are called by the run, the queue, the segment and their row, which is the same at each action."""
-    monkeypatch.setattr(MemoryDelivery, "identity", property(lambda _: None))
-    monkeypatch.setattr(module, "ROWS", 3)
-    monkeypatch.setattr(module, "SHOWN", 2)
-    fill(redelivery_broker, 4)
-    names = [f"drain/queue://orders/{number}" for number in ("0/0", "0/1", "0/2", "1/0")]
-    for _ in range(2):
-        assert [row["message_id"] for row in read(redelivery_broker, **given)] == names
-
-
-def test_no_broker_there(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
+def test_nobody_there(redelivery_broker: MemoryBroker, given: dict[str, str]) -> None:
     """A broker that cannot be reached ends the task, and the next one does it."""
     sent = fill(redelivery_broker, 2)
     redelivery_broker.refuse_connections()

@@ -293,37 +293,3 @@ def test_a_cut_costs_no_message_whose_id_was_used_before(
         redelivery_broker.send("orders", f"reading {number}", headers={"id": "sensor"})
     cut_after(2, redelivery_broker, monkeypatch)
     assert sorted(bodies(read(redelivery_broker, **given))) == [f"reading {number}" for number in range(4)]
-
-
-@pytest.mark.usefixtures("own_ids")
-def test_a_cut_costs_no_message_of_other_properties(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All that a producer sent is compared: one id, one time and one body with another property is another message."""
-    monkeypatch.setattr(module, "BYTES", 1)
-    for number in range(4):
-        redelivery_broker.send("orders", "reading", headers={"id": "sensor", "place": str(number)})
-    cut_after(2, redelivery_broker, monkeypatch)
-    found = read(redelivery_broker, **given)
-    assert sorted(dict(row["properties"])["place"] for row in found) == ["0", "1", "2", "3"]
-
-
-def test_a_connection_lost_before_a_segment_is_published(
-    redelivery_broker: MemoryBroker, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was taken over it is neither published nor accepted; the broker redelivers it, and it is there once."""
-    monkeypatch.setattr(module, "ROWS", 4)
-    sent = fill(redelivery_broker, 10)
-    original = module._wire_of
-    lost: list[int] = []
-
-    def losing(*arguments: Any) -> Any:
-        if not lost:
-            lost.append(1)
-            redelivery_broker.cut()
-        return original(*arguments)
-
-    monkeypatch.setattr(module, "_wire_of", losing)
-    assert Counter(bodies(read(redelivery_broker, **given))) == Counter(sent)
-    assert redelivery_broker.depth("orders") == 0
-    assert lost

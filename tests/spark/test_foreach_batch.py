@@ -34,18 +34,18 @@ def guard(folder: Path, error: Exception) -> None:
 def test_a_sink_that_fails_leaves_evidence(tmp_path: Path) -> None:
     """What it says is in the log, and the error is raised."""
     guard(tmp_path, RuntimeError("no space left  and a plan"))
-    assert Records(store_at(str(tmp_path))).failure() == "RuntimeError: no space left"
+    assert Records(store_at(str(tmp_path))).failures() == ["RuntimeError: no space left"]
 
 
 def test_a_stopped_query_leaves_none(tmp_path: Path) -> None:
-    """A write that was interrupted or cancelled tells nothing of its rows."""
+    """A write that was interrupted or cancelled says nothing of its rows."""
     for said in (
         "An error occurred while calling o1.save.\n: java.lang.InterruptedException",
         "[SPARK_JOB_CANCELLED] Job 5 cancelled part of cancelled job group 7c2a SQLSTATE: XXKDA",
         "Job 5 cancelled because SparkContext was shut down",
     ):
         guard(tmp_path, RuntimeError(said))
-    assert Records(store_at(str(tmp_path))).failure() is None
+    assert Records(store_at(str(tmp_path))).failures() == []
 
 
 def test_a_mark_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -61,4 +61,4 @@ def test_a_mark_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCapture
 
     with pytest.raises(RuntimeError, match="the sink"):
         foreach_batch(write)(frame, 4)
-    assert "the log could not be told" in caplog.text
+    assert "batch 4 failed, and the log has no mark of it" in caplog.text

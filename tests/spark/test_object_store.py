@@ -16,7 +16,7 @@ from tests.spark.query import Query
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.startup import LogInUse
-from redelivery_spark.wal.records import Records, Refusal
+from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import LogTaken, prepared, store_at
 from redelivery_spark.wal.task_parts import FOLDER as PARTS
 from redelivery_spark.wal.task_parts import TaskParts
@@ -213,7 +213,10 @@ def test_two_starts_at_once(redelivery_broker: MemoryBroker, monkeypatch: pytest
 def test_two_verdicts_at_once(store: WalStore) -> None:
     """The first counts for both attempts."""
     records = Records(store)
-    first = {"x": Refusal(1, "fail", "no")}
-    assert records.judge("1-0", first) == first
-    assert records.judge("1-0", {}) == first
-    assert records.verdict("1-1") is None
+    first = {5: Refusal(1, "fail", "no")}
+    name = verdict_name(1, "aa", [5])
+    assert records.judge(name, Verdict([5], first), durable=True)
+    assert not records.judge(name, Verdict([5]), durable=False)
+    earlier = records.of_batch(1, "aa")
+    earlier.look(5, 5)
+    assert earlier.refused == first

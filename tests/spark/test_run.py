@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -10,12 +11,14 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import StreamingQueryException
 
-from redelivery.errors import AdapterError, ConfigurationError
-from redelivery_spark.api.run import HOPELESS, run
-from redelivery_spark.wal.store import LogTaken
+from redelivery.errors import AdapterError, ConfigurationError, TransportError
+from redelivery_spark.api.run import HOPELESS, NOT_OF_THE_BATCH, run
+from redelivery_spark.wal.records import Records
+from redelivery_spark.wal.store import LogTaken, store_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,12 +52,12 @@ def supervise(*queries: Ended, **named: Any) -> Ended:
 
 
 def test_pauses_grow_until_messages_go_through(pauses: list[float]) -> None:
-    """An empty batch is no progress: it is how a batch is replayed without its rows."""
+    """From 0.5 s to 30 s. An empty batch is no progress: that is how a batch is replayed without its rows."""
     last = Ended(None)
     assert (
         supervise(*[Ended("boom", 0) for _ in range(8)], Ended("boom", 0, 5, 0), Ended("boom"), last) is last
     )
-    assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0, 0.5, 1.0]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 0.5, 1.0]
 
 
 def test_our_own_refusals_end_it(pauses: list[float]) -> None:
@@ -81,6 +84,61 @@ def test_a_query_is_started_again_so_often(pauses: list[float]) -> None:
 
 
 def test_the_names_are_those_of_our_classes() -> None:
-    """What ends `run` is told by the names of classes that exist."""
+    """`run` knows failures by the names of classes that exist."""
     kinds = (ConfigurationError, AdapterError, LogTaken)
     assert tuple(f"{kind.__module__}.{kind.__qualname__}:" for kind in kinds) == HOPELESS
+    assert f"{TransportError.__module__}.{TransportError.__qualname__}:" in NOT_OF_THE_BATCH
+
+
+def failures(folder: Path, *queries: Ended, **named: Any) -> list[str]:
+    """Run queries with a log; return the failures that are marked there."""
+    store_at(str(folder)).prepare("failures")
+    with suppress(StreamingQueryException):
+        supervise(*queries, wal_dir=str(folder), **named)
+    return Records(store_at(str(folder))).failures()
+
+
+def test_failures_are_marked_in_the_log(tmp_path: Path, pauses: list[float]) -> None:
+    """Each by the line that says most, the last one too; without a log nothing is marked."""
+    del pauses
+    assert failures(tmp_path, Ended("one"), Ended("Traceback\n  x\nValueError: two"), max_restarts=1) == [
+        "one", "ValueError: two",
+    ]  # fmt: skip
+    supervise(Ended("three"), Ended(None))
+    assert len(Records(store_at(str(tmp_path))).failures()) == 2
+
+
+def test_what_is_not_marked(tmp_path: Path, pauses: list[float]) -> None:
+    """A query that was stopped, a broker that is away, a refusal of our own: the batch has no part in these."""
+    texts = (
+        "redelivery.errors.TransportError: no broker",
+        "redelivery_spark.stream.startup.LogInUse: busy",
+        "java.lang.InterruptedException",
+    )
+    assert failures(tmp_path, *map(Ended, texts), Ended(None)) == []
+    assert failures(tmp_path, Ended("redelivery.errors.ConfigurationError: no")) == []
+    assert len(pauses) == 3
+
+
+def test_a_failure_is_marked_once(tmp_path: Path, pauses: list[float]) -> None:
+    """What `foreach_batch` has marked in this run of the query is not marked again; a mark from before is another."""
+    del pauses
+    records = Records(store_at(str(tmp_path)))
+
+    class Marking(Ended):
+        def awaitTermination(self) -> None:
+            records.fail("the sink")
+            super().awaitTermination()
+
+    found = failures(tmp_path, Marking("seen by the sink"), Ended("not seen"), Ended(None))
+    assert found == ["the sink", "not seen"]
+
+
+def test_a_log_that_cannot_be_marked(
+    tmp_path: Path, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The query is started again, and a warning says so."""
+    last = Ended(None)
+    assert supervise(Ended("boom"), last, wal_dir=str(tmp_path / "none")) is last
+    assert "failures of the query cannot be marked in the log" in caplog.text
+    assert len(pauses) == 1

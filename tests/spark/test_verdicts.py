@@ -96,15 +96,18 @@ def test_two_attempts_at_one_time_decide_alike(
 
 
 def test_two_attempts_with_other_rows(rows: Frame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They learn of each other after they have published: what the other refused is left out; the retry of one that has
-    refused what the other passed on fails until all tasks run anew."""
+    """They learn of each other after they have published.
+
+    What the other refused is left out. The retry of one that has refused what the other passed on fails until all run
+    anew.
+    """
     judge = Records.judge
-    others = {"b": {"b": "fail"}, "c": {}}
+    others = {"b": ["fail"], "c": list[str]()}
 
     def judged(records: Records, name: str, verdict: Verdict, *, durable: bool) -> bool:
-        for row, refusals in others.items():
+        for row, kinds in others.items():
             (at,) = places(tmp_path, row)
-            other = {at: Refusal(1, kind, "other") for kind in refusals.values()}
+            other = dict.fromkeys([at] * len(kinds), Refusal(1, "fail", "other"))
             mark = name.split("-")[1]
             judge(records, verdict_name(3, mark, [at]), Verdict([at], other), durable=durable)
         return judge(records, name, verdict, durable=durable)
@@ -165,12 +168,14 @@ def test_one_of_two_rows_of_a_message_fails(rows: Frame, tmp_path: Path, size: i
 
 
 @given(
-    decisions=st.lists(st.tuples(st.sets(st.sampled_from("abcd")), st.integers(1, 5), st.booleans()), max_size=6)
+    decisions=st.lists(
+        st.tuples(st.sets(st.sampled_from("abcd")), st.integers(1, 5), st.booleans()), max_size=6
+    )
 )
 def test_no_row_is_both_passed_on_and_refused(
     tmp_path_factory: pytest.TempPathFactory, decisions: list[tuple[set[str], int, bool]]
 ) -> None:
-    """Whatever fails at each attempt, and however rows are cut: the last attempt that ends passes on what is not refused."""
+    """Whatever fails at each attempt, and however rows are cut: an attempt that ends passes on what is not refused."""
     folder = tmp_path_factory.mktemp("wal")
     store_at(str(folder)).prepare("verdicts")
     with pytest.MonkeyPatch.context() as patch:
@@ -245,7 +250,12 @@ def test_marks_of_failures(tmp_path: Path) -> None:
     assert records.failures() == []
 
 
-@given(st.integers(0, LANES - 1), st.text("abü%", min_size=1), st.integers(0, NUMBERS - 1), st.integers(0, ROWS - 1))
+@given(
+    st.integers(0, LANES - 1),
+    st.text("abü%", min_size=1),
+    st.integers(0, NUMBERS - 1),
+    st.integers(0, ROWS - 1),
+)
 def test_a_place_has_its_parts(lane: int, folder: str, number: int, row: int) -> None:
     """It is a positive long, and all that it was made of can be read back; no part spills into another."""
     tag = tag_of(f"/{folder}")

@@ -110,8 +110,8 @@ def test_columns_are_refused_before_anything_is_sent(redelivery_broker: MemoryBr
         source(redelivery_broker, destination="a").streamWriter(body, True)
     with pytest.raises(ConfigurationError, match=r"run means nothing for df\.writeStream"):
         source(redelivery_broker, destination="a", run="x").streamWriter(body, False)
-    with pytest.raises(ConfigurationError, match=r"maxWait means nothing here: it is for spark\.readStream"):
-        source(redelivery_broker, destination="a", maxWait=5).writer(body, False)
+    with pytest.raises(ConfigurationError, match=r"readers means nothing here: it is for spark\.readStream"):
+        source(redelivery_broker, destination="a", readers=5).writer(body, False)
 
 
 ROWS: list[tuple[dict[str, Any], str]] = [

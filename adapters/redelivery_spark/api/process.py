@@ -1,4 +1,9 @@
-"""`process`: a handler for each row, whose failures are redelivered, and never end the query. Runs in executors."""
+"""`process`: a handler for each row, whose failures are redelivered, and never end the query. Runs in executors.
+
+A batch can run more than once: after a failure of the query, and for each action in `foreachBatch`. The handler is
+called again then, and the first decision on a row counts (`executors/verdict.py`): a row that was refused stays out; a
+row that has passed once, and fails later, raises its error, so that the query fails and runs the same batch again.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +53,11 @@ def process(
     redeliveries are used up; then it is dead-lettered with the exception as its cause. `Poison`, `Discard` and `Defer`
     steer as in any handler.
 
-    A batch can run more than once: after a failure of the query, and for each action in `foreachBatch`. The handler is
-    called again then, and the first decision on a row counts. A row that was refused stays out. A row that has passed
-    once and fails later raises its error: the query fails, and runs the same batch again.
-
-    A row over which the process dies twice is refused: of a crash, of `os._exit`, or of a `SystemExit` of the handler.
-    A query that is stopped in the middle of a row counts as one such death.
-
-    Rows with one `_place` (after `union` or `explode`) are one message: if one of them fails, all are left out and the
-    message is redelivered once. If the others were passed on before, the query fails once and runs the batch without
-    them.
-
-    With `limit` behind it, rows that Spark does not ask for are not handled, and count as processed.
+    With each run of a batch the handler is called again: a row that was refused stays out, and one that has passed may
+    not fail later, or the query does. A row over which the process dies twice is refused: of a crash, of a
+    `SystemExit`, of a stop of the query in the middle of it. Rows with one `_place` (after `union`, `explode`) are one
+    message: if one fails, all are left out. Rows that a `limit` does not ask for are not handled, and count as
+    processed.
 
     Args:
         df: a streaming DataFrame of the source `redelivery`, or what `foreachBatch` got of it, with at least the
@@ -77,6 +75,17 @@ def process(
     Raises:
         ConfigurationError: an argument cannot be honoured.
     """
+    classifier = _checked(df, errors)
+    folder = wal_dir_of(df, wal_dir, "process")
+    columns = df.schema if result is None else _parsed(result)
+    before = handlers_of(df)
+    mark = mark_of(handler, name, columns.simpleString(), before)
+    schema = marked(columns, folder, [*before, mark])
+    arrow = None if result is None else to_arrow_schema(schema, timezone="UTC")
+    return df.mapInArrow(_Task(handler, arrow, folder, mark, classifier), schema)
+
+
+def _checked(df: DataFrame, errors: Classifier | None) -> Classifier:
     missing = {PLACE, "delivery_count"} - set(df.columns)
     if missing:
         raise ConfigurationError(
@@ -89,13 +98,7 @@ def process(
         raise ConfigurationError(
             "errors=: retry(policy=…) is not supported here; give the destination a policy", option="errors"
         )
-    folder = wal_dir_of(df, wal_dir, "process")
-    columns = df.schema if result is None else _parsed(result)
-    before = handlers_of(df)
-    mark = mark_of(handler, name, columns.simpleString(), before)
-    schema = marked(columns, folder, [*before, mark])
-    arrow = None if result is None else to_arrow_schema(schema, timezone="UTC")
-    return df.mapInArrow(_Task(handler, arrow, folder, mark, classifier), schema)
+    return classifier
 
 
 def _parsed(result: str | StructType) -> StructType:

@@ -167,9 +167,9 @@ class _Drain:
             )
 
     def _have_accepted(self, taker: DeadLetterConsumer) -> None:
-        """Have the broker know that there is enough: accept what comes again, and hold all others until the end.
+        """Accept duplicates of what the drain has, and hold all other messages until the end.
 
-        What a killed attempt took last is in the drain, and on the queue. It comes again before the queue is silent.
+        A killed attempt's last messages are in the drain, and on the queue. The broker sends them before it is silent.
         """
         asked = False
         while True:

@@ -70,7 +70,7 @@ class DrainDuplicates:
     def has(self, delivery: Delivery, published: int, *, marks: bool) -> bool:
         """Whether this message is in the drain, of which so much is published. `marks`: as in `Capabilities`.
 
-        A broker that marks none sends copies soon after the connection began, if at all.
+        A broker that marks none sends duplicates soon after the connection began, or never.
         """
         if not self._segments or delivery.key is None:
             return False

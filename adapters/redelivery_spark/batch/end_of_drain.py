@@ -37,5 +37,5 @@ class EndOfDrain:
         return now - self._steady > LONGEST_TRICKLE or all(map(self._late, sent))
 
     def _late(self, sent: datetime | None) -> bool:
-        # A clock that is ahead tells nothing.
+        # A clock that is ahead proves nothing.
         return sent is not None and self._began + MARGIN < sent.timestamp() <= self._clock.time()

@@ -101,7 +101,7 @@ def crumb_of(store: WalStore, task: TaskIdentity, mark: str) -> Generator[Crumb]
 def died_over(store: WalStore, task: TaskIdentity, mark: str) -> dict[Place, int]:
     """Count the processes that have died over each row of a batch, with one handler.
 
-    Spark kills the process of a task whose rows it does not want any more, as after `limit`. So of the tasks in this
+    Spark may kill the process of a task whose rows it does not want any more, as after `limit`. So of the tasks in this
     run of the query only earlier attempts of the same stage are counted.
     """
     folder = _folder(store)

@@ -15,8 +15,8 @@ class TaskIdentity:
     """A task of a streaming query.
 
     `batch`: Spark's number of the batch. `run`: a digest that each start of the query has for itself, empty if Spark
-    does not say. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the same
-    job, or runs beside this one.
+    does not say. `stage` and `partition`: Spark's numbers. `retried`: another attempt of the task has failed in the
+    same job, or runs beside this one.
     """
 
     batch: int
@@ -35,4 +35,6 @@ def this_task() -> TaskIdentity | None:
     # The group of a query's jobs is called by the id of its run.
     run = context.getLocalProperty("spark.jobGroup.id") or ""
     digest = f"{zlib.crc32(run.encode()):08x}" if run else ""
-    return TaskIdentity(int(batch), digest, context.stageId(), context.partitionId(), context.attemptNumber() > 0)
+    return TaskIdentity(
+        int(batch), digest, context.stageId(), context.partitionId(), context.attemptNumber() > 0
+    )

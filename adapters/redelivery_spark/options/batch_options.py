@@ -1,4 +1,4 @@
-"""What `spark.read.format("redelivery")` is told: one value, or one sentence that says what is wrong."""
+"""The options of `spark.read.format("redelivery")`: one value, or one sentence that says what is wrong."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _RUN = re.compile(r"\w[\w.-]{0,99}")
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Everything that a batch read is told. It goes to executors: nothing in it is secret. Durations are seconds.
+    """All options of a batch read. They go to executors: nothing in them is secret. Durations are seconds.
 
     `queues`: one partition for each; None: the broker's own dead-letter queue. `most`: of each.
     """
@@ -66,45 +66,45 @@ def read_batch_options(given: Mapping[str, str]) -> ReadOptions:
     Raises:
         ConfigurationError: an option is missing, unknown, contradictory or senseless.
     """
-    told = Given(given, READ)
-    told.require("url")
-    uri, settings = connectable(told.ours["url"], told.uri)
+    found = Given(given, READ)
+    found.require("url")
+    uri, settings = connectable(found.ours["url"], found.uri)
     refuse_shipped(settings)
-    mode = told.choice("mode")
-    _refuse_of_mode(told, mode)
-    decode = told.choice("decode")
-    if "onDecodeError" in told and decode == "none":
+    mode = found.choice("mode")
+    _refuse_of_mode(found, mode)
+    decode = found.choice("decode")
+    if "onDecodeError" in found and decode == "none":
         raise ConfigurationError(
             "onDecodeError means nothing without decode=text or json", option="onDecodeError"
         )
-    on_error = told.choice("onDecodeError") if "onDecodeError" in told else "fail"
+    on_error = found.choice("onDecodeError") if "onDecodeError" in found else "fail"
     if on_error == "poison":
         raise ConfigurationError(
             "onDecodeError=poison is for spark.readStream: a batch read dead-letters nothing; use permissive or fail",
             option="onDecodeError",
         )
-    queues = _queues(told)
-    most = told.whole("maxMessages") if "maxMessages" in told else None
+    queues = _queues(found)
+    most = found.whole("maxMessages") if "maxMessages" in found else None
     return ReadOptions(
         uri=uri,
         queues=queues,
         mode=cast('Literal["browse", "drain"]', mode),
-        wal_dir=_wal_dir(told, mode),
-        run=checked_run(told, "drain"),
+        wal_dir=_wal_dir(found, mode),
+        run=checked_run(found, "drain"),
         most=MOST_DRAINED if most is None and mode == "drain" else most,
-        idle=told.duration("idle"),
-        credentials_file=told.text("credentialsFile"),
+        idle=found.duration("idle"),
+        credentials_file=found.text("credentialsFile"),
         decode=cast('Literal["none", "text", "json"]', decode),
         on_decode_error=cast('Literal["permissive", "fail"]', on_error),
-        dead_letters=told.choice("deadLetters") == "true" if "deadLetters" in told else queues == (None,),
-        accepts_less=told.choice("incomplete") == "accept",
-        selector=told.text("selector"),
+        dead_letters=found.choice("deadLetters") == "true" if "deadLetters" in found else queues == (None,),
+        accepts_less=found.choice("incomplete") == "accept",
+        selector=found.text("selector"),
     )
 
 
-def checked_run(told: Given, default: str) -> str:
+def checked_run(found: Given, default: str) -> str:
     """Return the name of a run, which is also a folder's. Raises ConfigurationError."""
-    run = told.text("run")
+    run = found.text("run")
     if run is None:
         return default
     if not _RUN.fullmatch(run):
@@ -114,26 +114,26 @@ def checked_run(told: Given, default: str) -> str:
     return run
 
 
-def _refuse_of_mode(told: Given, mode: str) -> None:
+def _refuse_of_mode(found: Given, mode: str) -> None:
     if mode == "drain":
-        return told.require("destination", "walDir")
+        return found.require("destination", "walDir")
     for name in ("walDir", "run", "idle", "selector"):
-        if name in told:
+        if name in found:
             raise ConfigurationError(f"{name} means nothing without mode=drain", option=name)
     return None
 
 
-def _wal_dir(told: Given, mode: str) -> str | None:
+def _wal_dir(found: Given, mode: str) -> str | None:
     if mode != "drain":
         return None
-    path = told.ours["walDir"].rstrip("/")
+    path = found.ours["walDir"].rstrip("/")
     store_at(path)
     return path
 
 
-def _queues(told: Given) -> tuple[str | None, ...]:
+def _queues(found: Given) -> tuple[str | None, ...]:
     """Return what a comma list names, each once."""
-    text = told.text("destination")
+    text = found.text("destination")
     if text is None:
         return (None,)
     members = [single(str(each)) for each in Destination.parse(text).members]

@@ -72,7 +72,7 @@ def with_credentials(url: str, credentials_file: str | None = None) -> str:
 
     Args:
         url: as for the option `url`.
-        credentials_file: as for the option `credentialsFile`; without it the environment tells.
+        credentials_file: as for the option `credentialsFile`; without it the variables are read.
 
     Raises:
         ConfigurationError: the url makes no sense, or the file cannot be read.
@@ -87,7 +87,7 @@ def refuse_shipped(settings: Settings) -> None:
     """
     if settings.ledger is not None:
         raise ConfigurationError(
-            "redelivery.ledger has no place here: it is on the host of whoever consumed, and executors are not",
+            "redelivery.ledger has no place here: it is on the host of a consumer, and executors are elsewhere",
             option="redelivery.ledger",
         )
     if settings.user_name is not None or settings.password is not None:

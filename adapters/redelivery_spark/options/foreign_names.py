@@ -19,7 +19,7 @@ LOGIN = ("password", "user", "username", "userName", "passwd", "pwd")
 """Names under which people look for an option of credentials."""
 
 
-class _Group(NamedTuple):
+class _Advice(NamedTuple):
     """Options with one sentence."""
 
     names: tuple[str, ...]
@@ -27,33 +27,33 @@ class _Group(NamedTuple):
 
 
 _GONE = (
-    _Group(("ack",), "is no option any more: the broker lets go of a message when the log has it, which was ack=wal; "
+    _Advice(("ack",), "is no option any more: the broker lets go of a message when the log has it, which was ack=wal; "
            "leave it out"),
-    _Group(("consumers",), "is no option any more: the driver consumes, over as many connections as readers=N says; "
+    _Advice(("consumers",), "is no option any more: the driver consumes, over as many connections as readers=N says; "
            "leave it out, or use readers"),
-    _Group(("maxWait",), "is no option any more: use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
-    _Group(("isolateFanout",), "is no option any more: isolate=split makes 8 groups of a batch; leave it out"),
-    _Group(("pushFilters",), "is no option any more: Spark filters the rows itself, and correctly; leave it out"),
+    _Advice(("maxWait",), "is no option any more: use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
+    _Advice(("isolateFanout",), "is no option any more: isolate=split makes 8 groups of a batch; leave it out"),
+    _Advice(("pushFilters",), "is no option any more: Spark filters the rows itself, and correctly; leave it out"),
 )  # fmt: skip
 _KAFKAS = (
-    _Group(("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+    _Advice(("startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
             "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
            "has no equivalent: a queue has no offsets to begin at, and a stream takes what the broker has; leave it "
            "out"),
-    _Group(("failOnDataLoss",), "has no equivalent: a query always fails when a part of its walDir is missing; leave "
+    _Advice(("failOnDataLoss",), "has no equivalent: a query always fails when a part of its walDir is missing; leave "
            "it out"),
-    _Group(("subscribe", "topic", "topics", "queue", "queues"), "is called destination here: queue://orders, or "
+    _Advice(("subscribe", "topic", "topics", "queue", "queues"), "is called destination here: queue://orders, or "
            "topic://prices"),
-    _Group(("subscribePattern", "assign"), "has no equivalent: name what to consume by destination"),
-    _Group(("bootstrap.servers", "brokers", "broker", "servers", "host", "port", "uri", "brokerUrl"),
+    _Advice(("subscribePattern", "assign"), "has no equivalent: name what to consume by destination"),
+    _Advice(("bootstrap.servers", "brokers", "broker", "servers", "host", "port", "uri", "brokerUrl"),
            "is a part of the option url here: stomp://broker:61613, or amqp://broker:5672"),
-    _Group(("groupIdPrefix", "group.id", "kafka.group.id"), "has no equivalent: queries on one queue share its "
+    _Advice(("groupIdPrefix", "group.id", "kafka.group.id"), "has no equivalent: queries on one queue share its "
            "messages, and subscription names a durable topic subscription"),
-    _Group(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "is no option here; did you mean "
+    _Advice(("maxOffsetsPerTrigger", "maxRecordsPerTrigger", "maxFilesPerTrigger"), "is no option here; did you mean "
            "'maxRowsPerTrigger'?"),
-    _Group(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "is no option here; did you mean 'minRowsPerTrigger'?"),
-    _Group(("minPartitions", "maxPartitions", "numPartitions"), "is no option here; did you mean 'partitions'?"),
-    _Group(("includeHeaders",), "has no equivalent: the column properties is always there; leave it out"),
+    _Advice(("minOffsetsPerTrigger", "minRecordsPerTrigger"), "is no option here; did you mean 'minRowsPerTrigger'?"),
+    _Advice(("minPartitions", "maxPartitions", "numPartitions"), "is no option here; did you mean 'partitions'?"),
+    _Advice(("includeHeaders",), "has no equivalent: the column properties is always there; leave it out"),
 )  # fmt: skip
 _BY_NAME = {name.lower(): (name, group.words) for group in (*_GONE, *_KAFKAS) for name in group.names}
 _KAFKA = (

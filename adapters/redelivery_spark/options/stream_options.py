@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SourceOptions", "read_options"]
 
-# What `redelivery.maximumSetAside` is where nobody has set it.
+# The default of `redelivery.maximumSetAside`.
 UNSAID = 100
 
 

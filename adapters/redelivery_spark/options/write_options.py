@@ -1,4 +1,4 @@
-"""What `df.write.format("redelivery")` is told: one value, or one sentence that says what is wrong."""
+"""The options of `df.write.format("redelivery")`: one value, or one sentence that says what is wrong."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["WriteOptions", "read_write_options"]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Everything that a writer is told. It goes to executors: nothing in it is secret."""
+    """All options of a writer. They go to executors: nothing in them is secret."""
 
     uri: str = field(repr=False)
     destination: str | None = None
@@ -37,14 +37,14 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         ConfigurationError: an option is missing, unknown, contradictory or senseless.
     """
-    told = Given(given, WRITE)
-    told.require("url")
-    uri, settings = connectable(told.ours["url"], told.uri)
+    found = Given(given, WRITE)
+    found.require("url")
+    uri, settings = connectable(found.ours["url"], found.uri)
     refuse_shipped(settings)
-    destination = told.text("destination")
+    destination = found.text("destination")
     return WriteOptions(
         uri=uri,
         destination=None if destination is None else str(single(destination)),
-        run=checked_run(told, "") or None,
-        credentials_file=told.text("credentialsFile"),
+        run=checked_run(found, "") or None,
+        credentials_file=found.text("credentialsFile"),
     )

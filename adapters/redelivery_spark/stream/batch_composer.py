@@ -15,11 +15,15 @@ __all__ = ["Composed", "composed"]
 
 
 class Composed(NamedTuple):
-    """A batch: how far each lane goes in it, and its size. `alone`: nothing may be added."""
+    """A batch: how far each lane goes in it, and its size. `complete`: nothing more fits, or may be added.
+
+    `alone`: it is one that must share its batch with nothing.
+    """
 
     end: Vector
     rows: int
     size: int
+    complete: bool = False
     alone: bool = False
 
 
@@ -47,14 +51,16 @@ def composed(
     suspect = left.get(REDELIVERIES, [None])[0]
     if suspect is not None and suspect.alone and (alone_first or len(left) == 1):
         end = {**start, REDELIVERIES: suspect.number}
-        return Composed(end, suspect.rows, suspect.size, alone=True)
+        return Composed(end, suspect.rows, suspect.size, complete=True, alone=True)
     end, had = dict(start), dict.fromkeys(left, 0)
     rows = size = 0
+    complete = False
     while left:
         lane = min(left, key=lambda each: (had[each], each))
         segment = left[lane][0]
-        full = rows and (rows + segment.rows > most or size + segment.size > most_bytes)
-        if full or segment.alone:
+        fits = not rows or (rows + segment.rows <= most and size + segment.size <= most_bytes)
+        if segment.alone or not fits:
+            complete = complete or not fits
             del left[lane]
             continue
         end[lane] = segment.number
@@ -63,4 +69,4 @@ def composed(
         del left[lane][0]
         if not left[lane]:
             del left[lane]
-    return Composed(end, rows, size)
+    return Composed(end, rows, size, complete or rows >= most or size >= most_bytes)

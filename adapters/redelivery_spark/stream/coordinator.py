@@ -172,7 +172,7 @@ class Coordinator:
             self._turn()
             pending = self._readers.pending()
             batch = self._composed(start, most)
-            if batch.rows and self._enough(batch, most, began, pending=pending):
+            if batch.rows and self._enough(batch, began, pending=pending):
                 return batch
             if not batch.rows and self._finished(began):
                 return None
@@ -194,8 +194,8 @@ class Coordinator:
             start, waiting, most, self._options.most_bytes, alone_first=not self._alone
         )
 
-    def _enough(self, batch: Composed, most: int, began: float, *, pending: bool) -> bool:
-        if batch.alone or batch.rows >= most or batch.size >= self._options.most_bytes:
+    def _enough(self, batch: Composed, began: float, *, pending: bool) -> bool:
+        if batch.complete:
             return True
         if self._journal.lanes.ahead >= self._options.bytes_ahead:
             # A reader that is full waits for this batch.

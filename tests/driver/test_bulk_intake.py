@@ -1,0 +1,350 @@
+"""Deliveries that bypass the engine: taken and accepted in lists, over losses, take-backs and the end."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery.core.capabilities import Capabilities
+from redelivery.core.commands import Stop
+from redelivery.core.delivery import Delivery
+from redelivery.core.events import Arrived, Connected, Succeeded, TakenBack
+from redelivery.driver.consumer.bulk_intake import BulkIntake
+from redelivery.driver.port import ConnectionPort, ConsumerHooks, restorer
+from redelivery.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redelivery.driver.port import ConsumerPort
+    from redelivery.testing import ManualClock, MemoryBroker
+
+MANY = 1 << 30
+
+
+class Bench:
+    """An open port with a consumer of `orders`, and its intake."""
+
+    def __init__(self, broker: MemoryBroker, clock: ManualClock, **options: Any) -> None:
+        self.broker = broker
+        self.port = ConnectionPort(f"{broker.uri}?redelivery.credit=10", clock=clock)
+        self.port.__enter__()
+        self.intake = BulkIntake(self.port.clock, **options)
+        hooks = ConsumerHooks(bulk=self.intake, keeps_history=False)
+        self.consumer: ConsumerPort = self.port.subscribe(self.port.plan("orders", {}), hooks)
+
+    def take(self, most: int = 99, most_bytes: int = MANY) -> list[Delivery]:
+        """Take what is here."""
+        return self.intake.take(most, most_bytes, 0.0)
+
+    def bodies(self, most: int = 99, most_bytes: int = MANY) -> list[bytes]:
+        """Take, and show bodies."""
+        return [each.body for each in self.take(most, most_bytes)]
+
+    def unsettled(self) -> list[bytes]:
+        """What the broker holds."""
+        return [held.body for held in self.broker.messages("orders")]
+
+
+@pytest.fixture
+def bench(redelivery_broker: MemoryBroker, redelivery_clock: ManualClock) -> Iterator[Bench]:
+    """Return one that stands."""
+    made = Bench(redelivery_broker, redelivery_clock)
+    yield made
+    made.port.close()
+
+
+def sent(broker: MemoryBroker, *bodies: str | bytes, **options: Any) -> None:
+    """Put messages on the queue."""
+    for body in bodies:
+        broker.send("orders", body, **options)
+
+
+def test_messages_are_taken_and_accepted_in_lists(bench: Bench) -> None:
+    """What is taken stays at the broker until it is accepted; then credit is granted, and more comes."""
+    sent(bench.broker, *map(str, range(25)))
+    assert bench.intake.ready() == 10
+    first = bench.take()
+    assert ([int(each.body) for each in first], bench.intake.ready()) == (list(range(10)), 0)
+    assert len(bench.unsettled()) == 25
+    bench.consumer.accept_bulk(first[:4])
+    assert [int(body) for body in bench.bodies()] == [10, 11, 12, 13]
+    assert len(bench.unsettled()) == 21
+    bench.consumer.accept_bulk(first)
+    assert (len(bench.unsettled()), bench.intake.ready()) == (15, 6)
+    assert bench.consumer.engine.arrived == 0
+
+
+def test_lists_end_within_limits(bench: Bench) -> None:
+    """By number, and with the body that reaches so many bytes; one larger than the limit comes alone."""
+    sent(bench.broker, "aaaa", "bbbb", "cccc", "d" * 99, "e")
+    assert bench.bodies(2) == [b"aaaa", b"bbbb"]
+    assert bench.bodies(9, 5) == [b"cccc", b"d" * 99]
+    sent(bench.broker, "f" * 9, "g")
+    assert [body[:1] for body in bench.bodies(9, 1)] == [b"e"]
+    assert [body[:1] for body in bench.bodies(9, 2)] == [b"f"]
+    assert bench.bodies(9, 2) == [b"g"]
+    assert bench.bodies() == []
+
+
+@pytest.mark.parametrize("most", range(1, 8))
+@pytest.mark.parametrize("most_bytes", range(1, 14, 3))
+def test_nothing_is_lost_between_lists(redelivery_clock: ManualClock, most: int, most_bytes: int) -> None:
+    """However lists are cut, all come in order, and what is ready is counted right."""
+    intake = BulkIntake(redelivery_clock)
+    intake.connect(Connected(1, Capabilities(broker="none")))
+    for lot in ("ab", "c", "defgh", "ij"):
+        intake.intercept(Arrived(1, [Known(letter * 3) for letter in lot]), ())
+    found: list[str] = []
+    while taken := intake.take(most, most_bytes, 0.0):
+        assert len(taken) <= most
+        assert sum(len(each.body) for each in taken[:-1]) < most_bytes
+        found += [each.body[:1].decode() for each in taken]
+        assert intake.ready() == 10 - len(found)
+    assert "".join(found) == "abcdefghij"
+
+
+def test_a_taker_waits_for_the_first(bench: Bench, redelivery_clock: ManualClock) -> None:
+    """By the clock: for as long as it says, or until a message comes."""
+    found: list[list[bytes]] = []
+
+    def run() -> None:
+        found.append([each.body for each in bench.intake.take(9, MANY, 5.0)])
+        found.append([each.body for each in bench.intake.take(9, MANY, 5.0)])
+        redelivery_clock.detach()
+
+    redelivery_clock.attach()
+    thread = threading.Thread(target=run)
+    thread.start()
+    redelivery_clock.advance(4.0)
+    assert found == []
+    sent(bench.broker, "x")
+    redelivery_clock.advance(4.0)
+    assert found == [[b"x"]]
+    redelivery_clock.advance(2.0)
+    thread.join()
+    assert found == [[b"x"], []]
+
+
+def test_what_the_engine_must_see_goes_to_it(bench: Bench, redelivery_clock: ManualClock) -> None:
+    """What has expired is dead-lettered by it, and what is not whole, or may not be, is dispatched by it."""
+    sent(bench.broker, "plain")
+    sent(bench.broker, "partial", body_kind="partial")
+    sent(bench.broker, "", body_kind="unknown")
+    sent(bench.broker, "", body_kind="text")
+    assert bench.bodies() == [b"plain", b""]
+    others = bench.consumer.take_many(9, MANY, 0.0)
+    assert [each.body_kind for each in others] == ["partial", "unknown"]
+    bench.consumer.settle_many([Succeeded(each) for each in others])
+    late = Late(bench, redelivery_clock.time() - 1)
+    dispatcher: Any = bench.consumer
+    dispatcher.feed(Arrived(late.consumer, [late]))
+    assert (bench.bodies(), bench.consumer.take_many(9, MANY, 0.0)) == ([], [])
+    assert late.record is not None
+    assert late.record.poisoned
+
+
+def test_empty_bodies_that_are_vouched_for_are_plain(
+    redelivery_broker: MemoryBroker, redelivery_clock: ManualClock
+) -> None:
+    """With `empty_is_whole` an empty body of unknown kind is taken in lists."""
+    bench = Bench(redelivery_broker, redelivery_clock, empty_is_whole=True)
+    sent(redelivery_broker, "", body_kind="unknown")
+    assert bench.bodies() == [b""]
+    bench.port.close()
+
+
+def test_the_engine_and_the_intake_grant_credit_each_for_its_own(bench: Bench) -> None:
+    """With messages of both kinds mixed, neither starves the other, and never is more than the credit unsettled."""
+    for number in range(60):
+        bench.broker.send("orders", str(number), body_kind="partial" if number % 3 == 0 else "text")
+    done = 0
+    while bench.unsettled():
+        taken, others = bench.take(), bench.consumer.take_many(99, MANY, 0.0)
+        assert 0 < len(taken) + len(others) <= 10
+        assert sum(held.delivered for held in bench.broker.messages("orders")) <= 10
+        bench.consumer.accept_bulk(taken)
+        bench.consumer.settle_many([Succeeded(each) for each in others])
+        done += len(taken) + len(others)
+    assert done == 60
+
+
+def test_a_lost_connection_forgets_what_was_not_taken(bench: Bench, redelivery_clock: ManualClock) -> None:
+    """What was taken before is accepted no more, and grants no credit; all comes again over the next connection."""
+    sent(bench.broker, *"abcdefghijklmn")
+    old, since = bench.take(4), bench.intake.since
+    assert (bench.intake.epoch, bench.intake.connected, bench.intake.ready()) == (1, True, 6)
+    redelivery_clock.advance(1.0)
+    bench.broker.cut()
+    assert (bench.intake.connected, bench.intake.ready()) == (False, 0)
+    bench.consumer.accept_bulk(old)
+    redelivery_clock.advance(60.0)
+    assert (bench.intake.epoch, bench.intake.connected) == (2, True)
+    assert bench.intake.since > since
+    bench.consumer.accept_bulk(old)
+    fresh = bench.take()
+    assert [each.body for each in fresh] == [bytes([letter]) for letter in b"abcdefghij"]
+    assert {each.epoch for each in fresh} == {2}
+    bench.consumer.accept_bulk([*old, *fresh])
+    assert bench.bodies() == [b"k", b"l", b"m", b"n"]
+    assert bench.unsettled() == [b"k", b"l", b"m", b"n"]
+
+
+def test_deliveries_of_an_older_connection_are_not_taken_in(
+    bench: Bench, redelivery_clock: ManualClock
+) -> None:
+    """One that arrives behind the loss of its connection is the engine's, which drops it."""
+    bench.broker.cut()
+    redelivery_clock.advance(60.0)
+    dispatcher: Any = bench.consumer
+    dispatcher.feed(Arrived(1, [Known("late")]))
+    assert (bench.intake.ready(), bench.consumer.take_many(9, MANY, 0.0)) == (0, [])
+
+
+def test_the_end_of_a_consumer_gives_back_what_is_unsettled(bench: Bench) -> None:
+    """Nothing is handed out after it, and what was accepted before is gone."""
+    sent(bench.broker, *"abc")
+    bench.consumer.accept_bulk(bench.take(1))
+    taken = bench.take(1)
+    bench.port.close()
+    assert (bench.bodies(), bench.intake.ready()) == ([], 0)
+    bench.consumer.accept_bulk(taken)
+    assert bench.unsettled() == [b"b", b"c"]
+
+
+def test_what_stops_the_consumer_is_raised(bench: Bench) -> None:
+    """Also in a thread that waits; what is ready is not handed out."""
+    sent(bench.broker, "a")
+    dispatcher: Any = bench.consumer
+    dispatcher.stop(AdapterError("no more"))
+    with pytest.raises(AdapterError, match="no more"):
+        bench.take()
+
+
+def test_a_message_that_breaks_connections_stops_the_consumer(bench: Bench) -> None:
+    """The list that it comes with is handed out no more, although each message of it is plain."""
+    dispatcher: Any = bench.consumer
+    pill = Known("pill")
+    poison = bench.port._driver.protocol_poison  # type: ignore[attr-defined]
+    poison._closings = {pill.proof: [bench.port.clock.monotonic()]}
+    poison.convicted = {pill.proof: Stop(AdapterError("it breaks every connection"))}
+    dispatcher.feed(Arrived(1, [Known("good")]))
+    dispatcher.feed(Arrived(1, [Known("with it"), pill]))
+    with pytest.raises(AdapterError, match="breaks every connection"):
+        bench.take()
+    assert bench.consumer.error is not None
+
+
+def test_what_the_broker_takes_back_is_not_handed_out(bench: Bench) -> None:
+    """Its credit is granted again, once; what was taken of it is not accepted; the engine hears of its own alone."""
+    sent(bench.broker, *"abc")
+    sent(bench.broker, "own", body_kind="partial")
+    taken = bench.take(1)
+    [engines] = bench.consumer.take_many(9, MANY, 0.0)
+    dispatcher: Any = bench.consumer
+    ready = list(bench.intake._lots[0][0])
+    credit: list[int] = []
+    dispatcher._driver.defer = lambda commands: credit.extend(each.messages for each in commands)
+    dispatcher.feed(TakenBack(engines.consumer, [taken[0], ready[0], engines]))
+    dispatcher.feed(TakenBack(engines.consumer, [taken[0], ready[0]]))
+    assert credit == [2]
+    assert [each.body for each in bench.take()] == [b"c"]
+    bench.consumer.accept_bulk(taken)
+    assert bench.unsettled() == [b"a", b"b", b"c", b"own"]
+    assert bench.consumer.settle(engines, Succeeded(engines)) == "stale"
+
+
+def test_two_consumers_share_a_queue(bench: Bench) -> None:
+    """Each takes and accepts its own, and leaves the other's."""
+    other = BulkIntake(bench.port.clock)
+    second = bench.port.subscribe(bench.port.plan("orders", {}), ConsumerHooks(bulk=other))
+    sent(bench.broker, *map(str, range(8)))
+    mine, theirs = bench.take(), other.take(9, MANY, 0.0)
+    assert sorted(int(each.body) for each in [*mine, *theirs]) == list(range(8))
+    assert len(mine) == len(theirs) == 4
+    second.accept_bulk(theirs)
+    assert len(bench.unsettled()) == 4
+    bench.consumer.accept_bulk(mine)
+    assert bench.unsettled() == []
+
+
+def test_a_full_intake_pauses_the_reader(redelivery_clock: ManualClock) -> None:
+    """Beyond its bytes each read waits for a moment, or until something is taken: no read waits for ever."""
+    intake = BulkIntake(redelivery_clock, most_ready_bytes=3000)
+    intake.connect(Connected(1, Capabilities(broker="none")))
+    for body in ("a" * 2000, "b", "c"):
+        assert intake.intercept(Arrived(1, [Known(body)]), ()) is None
+    assert [each.body[:1] for each in intake.take(9, MANY, 0.0)] == [b"a", b"b", b"c"]
+
+
+def test_the_wire_restores_deliveries(bench: Bench) -> None:
+    """It is known as long as the consumer is, and a restored delivery is no consumer's."""
+    sent(bench.broker, "body", headers={"n": 1})
+    [delivery] = bench.take()
+    wire = bench.consumer.wire()
+    assert wire == {"scheme": "memory", "destination": "queue://orders"}
+    restored = restorer(wire)(*delivery.stored(), 0.0)
+    assert (restored.key, restored.headers, restored.body) == (delivery.key, {"n": 1}, b"body")
+    bench.broker.cut()
+    assert bench.consumer.wire() == wire
+    bench.consumer.accept_bulk([restored])
+    assert bench.unsettled() == [b"body"]
+
+
+def test_wires_that_cannot_be_used_say_why(bench: Bench) -> None:
+    """A wire of nothing, one of a scheme that no adapter serves, an adapter that restores nothing, no connection."""
+    with pytest.raises(ConfigurationError, match="without 'scheme'"):
+        restorer({})
+    with pytest.raises(ConfigurationError, match="no adapter serves nothing://"):
+        restorer({"scheme": "nothing"})
+    adapter: Any = object
+    register("deaf", adapter)
+    with pytest.raises(ConfigurationError, match="deaf:// cannot restore"):
+        restorer({"scheme": "deaf"})
+    plain = bench.port.subscribe(bench.port.plan("others", {}))
+    assert plain.wire()["destination"] == "queue://others"
+    bench.port.close()
+    with pytest.raises(TransportError, match="not connected"):
+        plain.wire()
+
+
+class Known(Delivery):
+    """One arrival with a key of its own, on the first connection."""
+
+    __slots__ = ()
+
+    def __init__(self, body: str) -> None:
+        super().__init__(1, 1, body.encode())
+
+    @property
+    def key(self) -> bytes:
+        """Its body."""
+        return self.body
+
+    @property
+    def destination(self) -> str:
+        """Where it was sent."""
+        return "queue://orders"
+
+
+class Late(Delivery):
+    """One arrival that had expired on its way."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, bench: Bench, at: float) -> None:
+        super().__init__(bench.consumer.engine._consumer, 1, b"late")  # type: ignore[attr-defined]
+        self._at = at
+
+    @property
+    def destination(self) -> str:
+        """Where it was sent."""
+        return "queue://orders"
+
+    @property
+    def expires_at(self) -> float:
+        """It has passed."""
+        return self._at

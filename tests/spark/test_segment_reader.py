@@ -1,0 +1,287 @@
+"""From segments to columns: the same values as the message itself has, whatever is asked for, and row by row."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+from tests.spark.frames import in_batch
+
+from redelivery.driver.port import restorer
+from redelivery.errors import RedeliveryError
+from redelivery_spark.executors.decoding import decoded
+from redelivery_spark.executors.segment_reader import DECODE_MARK, SegmentPart, SegmentSlice, rows_of
+from redelivery_spark.schema import stream_schema
+from redelivery_spark.wal.arrow_files import read_table, written
+from redelivery_spark.wal.places import place, tag_of
+from redelivery_spark.wal.records import Records
+from redelivery_spark.wal.segment_schema import (
+    SegmentFacts,
+    facts_of,
+    redelivered_table,
+    segment_name,
+    stored_table,
+)
+from redelivery_spark.wal.store import store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from redelivery.core.delivery import Delivery
+    from redelivery_spark.wal.wal_store import WalStore
+
+Stored = tuple[bytes, bytes | None]
+
+AT = 1790000000.25
+ARTEMIS = {"scheme": "stomp", "broker": "artemis", "version": "1.2", "destination": "queue://orders"}
+CLASSIC = {**ARTEMIS, "broker": "activemq", "version": "1.1", "destination": "queue://old"}
+ALL = tuple(stream_schema(text=True, error=True).names)
+PLAIN = tuple(stream_schema(text=False, error=False).names)
+COUNTED = 3
+
+
+def head(**headers: str) -> bytes:
+    """Return the header block of a MESSAGE frame."""
+    lines = {"message-id": "17", "destination": "orders", "timestamp": "1700000000123"}
+    lines |= {name.replace("_", "-"): value for name, value in headers.items()}
+    return "".join(f"\n{name}:{value}" for name, value in lines.items()).encode() + b"\n"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WalStore:
+    """A log, in batch 3."""
+    in_batch(monkeypatch, 3)
+    found = store_at(str(tmp_path))
+    found.prepare("s0", "s1", "verdicts")
+    return found
+
+
+def publish(
+    store: WalStore, number: int, rows: Sequence[Stored], wire: Mapping[str, str] = ARTEMIS, **facts: Any
+) -> SegmentPart:
+    """Publish a segment of lane 1; return all of it."""
+    heads, bodies = [row[0] for row in rows], [row[1] for row in rows]
+    table = stored_table(heads, bodies, SegmentFacts(AT, "ab" * 16, (wire,), **facts))
+    assert store.publish(segment_name(1, number), written(table))
+    return SegmentPart(1, number, 0, len(rows))
+
+
+def again(
+    store: WalStore, number: int, rows: Sequence[Stored], wires: Sequence[int], origins: Sequence[int]
+) -> SegmentPart:
+    """Publish a segment of lane 0, of rows that were delivered before."""
+    heads, bodies = [row[0] for row in rows], [row[1] for row in rows]
+    facts = SegmentFacts(AT, "ab" * 16, (ARTEMIS, CLASSIC))
+    table = redelivered_table(heads, bodies, origins, [COUNTED] * len(rows), wires, facts)
+    assert store.publish(segment_name(0, number), written(table))
+    return SegmentPart(0, number, 0, len(rows))
+
+
+def read(
+    store: WalStore, *parts: SegmentPart, columns: Sequence[str] = PLAIN, **how: str
+) -> list[dict[str, Any]]:
+    """Read parts as an executor does."""
+    shipped = cloudpickle.loads(cloudpickle.dumps(SegmentSlice(store.url, parts, tuple(columns), **how)))  # type: ignore[no-untyped-call]
+    batches = list(rows_of(shipped))
+    wanted = stream_schema(text=True, error=True)
+    for batch in batches:
+        batch.validate(full=True)
+        assert batch.schema.equals(pa.schema([wanted.field(name) for name in columns]))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def plain(delivery: Delivery, at: int, lane: int, origin: int) -> dict[str, Any]:
+    """Return the columns of a message, made without Arrow."""
+    found: Iterator[tuple[str, Any]] = iter(delivery.headers.items())
+    return {
+        "message_id": delivery.identity or f"abababab/{origin}",
+        "destination": delivery.destination,
+        "body": delivery.body,
+        "properties": [(name, None if value is None else str(value)) for name, value in found],
+        "content_type": delivery.content_type,
+        "correlation_id": delivery.correlation_id,
+        "reply_to": delivery.reply_to,
+        "timestamp": delivery.timestamp,
+        "delivered_at": datetime.fromtimestamp(AT, UTC),
+        "redelivered": delivery.redelivered or lane == 0,
+        "delivery_count": 1 if lane else COUNTED,
+        "text": None,
+        "_error": None,
+        "_place": at,
+    }
+
+
+def test_the_columns_of_a_message(store: WalStore) -> None:
+    """Headers of the protocol have columns, others are properties; a message without an id is named by its place."""
+    tag = tag_of(store.url)
+    shown = {
+        "content_type": "text/plain",
+        "correlation_id": "c\\c1",
+        "reply_to": "answers",
+        "redelivered": "true",
+    }
+    part = publish(
+        store, 7, [(head(**shown, colour="red"), b"1"), (head(message_id="", timestamp="0"), b"\xff")]
+    )
+    first, second = read(store, part)
+    assert first == {
+        "message_id": "17", "destination": "queue://orders", "body": b"1", "properties": [("colour", "red")],
+        "content_type": "text/plain", "correlation_id": "c:1", "reply_to": "queue://answers",
+        "timestamp": datetime(2023, 11, 14, 22, 13, 20, 123000, UTC), "delivered_at": datetime.fromtimestamp(AT, UTC),
+        "redelivered": True, "delivery_count": 1, "_place": place(1, tag, 7, 0),
+    }  # fmt: skip
+    assert second["message_id"] == f"abababab/{place(1, tag, 7, 1)}"
+    assert (second["timestamp"], second["redelivered"], second["properties"]) == (None, False, [])
+
+
+def test_a_redelivered_row(store: WalStore) -> None:
+    """It has the count that the log has, and the wire that it came over; without an id it keeps its first name."""
+    origin = place(1, tag_of(store.url), 7, 4)
+    part = again(
+        store, 2, [(head(), b"1"), (head(message_id="", destination="/queue/old"), b"2")], [0, 1], [1, origin]
+    )
+    first, second = read(store, part)
+    assert (first["delivery_count"], first["redelivered"], first["message_id"]) == (COUNTED, True, "17")
+    assert (second["destination"], second["message_id"]) == ("queue://old", f"abababab/{origin}")
+    assert first["_place"] == place(0, tag_of(store.url), 2, 0)
+
+
+def test_what_needs_no_message_to_be_restored(store: WalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that asks for bodies and the log's own columns reads no header."""
+    monkeypatch.setattr("redelivery_spark.executors.segment_reader.restorer", None)
+    cheap = ("body", "_place", "delivered_at", "delivery_count")
+    assert read(store, publish(store, 1, [(b"", b"1")]), columns=cheap)[0]["body"] == b"1"
+    assert read(store, again(store, 1, [(b"", b"2")], [0], [5]), columns=(*cheap, "redelivered"))[0][
+        "redelivered"
+    ]
+
+
+def test_parts_of_segments(store: WalStore) -> None:
+    """Only the rows of a part are read, without those that are no rows to Spark, in the order of the parts."""
+    one = publish(store, 1, [(head(), b"%d" % row) for row in range(9)], dropped={2: "x", 5: "y"})
+    two = publish(store, 2, [(head(), b"2.%d" % row) for row in range(3)])
+    parts = [SegmentPart(1, 2, 1, 3), SegmentPart(1, 1, 1, 7)]
+    assert [row["body"] for row in read(store, *parts)] == [b"2.1", b"2.2", b"1", b"3", b"4", b"6"]
+    assert len(read(store, one, two)) == 10
+    assert read(store, SegmentPart(1, 1, 2, 3)) == []
+    with pytest.raises(RedeliveryError, match=r"has no s1/000000000003\.arrow"):
+        read(store, SegmentPart(1, 3, 0, 1))
+
+
+def test_no_arrow_batch_is_large(store: WalStore) -> None:
+    """At most 10,000 rows, as many as Spark makes of its own."""
+    part = publish(store, 1, [(b"", b"")] * 12_000)
+    batches = list(rows_of(SegmentSlice(store.url, (part,), ("body",))))
+    assert [batch.num_rows for batch in batches] == [10_000, 2_000]
+
+
+@pytest.mark.parametrize(
+    ("decode", "wrong"),
+    [("text", "UnicodeDecodeError: invalid start byte at byte 0"), ("json", "JSONDecodeError: ")],
+)
+def test_bodies_that_cannot_be_decoded(store: WalStore, decode: str, wrong: str) -> None:
+    """They are refused before the others go on, marked, or end the query, as is asked for."""
+    good = b'{"n": 1}'
+    part = publish(
+        store, 1, [(head(), good), (head(), b"\xff" if decode == "text" else b"{"), (head(), good)]
+    )
+    shown = read(store, part, columns=ALL, decode=decode, on_decode_error="permissive")
+    assert [row["text"] for row in shown] == [good.decode(), None, good.decode()]
+    assert shown[1]["_error"].startswith(f"cannot be decoded as {decode}: {wrong}")
+    with pytest.raises(
+        RedeliveryError, match=f"message 17 of queue://orders cannot be decoded as {decode}: "
+    ):
+        read(store, part, columns=("body",), decode=decode, on_decode_error="fail")
+    assert store.names("verdicts") == []
+    for columns in ((*PLAIN, "text"), ("body", "delivery_count")):
+        assert [row["body"] for row in read(store, part, columns=columns, decode=decode)] == [good, good]
+        (name,) = store.names("verdicts")
+        assert name.startswith(f"verdicts/000000000003-{DECODE_MARK}-")
+        _, refused = Records(store).settled_by({}, {1: 1})
+        (at, refusal) = next(iter(refused.items()))
+        assert at == place(1, tag_of(store.url), 1, 1)
+        assert (refusal.kind, refusal.count, refusal.cause) == ("poison", 1, shown[1]["_error"])
+
+
+def test_nothing_is_dropped_outside_of_a_query(store: WalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that cannot be refused, because no batch is known, is not left out in silence."""
+    in_batch(monkeypatch, None)
+    part = publish(store, 1, [(head(), b"\xff")])
+    with pytest.raises(RedeliveryError, match="in a batch of its query only"):
+        read(store, part, decode="text")
+
+
+def test_what_a_body_is_decoded_to() -> None:
+    """Text is UTF-8; JSON is checked and stays text; what is wrong quotes nothing of the body."""
+    assert decoded("ü".encode(), "text") == ("ü", None)
+    assert decoded(b" [1] ", "json") == (" [1] ", None)
+    assert decoded(b"secret", "json") == (
+        None, "cannot be decoded as json: JSONDecodeError: Expecting value at character 0",
+    )  # fmt: skip
+    assert "nested too deeply" in str(decoded(b"[" * 100_000, "json")[1])
+    assert "it has no meaning" in str(decoded(b"1" * 10_000, "json")[1])
+
+
+def test_facts_of_a_segment(store: WalStore) -> None:
+    """All that is written with a segment is read back; another file is refused in one sentence."""
+    facts = SegmentFacts(0.1 + 0.2, "cd" * 16, (ARTEMIS, CLASSIC), {3: "not whole: ü"}, True, "broker-1")
+    store.publish("s1/x.arrow", written(stored_table([b"h"], [None], facts)))
+    assert facts_of(read_table(store, "s1/x.arrow").schema) == facts
+    for wrong in ({}, {"at": "x", "log": "", "wires": "[]"}, {"at": "1", "log": "", "wires": "{"}):
+        with pytest.raises(RedeliveryError, match="this is no segment of the write-ahead log"):
+            facts_of(pa.schema([]).with_metadata(wrong))
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\n\r:\\\0"), max_size=8)
+NAMES = st.sampled_from(
+    [
+        "message-id",
+        "destination",
+        "timestamp",
+        "redelivered",
+        "content-type",
+        "correlation-id",
+        "reply-to",
+        "kind",
+        "x-n",
+    ]
+)
+VALUES = TEXT | st.sampled_from(
+    ["true", "0", "1700000000123", "99999999999999999", "/queue/a", "a\\cb", "\\n"]
+)
+HEADS = st.lists(st.tuples(NAMES, VALUES), max_size=6).map(
+    lambda found: "".join(f"\n{name}:{value}" for name, value in found).encode() + b"\n"
+)
+ROWS = st.lists(st.tuples(HEADS, st.binary(max_size=4), st.integers(0, 1)), min_size=1, max_size=6)
+
+
+@given(ROWS, st.booleans(), st.sets(st.sampled_from(PLAIN), min_size=1))
+def test_columns_are_what_the_messages_say(
+    tmp_path_factory: pytest.TempPathFactory,
+    given_rows: list[tuple[bytes, bytes, int]],
+    lane: bool,
+    asked: set[str],
+) -> None:
+    """For any headers, and any choice of columns: as the message restored by itself says it."""
+    store = store_at(str(tmp_path_factory.mktemp("wal")))
+    store.prepare("s0", "s1")
+    rows: list[Stored] = [(stored, body) for stored, body, _ in given_rows]
+    wires = [wire for _, _, wire in given_rows]
+    part = publish(store, 1, rows) if lane else again(store, 1, rows, wires, [9] * len(rows))
+    restores = [restorer(ARTEMIS), restorer(ARTEMIS if lane else CLASSIC)]
+    wanted = []
+    for row, (stored, body, wire) in enumerate(given_rows):
+        at = place(int(lane), tag_of(store.url), 1, row)
+        message = restores[wire](stored, body, AT)
+        wanted.append(plain(message, at, int(lane), at if lane else 9))
+    columns = [name for name in PLAIN if name in asked]
+    assert read(store, part, columns=columns) == [{name: row[name] for name in columns} for row in wanted]

@@ -1,0 +1,42 @@
+"""Where the log of a DataFrame is: what its columns say, and what is left of that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType
+from tests.spark.frames import Frame, source
+
+from redelivery.errors import ConfigurationError
+from redelivery_spark.api.wal_location import handlers_of, marked, wal_dir_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def kept(frame: Frame, *names: str) -> Any:
+    """Return a frame with some of the columns."""
+    return Frame(StructType([frame.schema[name] for name in names]))
+
+
+def test_the_place_and_the_first_column_say_it(tmp_path: Path) -> None:
+    """Either is enough; a walDir that is given counts before both."""
+    frame = source(tmp_path, "a")
+    for names in (("_place",), ("timestamp", "_place"), ("message_id",)):
+        assert wal_dir_of(kept(frame, *names), None, "x") == str(tmp_path)
+    assert wal_dir_of(kept(frame, "timestamp"), "/given", "x") == "/given"
+    with pytest.raises(ConfigurationError, match="x: the DataFrame does not say which log it comes from"):
+        wal_dir_of(kept(frame, "timestamp"), None, "x")
+
+
+def test_handlers_are_noted(tmp_path: Path) -> None:
+    """The marks of all handlers that have had the rows; a column without columns has no place for them."""
+    frame = source(tmp_path, "a")
+    twice = marked(marked(frame.schema, "/wal", ["aa"]), "/wal", ["aa", "bb"])
+    assert handlers_of(kept(Frame(twice), "_place")) == ["aa", "bb"]
+    assert handlers_of(kept(frame, "_place")) == []
+    assert marked(StructType([]), "/wal").fields == []
