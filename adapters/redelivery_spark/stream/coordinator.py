@@ -94,6 +94,7 @@ class Coordinator:
         """
         self._journal.settle(start)
         self.begin(start)
+        self._readers.settled()
         self._size.begin()
         self._readers.want(True)
         try:
@@ -121,7 +122,7 @@ class Coordinator:
         if given_up is not None and given_up.end == end:
             self._journal.regroup(start)
             return []
-        return self._journal.lanes.between(start, end)
+        return self._journal.lanes.whole(start, end)
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
@@ -197,8 +198,8 @@ class Coordinator:
     def _enough(self, batch: Composed, began: float, *, pending: bool) -> bool:
         if batch.complete:
             return True
-        if self._journal.lanes.ahead >= self._options.bytes_ahead:
-            # A reader that is full waits for this batch.
+        if self._readers.full():
+            # It waits for this batch.
             return True
         if pending and batch.rows < MANY and self._clock.monotonic() - began < MOMENT:
             return False

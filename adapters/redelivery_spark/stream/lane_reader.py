@@ -42,8 +42,12 @@ class LaneReader:
         log: str,
         most_ahead: int,
         check: Callable[[], None],
+        name: str | None = None,
     ) -> None:
-        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now."""
+        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now.
+
+        `name`: what its connections are called by, before their numbers; None: a new one.
+        """
         self.lane = lane
         self.copies = 0
         self.refused = 0
@@ -57,7 +61,7 @@ class LaneReader:
         self._most_ahead = most_ahead
         self._check = check
         self._clock = source.clock
-        self._name = uuid.uuid4().hex[:12]
+        self._name = name or uuid.uuid4().hex[:12]
         self._epoch = -1
         self._since = 0.0
         self._arrived = 0
@@ -129,10 +133,11 @@ class LaneReader:
         self._epoch, self._since, self._arrived = epoch, self._clock.monotonic(), 0
         self._taken, self._size = [], 0
         self._wire = dict(self._source.wire())
-        self._doubt.begin(self._connection, self._source.window)
+        self._doubt.begin(self.connection, self._source.window)
 
     @property
-    def _connection(self) -> str:
+    def connection(self) -> str:
+        """What the connection is called in the log."""
         return f"{self._name}-{self._epoch}"
 
     def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
@@ -157,7 +162,7 @@ class LaneReader:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
         taken = self._taken
         stored = [each.stored() for each in taken]
-        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self._connection)
+        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
         table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
         self.lane.publish(table)
         self._taken, self._size = [], 0

@@ -6,6 +6,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from redelivery.errors import RedeliveryError, another
+
 if TYPE_CHECKING:
     from redelivery.clock import Clock
     from redelivery_spark.stream.available_now import AvailableNow
@@ -44,6 +46,13 @@ class Readers(Protocol):
 
     def wait(self, seen: int, timeout: float) -> None:
         """Wait until more is published than `seen`, for `timeout` seconds at most."""
+
+    def full(self) -> bool:
+        """Whether one of them waits for rows to be settled."""
+        ...
+
+    def settled(self) -> None:
+        """Learn that the lanes have been settled."""
 
     def until_exhausted(self, available: AvailableNow) -> None:
         """End once all that is there now has been taken."""
@@ -110,8 +119,13 @@ class ReadingThread:
 
     def published(self) -> int:
         """See Readers."""
-        if self._error is not None:
-            raise self._error
+        error = self._error
+        if isinstance(error, RedeliveryError):
+            raise another(error)
+        if isinstance(error, Exception):
+            raise RedeliveryError(f"nothing more is read: {error or type(error).__name__}") from error
+        if error is not None:
+            raise error
         return self._count
 
     def pending(self) -> bool:
@@ -124,6 +138,13 @@ class ReadingThread:
         with self._more:
             while self._count == seen and (left := deadline - self._clock.monotonic()) > 0:
                 self._clock.wait(self._more, left)
+
+    def full(self) -> bool:
+        """See Readers."""
+        return self._reader.full
+
+    def settled(self) -> None:
+        """See Readers: its lane is this process's."""
 
     def until_exhausted(self, available: AvailableNow) -> None:
         """See Readers."""
