@@ -166,7 +166,7 @@ class _StoredRows:
         """Return a column."""
         if name not in self.made:
             maker = self._makers.get(name)
-            self.made[name] = self._told(name) if maker is None else maker()
+            self.made[name] = self._of_messages(name) if maker is None else maker()
         return self.made[name]
 
     def _stored(self, name: str) -> pa.Array:
@@ -209,7 +209,7 @@ class _StoredRows:
                     delivery.read_ahead()
         return self._deliveries
 
-    def _told(self, name: str) -> pa.Array:
+    def _of_messages(self, name: str) -> pa.Array:
         """Return what the messages say."""
         if name == "redelivered" and not self._lane:
             return pa.array([True] * len(self.numbers), pa.bool_())
