@@ -34,7 +34,7 @@ from redelivery.driver.consumer.plan import dead_letters_of, planned
 from redelivery.driver.consumer.port_dispatcher import PortDispatcher
 from redelivery.driver.consumer.result_log import result_log
 from redelivery.driver.consumer_port import ConsumerPort
-from redelivery.driver.restoring import restorer, wire_of
+from redelivery.driver.restoring import column_reader, restorer, wire_of
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.log import brief
@@ -65,6 +65,7 @@ __all__ = [
     "PendingSend",
     "SendOptions",
     "check_handler",
+    "column_reader",
     "dead_letters_of",
     "is_loopback",
     "known",
