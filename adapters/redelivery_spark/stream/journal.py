@@ -186,7 +186,9 @@ class Journal:
             if lane == REDELIVERIES:
                 continue
             table = self.lanes[lane].read(number)
-            for stored, refusal in zip(rows_in(table, lane, self.tag, number, some), some.values(), strict=True):
+            for stored, refusal in zip(
+                rows_in(table, lane, self.tag, number, some), some.values(), strict=True
+            ):
                 row = LoggedDelivery(stored)
                 self.redeliveries.add(row)
                 self._settle_row(row, refusal)

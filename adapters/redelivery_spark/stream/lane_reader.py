@@ -136,6 +136,11 @@ class LaneReader:
         self._doubt.begin(self.connection, self._source.window)
 
     @property
+    def set_aside(self) -> int:
+        """How many messages stay at the broker, because no dead letter could be made of them."""
+        return self._source.set_aside
+
+    @property
     def connection(self) -> str:
         """What the connection is called in the log."""
         return f"{self._name}-{self._epoch}"
@@ -156,7 +161,11 @@ class LaneReader:
         return self._first + (0.0 if self._ends else MOMENT if self.wanted else LINGER)
 
     def _complete(self) -> bool:
-        return len(self._taken) >= MOST_ROWS or self._size >= MOST_BYTES or self._clock.monotonic() >= self._due()
+        return (
+            len(self._taken) >= MOST_ROWS
+            or self._size >= MOST_BYTES
+            or self._clock.monotonic() >= self._due()
+        )
 
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""

@@ -91,6 +91,7 @@ class _Child:
         state = {
             "copies": reader.copies,
             "refused": reader.refused,
+            "set_aside": reader.set_aside,
             "connected": self.source.connected,
             "full": reader.full,
             "exhausted": reader.available is not None and reader.available.exhausted,

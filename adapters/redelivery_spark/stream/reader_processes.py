@@ -17,6 +17,8 @@ from redelivery_spark.stream.reader_process import configuration
 from redelivery_spark.wal.lane import Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redelivery.clock import Clock
     from redelivery_spark.options.stream_options import SourceOptions
     from redelivery_spark.stream.available_now import AvailableNow
@@ -28,6 +30,7 @@ __all__ = ["ReaderProcesses"]
 logger = logging.getLogger("redelivery.spark")
 # Seconds until a process that died is started again: doubled from the first to the last.
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
+COUNTS = ("copies", "refused", "set_aside")
 # Seconds that all of them have at the end.
 LONGEST_END = 6.0
 # Seconds until what a process says is looked at, at the latest.
@@ -37,7 +40,9 @@ TURN = 0.05
 class _Process:
     """One reader's process, over all its starts."""
 
-    def __init__(self, readers: ReaderProcesses, lane: Lane, options: SourceOptions, log: str, run: str) -> None:
+    def __init__(
+        self, readers: ReaderProcesses, lane: Lane, options: SourceOptions, log: str, run: str
+    ) -> None:
         self.lane = lane
         self._readers = readers
         self._options = options
@@ -46,9 +51,11 @@ class _Process:
         self._starts = 0
         self._child: subprocess.Popen[str] | None = None
         self.state: dict[str, Any] = {}
-        self._before = {"copies": 0, "refused": 0}
+        self._before = dict.fromkeys(COUNTS, 0)
         self._connections: set[str] = set()
-        self._thread = threading.Thread(target=self._keep, name=f"redelivery-reader-{lane.number}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._keep, name=f"redelivery-reader-{lane.number}", daemon=True
+        )
 
     def start(self) -> None:
         """Begin."""
@@ -82,7 +89,10 @@ class _Process:
             name=f"{self._run}.{lane.number}.{self._starts}",
         )
         argv = [sys.executable, "-m", "redelivery_spark.stream.reader_process"]
-        child = self._child = subprocess.Popen(argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # What it needs, secrets among it, is written to its input.
+        child = self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+            argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.say(config)
         if self._readers.available:
             self.say({"available": True})
@@ -92,7 +102,8 @@ class _Process:
             with suppress(ValueError):
                 said = self._hear(json.loads(line)) or said
         child.wait()
-        self._before = {name: self.total(name) for name in self._before}
+        # What was set aside is at the broker, and comes again.
+        self._before |= {name: self.total(name) for name in ("copies", "refused")}
         self.state = {}
         lane.look()
         for connection in self._connections:
@@ -159,14 +170,9 @@ class ReaderProcesses:
         self._more = threading.Condition()
 
     @property
-    def copies(self) -> int:
+    def counts(self) -> Mapping[str, int]:
         """See Readers."""
-        return sum(each.total("copies") for each in self._processes)
-
-    @property
-    def refused(self) -> int:
-        """See Readers."""
-        return sum(each.total("refused") for each in self._processes)
+        return {name: sum(each.total(name) for each in self._processes) for name in COUNTS}
 
     def start(self) -> None:
         """See Readers."""
@@ -190,7 +196,7 @@ class ReaderProcesses:
         self._error = self._error or error
         self.more()
 
-    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+    def want(self, *, wanted: bool) -> None:
         """See Readers."""
         for each in self._processes:
             each.say({"wanted": wanted})

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from redelivery.errors import RedeliveryError, another
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redelivery.clock import Clock
     from redelivery_spark.stream.available_now import AvailableNow
     from redelivery_spark.stream.lane_reader import LaneReader
@@ -25,15 +27,17 @@ LAST_TURN = 2.0
 class Readers(Protocol):
     """All readers of one query."""
 
-    copies: int
-    """Messages that came again and were known."""
-    refused: int
-    """Messages that no row could be made of."""
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """`copies`: messages that came again and were known. `refused`: those that no row could be made of; of these
+        `set_aside` could not be dead-lettered either, and stay at the broker.
+        """
+        ...
 
     def start(self) -> None:
         """Begin to read."""
 
-    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+    def want(self, *, wanted: bool) -> None:
         """Learn whether Spark waits for rows: then what there is is published at once."""
 
     def published(self) -> int:
@@ -81,14 +85,10 @@ class ReadingThread:
         self._thread: threading.Thread | None = None
 
     @property
-    def copies(self) -> int:
+    def counts(self) -> Mapping[str, int]:
         """See Readers."""
-        return self._reader.copies
-
-    @property
-    def refused(self) -> int:
-        """See Readers."""
-        return self._reader.refused
+        reader = self._reader
+        return {"copies": reader.copies, "refused": reader.refused, "set_aside": reader.set_aside}
 
     def start(self) -> None:
         """See Readers."""
@@ -111,7 +111,7 @@ class ReadingThread:
             self._count += 1
             self._clock.notify(self._more)
 
-    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+    def want(self, *, wanted: bool) -> None:
         """See Readers."""
         self._reader.wanted = wanted
         if wanted and self._reader.pending:

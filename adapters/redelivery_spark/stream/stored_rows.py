@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from redelivery_spark.stream.logged_delivery import StoredRow
+from redelivery_spark.wal import segment_schema
 from redelivery_spark.wal.lane import REDELIVERIES
 from redelivery_spark.wal.places import place
-from redelivery_spark.wal import segment_schema
 from redelivery_spark.wal.segment_schema import SegmentFacts, facts_of
 
 if TYPE_CHECKING:

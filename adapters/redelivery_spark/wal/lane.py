@@ -117,7 +117,9 @@ class Lane:
     def after(self, number: int, upto: int | None = None) -> list[Segment]:
         """Return the segments behind a number, up to another one."""
         with self._lock:
-            return [each for each in self._found if number < each.number and (upto is None or each.number <= upto)]
+            return [
+                each for each in self._found if number < each.number and (upto is None or each.number <= upto)
+            ]
 
     def newest_first(self) -> Iterator[Segment]:
         """Go through the segments that are there, backwards."""

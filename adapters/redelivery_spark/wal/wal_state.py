@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "State", "States", "GivenUp"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUp", "State", "States"]
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
-TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "undecodable")
+TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "refused")
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,8 +192,9 @@ class ConnectionPort:
         capabilities: Capabilities | None = None,
         route: DeadLetterRoute | None = None,
         counted: bool = False,
+        sets_aside: bool = False,
     ) -> ConsumerPlan:
-        """Return the plan of a consumer. It sets nothing aside: its owner could not tell what becomes of that.
+        """Return the plan of a consumer.
 
         Args:
             destination: as for `redelivery.connect(...).consumer`, and so are the `options`.
@@ -202,6 +203,8 @@ class ConnectionPort:
             capabilities: instead of the broker's.
             route: where poison goes, instead of what the settings say.
             counted: the engine asks a ledger; for an engine that the caller feeds itself.
+            sets_aside: what cannot be dead-lettered stays at the broker, as `redelivery.maximumSetAside` says; without
+                it the consumer ends over the first of those.
 
         Raises:
             ConfigurationError: this broker cannot do what is asked for.
@@ -211,7 +214,7 @@ class ConnectionPort:
         subscribe, engine = planned(
             next(self._parts.numbers),
             single(destination),
-            {**options, "maximum_set_aside": 0},
+            options if sets_aside else {**options, "maximum_set_aside": 0},
             used,
             able,
             redrive=route,
