@@ -105,6 +105,13 @@ class Query:
             self.source = opened(self.options, InlineReader)
         return self.source
 
+    def read_ahead(self) -> None:
+        """Have the reader publish all that is there, as it does while Spark is at work."""
+        source = self.start()
+        source.begin(self.planned)
+        while source._readers.pending() or source._readers._reader.step(0.1):
+            source._readers._reader.step(1.0)
+
     def plan(self) -> bool:
         """Ask for the next batch, unless one is to be replayed; return whether there is one."""
         source = self.start()

@@ -122,7 +122,7 @@ class Coordinator:
         if given_up is not None and given_up.end == end:
             self._journal.regroup(start)
             return []
-        return self._journal.lanes.whole(start, end)
+        return self._journal.lanes.batch(start, end)
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""

@@ -89,7 +89,7 @@ class Journal:
                 if fact is None:
                     continue
                 row, out = LoggedDelivery(stored), stored.place in self._out
-                row.record, row.delay = record_of(fact, self._clock), fact.delay
+                row.record, row.delay, row.passed = record_of(fact, self._clock), fact.delay, fact.passed
                 if fact.entry.count or fact.entry.suspect:
                     # Whose turn has come needs no other one.
                     entry = replace(fact.entry, suspect=fact.entry.suspect and not out)
@@ -135,6 +135,8 @@ class Journal:
         if rows > len(refused) and not given_up:
             state.passed += 1
             state.totals["accepted"] += rows - len(refused)
+            # By it a suspect is charged, over restarts too.
+            changed |= self._suspects(upto)
         changed |= self._settle_redelivered(upto, refused)
         self._settle_fresh(refused)
         state.settled, state.given_up = dict(upto), None if given_up else state.given_up
@@ -145,6 +147,13 @@ class Journal:
         if names:
             sweep(self._store, max(map(batch_of, names)))
         self.lanes.settle(upto)
+
+    def _suspects(self, upto: Vector) -> bool:
+        """Whether rows wait, or are behind an offset, that must be alone."""
+        waiting = any(entry.suspect for entry in self.redeliveries.ledger.entries.values())
+        return waiting or any(
+            segment.alone for segment in self.lanes.redeliveries.after(upto.get(REDELIVERIES, 0))
+        )
 
     def _check(self, upto: Vector) -> None:
         settled = self.state.settled
@@ -197,6 +206,7 @@ class Journal:
         if refusal is None:
             self.redeliveries.succeeded(row)
         else:
+            row.passed = None
             self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 
     # Rows that are delivered again.
@@ -214,7 +224,11 @@ class Journal:
         return found
 
     def _publish(self, rows: Sequence[LoggedDelivery], *, alone: bool) -> None:
-        self._again([(row.row, row.count) for row in rows], group=self._mark(0) if alone else "")
+        group = ""
+        if alone:
+            passed = rows[0].passed
+            group = _marked(self.state.passed if passed is None else passed)
+        self._again([(row.row, row.count) for row in rows], group=group)
 
     def _again(self, rows: Sequence[tuple[StoredRow, int]], *, group: str) -> None:
         """Publish rows in lane 0, each with the count of this delivery; `group`: they are a batch by themselves."""
@@ -254,6 +268,7 @@ class Journal:
         if row is None:
             row = LoggedDelivery(stored)
             self.redeliveries.add(row)
+        row.passed = self.state.passed
         if charged:
             self.redeliveries.failed(row, DIED, cause, 0.0)
         else:
@@ -277,11 +292,10 @@ class Journal:
             self._again([(row, row.count) for row in groups[at]], group=self._mark(at))
 
     def _mark(self, at: int) -> str:
-        """Return what marks a batch by itself: how many batches have gone through, and which of its groups it is."""
+        """Return what marks a group of the batch that was given up."""
         given_up = self.state.given_up
-        passed = self.state.passed if given_up is None else given_up.passed
-        end = "" if given_up is None else json.dumps(given_up.end, sort_keys=True)
-        return f"{passed} {at} {end}"
+        assert given_up is not None, "it has groups"
+        return _marked(given_up.passed, at, json.dumps(given_up.end, sort_keys=True))
 
     # Writing.
 
@@ -299,6 +313,11 @@ class Journal:
         self._states.publish(known, table, [row.place for row in new])
         self._kept = {row.place for row in rows}
         redeliveries.changed = False
+
+
+def _marked(passed: int, group: int = 0, end: str = "") -> str:
+    """Return what marks a batch by itself: how many batches had gone through when its rows failed, and which it is."""
+    return f"{passed} {group} {end}"
 
 
 def _passed(mark: str) -> int:

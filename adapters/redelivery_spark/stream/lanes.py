@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery.errors import RedeliveryError
+from redelivery.errors import ConfigurationError
 from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
-from redelivery_spark.wal.segment_schema import segment_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,21 +59,18 @@ class Lanes:
             for segment in self._lanes[number].after(start.get(number, 0), end[number])
         ]
 
-    def whole(self, start: Vector, end: Vector) -> list[tuple[int, Segment]]:
-        """Return the same, of a batch that is to be processed.
-
-        Raises:
-            RedeliveryError: a segment of it is not there.
-        """
+    def batch(self, start: Vector, end: Vector) -> list[tuple[int, Segment]]:
+        """Return the segments of a batch that is to be read. Raises ConfigurationError: some are gone."""
         found = self.between(start, end)
-        there = {(lane, segment.number) for lane, segment in found}
-        for lane, last in end.items():
-            for number in range(start.get(lane, 0) + 1, last + 1):
-                if (lane, number) not in there:
-                    raise RedeliveryError(
-                        f"the write-ahead log has no {segment_name(lane, number)}, which the batch on its way needs: "
-                        "was its folder changed by somebody else?"
-                    )
+        for number, last in end.items():
+            first = start.get(number, 0)
+            there = sum(lane == number for lane, _ in found)
+            if there < last - first:
+                raise ConfigurationError(
+                    f"walDir: segments of lane {number} behind {first} are gone: the checkpoint is older than the log, "
+                    "or another query's",
+                    option="walDir",
+                )
         return found
 
     def settle(self, vector: Vector) -> None:

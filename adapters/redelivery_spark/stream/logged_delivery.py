@@ -50,7 +50,7 @@ def restored(row: StoredRow) -> Delivery:
 class LoggedDelivery(Delivery):
     """One row. Its message is the log's alone: the broker has let go of it."""
 
-    __slots__ = ("delay", "message", "row")
+    __slots__ = ("delay", "message", "passed", "row")
 
     def __init__(self, row: StoredRow) -> None:
         self.message = restored(row)
@@ -58,6 +58,8 @@ class LoggedDelivery(Delivery):
         self.row = row
         # For how long it was last to wait, in seconds.
         self.delay = 0.0
+        # How many batches had gone through when it last failed as the only row of one.
+        self.passed: int | None = None
 
     @property
     def place(self) -> Place:
