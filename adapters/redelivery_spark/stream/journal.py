@@ -189,15 +189,14 @@ class Journal:
         """Have the rows wait that were refused when they were delivered for the first time."""
         by_segment: dict[tuple[int, int], dict[int, Refusal]] = {}
         for at, refusal in refused.items():
-            lane, _, number, row = parts_of(at)
-            by_segment.setdefault((lane, number), {})[row] = refusal
+            lane, _, number, row_number = parts_of(at)
+            by_segment.setdefault((lane, number), {})[row_number] = refusal
         for (lane, number), some in sorted(by_segment.items()):
             if lane == REDELIVERIES:
                 continue
             table = self.lanes[lane].read(number)
-            for stored, refusal in zip(
-                rows_in(table, lane, self.tag, number, some), some.values(), strict=True
-            ):
+            rows = rows_in(table, lane, self.tag, number, some)
+            for stored, refusal in zip(rows, some.values(), strict=True):
                 row = LoggedDelivery(stored)
                 self.redeliveries.add(row)
                 self._settle_row(row, refusal)

@@ -37,8 +37,8 @@ TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copie
 class Fact:
     """What is known of one row that waits. Times are seconds since the Unix epoch, delays are seconds.
 
-    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `passed`: how many batches with rows
-    had gone through when it failed as the only row of one.
+    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `passed`: how many batches with
+    rows had gone through when it failed as the only row of one.
     """
 
     place: Place

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from redelivery.adapter import Restore
 from redelivery.core.commands import Subscribe
 from redelivery.driver.arguments import (
     ConnectOptions,
@@ -63,6 +64,7 @@ __all__ = [
     "ConsumerPort",
     "ListenOptions",
     "PendingSend",
+    "Restore",
     "SendOptions",
     "check_handler",
     "column_reader",
