@@ -41,7 +41,7 @@ class Log:
         for lane in self.lanes:
             lane.load()
         self.own = self.lanes[own]
-        self.doubt = RowsInDoubt(self.own, self.lanes, self.clock)
+        self.doubt = RowsInDoubt(self.own, [each for each in self.lanes if each is not self.own], self.clock)
 
     def append(self, connection: str, *bodies: str, lane: Lane | None = None) -> Sequence[Delivery]:
         """Append a segment of messages that came over a connection; return them."""

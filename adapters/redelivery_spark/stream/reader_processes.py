@@ -51,7 +51,7 @@ class _Process:
         self._starts = 0
         self._child: subprocess.Popen[str] | None = None
         self.state: dict[str, Any] = {}
-        self._before = dict.fromkeys(COUNTS, 0)
+        self._before: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._connections: set[str] = set()
         self._thread = threading.Thread(
             target=self._keep, name=f"redelivery-reader-{lane.number}", daemon=True
