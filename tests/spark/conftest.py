@@ -78,7 +78,7 @@ def make_query(redelivery_broker: MemoryBroker, tmp_path: Path) -> Iterator[Call
 def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let messages have the ids that their producer gives them, and no time stamp, as over AMQP and on RabbitMQ."""
     monkeypatch.setattr(
-        MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.stored.broker_id))
+        MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.kept.broker_id))
     )
     monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda d: (d.destination, d.identity, None)))
