@@ -93,7 +93,7 @@ def test_a_clock_that_is_ahead(
     monkeypatch.setattr(
         MemoryDelivery,
         "timestamp",
-        property(lambda d: datetime(2100, 1, 1, tzinfo=UTC) if d.stored.body == b"good-3" else BEFORE),
+        property(lambda d: datetime(2100, 1, 1, tzinfo=UTC) if d.kept.body == b"good-3" else BEFORE),
     )
     query = make_query(maxMessagesPerTrigger=10)
     query.start().available_now()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.dead_lettering.routing import arrived_whole
 from redelivery.core.events import Arrived, ConnectionLost, TakenBack
+from redelivery.core.transitions import enter_all
 from redelivery.errors import another
 
 if TYPE_CHECKING:
@@ -130,9 +131,8 @@ class BulkIntake:
                 finally:
                     self._waiting -= 1
             taken = self._cut(most, most_bytes)
-            for delivery in taken:
-                # The end of an AMQP link releases what is not running.
-                delivery.state = "running"
+            # The end of an AMQP link releases what is not running.
+            enter_all(taken, "running")
             self._room.notify_all()
         return taken
 
@@ -229,8 +229,7 @@ class BulkIntake:
                 return [], 0
             epoch = self._epoch
             own = [each for each in deliveries if each.epoch == epoch and each.state == "running"]
-            for delivery in own:
-                delivery.state = "settled"
+            enter_all(own, "settled")
         return own, len(own) if self._flow else 0
 
     def _arrived(self, event: Arrived, convicted: Container[Hashable]) -> Event | None:
