@@ -27,8 +27,9 @@ LINGER, MOMENT = 1.0, 0.005
 FULL = 0.02
 # Seconds without a message after which the destination is empty.
 IDLE = 0.3
-# Seconds between looks at whether another start has taken the log.
+# Seconds between looks at whether another start has taken the log, and what an older one has appended.
 CHECK = 1.0
+LOOK = 5.0
 
 
 class LaneReader:
@@ -71,7 +72,7 @@ class LaneReader:
         self._size = 0
         self._first = 0.0
         self._last = 0.0
-        self._checked = 0.0
+        self._checked = self._looked = 0.0
 
     @property
     def pending(self) -> bool:
@@ -104,6 +105,10 @@ class LaneReader:
         if now - self._checked >= CHECK:
             self._checked = now
             self._check()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            if self.lane.look():
+                self._doubt.published()
         self._doubt.look(self._arrived, idle=not self.full and now - self._last > IDLE)
 
     def _take(self, patience: float) -> None:
@@ -174,6 +179,9 @@ class LaneReader:
         facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
         table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
         self.lane.publish(table)
+        if self._clock.monotonic() - self._checked >= CHECK:
+            # This process may have stood still, and the log be another's: then all of it comes again to that one.
+            self._check()
         self._taken, self._size = [], 0
         self._source.accept(taken)
         self._doubt.published()

@@ -65,6 +65,8 @@ class RowsInDoubt:
         # Messages of this connection that came when it had stood for long enough.
         self._came: int | None = None
         self._known: dict[Hashable, list[_Place]] = {}
+        # The last segment of its own lane that was looked at.
+        self._seen = 0
         # The segments of its own lane that stay for it.
         self._kept: set[int] = set()
         # Connections of which nothing comes any more.
@@ -78,6 +80,7 @@ class RowsInDoubt:
         self._connection, self._window = connection, window
         self._since, self._came = self._clock.monotonic(), None
         self._known = {}
+        self._seen = self._own.last
         for lane in self._lanes:
             found = self._newest(lane, self._in_doubt)
             for segment in found:
@@ -121,7 +124,15 @@ class RowsInDoubt:
                 self._known.setdefault(key, []).append(_Place(lane, segment.number, at))
 
     def published(self) -> None:
-        """Have the segments stay that may be in doubt when this connection ends."""
+        """Have the segments stay that may be in doubt when this connection ends.
+
+        What an older start has appended meanwhile, whose connection ends with it, is in doubt now.
+        """
+        for segment in self._own.after(self._seen):
+            self._seen = segment.number
+            if segment.connection != self._connection:
+                self._learn(self._own, segment)
+                self._kept.add(segment.number)
         rows = size = 0
         least = self._own.last + 1
         for segment in self._own.newest_first():
