@@ -26,6 +26,7 @@ COLUMNS: tuple[pa.Field, ...] = (
     pa.field("delivery_count", pa.int32()),
 )
 
+
 def stream_schema(*, text: bool, error: bool) -> pa.Schema:
     """Return the columns that a stream can have, in order, those of decoded bodies if asked for."""
     fields = list(COLUMNS)

@@ -17,7 +17,6 @@ SUITE = "redelivery.testing.conformance."
 """Its classes are topics: pytest makes their instances, in the classes that inherit them."""
 BARE = {
     # Made through the attribute `makes` of its profile.
-    "StompDelivery",
 }
 PRIVATE = {
     # Halves of one class: each pair shares a state.

@@ -180,7 +180,9 @@ class Query:
                 passed.append(row)
         if rows:
             places = [row["_place"] for row in rows]
-            self.records.judge(verdict_name(self.batch, "handler", places), Verdict(places, refused), durable=True)
+            self.records.judge(
+                verdict_name(self.batch, "handler", places), Verdict(places, refused), durable=True
+            )
         return passed
 
     def drain(

@@ -287,7 +287,9 @@ def test_a_checkpoint_whose_segments_are_gone(
         query.step()
     query.die()
     query.committed = query.planned = {1: 1}
-    with pytest.raises(ConfigurationError, match=r"segments of lane 1 behind 1 are gone: the checkpoint is older"):
+    with pytest.raises(
+        ConfigurationError, match=r"segments of lane 1 behind 1 are gone: the checkpoint is older"
+    ):
         query.step()
 
 

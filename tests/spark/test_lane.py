@@ -29,12 +29,16 @@ def store(tmp_path: Path) -> Folder:
 
 def rows(count: int, connection: str = "c") -> pa.Table:
     """Return a segment of so many rows."""
-    return stored_table([b"head"] * count, [b"body"] * count, SegmentFacts(1.0, "log", (WIRE,), connection=connection))
+    return stored_table(
+        [b"head"] * count, [b"body"] * count, SegmentFacts(1.0, "log", (WIRE,), connection=connection)
+    )
 
 
 def again(*, alone: bool = False) -> pa.Table:
     """Return a segment of lane 0 with one row."""
-    return redelivered_table([b"h"], [b"b"], [7], [2], [0], [1.0], SegmentFacts(1.0, "log", (WIRE,), alone=alone))
+    return redelivered_table(
+        [b"h"], [b"b"], [7], [2], [0], [1.0], SegmentFacts(1.0, "log", (WIRE,), alone=alone)
+    )
 
 
 def test_segments_are_numbered_from_one(store: Folder) -> None:
@@ -46,7 +50,10 @@ def test_segments_are_numbered_from_one(store: Folder) -> None:
     found.load()
 
     assert (first.number, second.number, found.last) == (1, 2, 2)
-    assert [(each.number, each.rows, each.connection) for each in found.after(0)] == [(1, 2, "c"), (2, 3, "d")]
+    assert [(each.number, each.rows, each.connection) for each in found.after(0)] == [
+        (1, 2, "c"),
+        (2, 3, "d"),
+    ]
     assert [each.number for each in found.newest_first()] == [2, 1]
     assert found.ahead > 0
 
@@ -68,7 +75,11 @@ def test_a_number_that_is_taken_is_part_of_the_lane(store: Folder) -> None:
 
     mine.publish(rows(1, "mine"))
 
-    assert [(each.number, each.connection) for each in mine.after(0)] == [(1, "other"), (2, "other"), (3, "mine")]
+    assert [(each.number, each.connection) for each in mine.after(0)] == [
+        (1, "other"),
+        (2, "other"),
+        (3, "mine"),
+    ]
 
 
 def test_what_another_process_publishes_is_found_by_looking(store: Folder) -> None:

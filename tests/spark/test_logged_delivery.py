@@ -25,7 +25,13 @@ TOLD = (
 def test_it_says_what_its_message_says(redelivery_broker: MemoryBroker) -> None:
     """A dead letter of it has all that a copy of the message would have."""
     row = stored_row(
-        redelivery_broker, "text", headers={"a": 1}, correlation_id="c", priority=7, expires_at=10**10, group="g"
+        redelivery_broker,
+        "text",
+        headers={"a": 1},
+        correlation_id="c",
+        priority=7,
+        expires_at=10**10,
+        group="g",
     )
     delivery, message = LoggedDelivery(row), restored(row)
     for name in TOLD:

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("fsspec")
 
+from redelivery_spark.wal.task_parts import FOLDER as PARTS
+from redelivery_spark.wal.task_parts import TaskParts
 from tests.spark import sound
 from tests.spark.conftest import FAST
 from tests.spark.query import Query
@@ -18,8 +20,6 @@ from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.startup import LogInUse
 from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import LogTaken, prepared, store_at
-from redelivery_spark.wal.task_parts import FOLDER as PARTS
-from redelivery_spark.wal.task_parts import TaskParts
 from redelivery_spark.wal.wal_state import State, States
 
 if TYPE_CHECKING:

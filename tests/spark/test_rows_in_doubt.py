@@ -41,14 +41,16 @@ class Log:
         for lane in self.lanes:
             lane.load()
         self.own = self.lanes[own]
-        self.doubt = RowsInDoubt(self.own, self.lanes, self.clock)
+        self.doubt = RowsInDoubt(self.own, [each for each in self.lanes if each is not self.own], self.clock)
 
     def append(self, connection: str, *bodies: str, lane: Lane | None = None) -> Sequence[Delivery]:
         """Append a segment of messages that came over a connection; return them."""
         found, wire = sent(self._broker, *bodies)
         stored = [each.stored() for each in found]
         facts = SegmentFacts(1.0, "log", (wire,), connection=connection)
-        (lane or self.own).publish(stored_table([head for head, _ in stored], [body for _, body in stored], facts))
+        (lane or self.own).publish(
+            stored_table([head for head, _ in stored], [body for _, body in stored], facts)
+        )
         self.doubt.published()
         return found
 

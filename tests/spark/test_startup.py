@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import StructType
+from redelivery_spark.wal.segments import FOLDER, Segments
 from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
@@ -16,7 +17,6 @@ from redelivery_spark.source import RedeliveryDataSource
 from redelivery_spark.stream.startup import LogInUse
 from redelivery_spark.wal.arrow_files import empty
 from redelivery_spark.wal.folder import Folder
-from redelivery_spark.wal.segments import FOLDER, Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,9 @@ def test_rows_of_a_segment_are_those_that_came(redelivery_broker: MemoryBroker) 
     """Each has its place, and when it came; only the rows asked for are made, in that order."""
     deliveries, wire = sent(redelivery_broker, "a", "b", "c")
     stored = [each.stored() for each in deliveries]
-    table = stored_table([head for head, _ in stored], [body for _, body in stored], SegmentFacts(9.0, "log", (wire,)))
+    table = stored_table(
+        [head for head, _ in stored], [body for _, body in stored], SegmentFacts(9.0, "log", (wire,))
+    )
 
     rows = rows_in(table, 3, 5, 7, [2, 0])
 

@@ -47,7 +47,10 @@ def test_the_state_has_the_names_that_are_read(folder: Folder) -> None:
 
 def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
     """Vectors, facts, what was given up, and totals."""
-    facts = [Fact(5, Entry(2, "ValueError: no", 1.0, 2.0), 7.5, 2.0, 1, exhausted=True), Fact(6, Entry(suspect=True))]
+    facts = [
+        Fact(5, Entry(2, "ValueError: no", 1.0, 2.0), 7.5, 2.0, 1, exhausted=True),
+        Fact(6, Entry(suspect=True)),
+    ]
     facts.append(Fact(7, passed=3))
     written = State("log", {0: 3, 1: 42}, 9, GivenUp({0: 3, 1: 43}, 8, 7), facts=facts)
     written.totals["accepted"] = 11
@@ -94,7 +97,9 @@ def test_a_file_whose_writer_died_before_its_state_is_removed(folder: Folder) ->
 def test_a_log_of_the_first_design_is_refused_with_the_way_out(folder: Folder) -> None:
     """Its state has no format; nothing is written."""
     folder.publish(f"{FOLDER}/000000000007.json", json.dumps({"log": "x", "settled": 7}).encode())
-    with pytest.raises(ConfigurationError, match=r"first design of this source: drain it with the version .* new walDir"):
+    with pytest.raises(
+        ConfigurationError, match=r"first design of this source: drain it with the version .* new walDir"
+    ):
         States(folder).load()
     assert len(folder.names(FOLDER)) == 1
 

@@ -155,7 +155,9 @@ class Journal:
     def _suspects(self, upto: Vector) -> bool:
         """Whether rows wait, or are behind an offset, that must be alone."""
         waiting = any(entry.suspect for entry in self.redeliveries.ledger.entries.values())
-        return waiting or any(segment.alone for segment in self.lanes.redeliveries.after(upto.get(REDELIVERIES, 0)))
+        return waiting or any(
+            segment.alone for segment in self.lanes.redeliveries.after(upto.get(REDELIVERIES, 0))
+        )
 
     def _check(self, upto: Vector) -> None:
         settled = self.state.settled
@@ -191,13 +193,14 @@ class Journal:
         """Have the rows wait that were refused when they were delivered for the first time."""
         by_segment: dict[tuple[int, int], dict[int, Refusal]] = {}
         for at, refusal in refused.items():
-            lane, _, number, row = parts_of(at)
-            by_segment.setdefault((lane, number), {})[row] = refusal
+            lane, _, number, row_number = parts_of(at)
+            by_segment.setdefault((lane, number), {})[row_number] = refusal
         for (lane, number), some in sorted(by_segment.items()):
             if lane == REDELIVERIES:
                 continue
             table = self.lanes[lane].read(number)
-            for stored, refusal in zip(rows_in(table, lane, self.tag, number, some), some.values(), strict=True):
+            rows = rows_in(table, lane, self.tag, number, some)
+            for stored, refusal in zip(rows, some.values(), strict=True):
                 row = LoggedDelivery(stored)
                 self.redeliveries.add(row)
                 self._settle_row(row, refusal)

@@ -27,8 +27,9 @@ LINGER, MOMENT = 1.0, 0.005
 FULL = 0.02
 # Seconds without a message after which the destination is empty.
 IDLE = 0.3
-# Seconds between looks at whether another start has taken the log.
+# Seconds between looks at whether another start has taken the log, and what an older one has appended.
 CHECK = 1.0
+LOOK = 5.0
 
 
 class LaneReader:
@@ -42,8 +43,12 @@ class LaneReader:
         log: str,
         most_ahead: int,
         check: Callable[[], None],
+        name: str | None = None,
     ) -> None:
-        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now."""
+        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now.
+
+        `name`: what its connections are called by, before their numbers; None: a new one.
+        """
         self.lane = lane
         self.copies = 0
         self.refused = 0
@@ -57,7 +62,7 @@ class LaneReader:
         self._most_ahead = most_ahead
         self._check = check
         self._clock = source.clock
-        self._name = uuid.uuid4().hex[:12]
+        self._name = name or uuid.uuid4().hex[:12]
         self._epoch = -1
         self._since = 0.0
         self._arrived = 0
@@ -67,7 +72,7 @@ class LaneReader:
         self._size = 0
         self._first = 0.0
         self._last = 0.0
-        self._checked = 0.0
+        self._checked = self._looked = 0.0
 
     @property
     def pending(self) -> bool:
@@ -100,6 +105,10 @@ class LaneReader:
         if now - self._checked >= CHECK:
             self._checked = now
             self._check()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            if self.lane.look():
+                self._doubt.published()
         self._doubt.look(self._arrived, idle=not self.full and now - self._last > IDLE)
 
     def _take(self, patience: float) -> None:
@@ -129,10 +138,16 @@ class LaneReader:
         self._epoch, self._since, self._arrived = epoch, self._clock.monotonic(), 0
         self._taken, self._size = [], 0
         self._wire = dict(self._source.wire())
-        self._doubt.begin(self._connection, self._source.window)
+        self._doubt.begin(self.connection, self._source.window)
 
     @property
-    def _connection(self) -> str:
+    def set_aside(self) -> int:
+        """How many messages stay at the broker, because no dead letter could be made of them."""
+        return self._source.set_aside
+
+    @property
+    def connection(self) -> str:
+        """What the connection is called in the log."""
         return f"{self._name}-{self._epoch}"
 
     def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
@@ -151,15 +166,22 @@ class LaneReader:
         return self._first + (0.0 if self._ends else MOMENT if self.wanted else LINGER)
 
     def _complete(self) -> bool:
-        return len(self._taken) >= MOST_ROWS or self._size >= MOST_BYTES or self._clock.monotonic() >= self._due()
+        return (
+            len(self._taken) >= MOST_ROWS
+            or self._size >= MOST_BYTES
+            or self._clock.monotonic() >= self._due()
+        )
 
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
         taken = self._taken
         stored = [each.stored() for each in taken]
-        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self._connection)
+        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
         table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
         self.lane.publish(table)
+        if self._clock.monotonic() - self._checked >= CHECK:
+            # This process may have stood still, and the log be another's: then all of it comes again to that one.
+            self._check()
         self._taken, self._size = [], 0
         self._source.accept(taken)
         self._doubt.published()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery.driver.port import restorer
@@ -23,7 +24,8 @@ LOG_EPOCH = 1
 CONSUMER = 0
 
 
-class StoredRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredRow:
     """A row as the log has it. `place`: where it came into the log; `count`: of its last delivery.
 
     `wire`: JSON, by which the bytes become a delivery; `arrived`: when it came, in seconds since the Unix epoch.

@@ -70,7 +70,9 @@ class SourceConnection:
                 dead_letters_of(settings, single(source.destination), source.subscription), scheduled=True
             )
         options: ConsumerOptions = {"selector": source.selector, "subscription": source.subscription}
-        plan = self._port.plan(source.destination, options, settings=settings, route=route).with_window(credit)
+        plan = self._port.plan(
+            source.destination, options, settings=settings, route=route, sets_aside=True
+        ).with_window(credit)
         self.bulk = BulkIntake(self.clock, empty_is_whole=settings.empty_body == "forward")
         self._consumer = self._port.subscribe(plan, ConsumerHooks(keeps_history=False, bulk=self.bulk))
 
@@ -136,6 +138,11 @@ class SourceConnection:
         for delivery in odd:
             consumer.settle(delivery, Poisoned(delivery, NOT_WHOLE))
         return len(odd)
+
+    @property
+    def set_aside(self) -> int:
+        """How many messages stay at the broker, because no dead letter could be made of them."""
+        return 0 if self._consumer is None else self._consumer.engine.counts.set_aside
 
     # For the rows of the log.
 

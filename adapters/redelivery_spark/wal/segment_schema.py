@@ -94,15 +94,17 @@ def redelivered_table(
 
 def facts_of(schema: pa.Schema) -> SegmentFacts:
     """Return what a segment's schema says of its rows. Raises RedeliveryError if it is not the schema of a segment."""
-    told: Mapping[bytes, bytes] = schema.metadata or {}
+    content: Mapping[bytes, bytes] = schema.metadata or {}
     try:
         return SegmentFacts(
-            at=float(told[b"at"]),
-            log=told[b"log"].decode(),
-            wires=tuple(json.loads(told[b"wires"])),
-            dropped={int(row): str(cause) for row, cause in json.loads(told.get(b"dropped", b"{}")).items()},
-            alone=told.get(b"alone") == b"1",
-            connection=told.get(b"connection", b"").decode(),
+            at=float(content[b"at"]),
+            log=content[b"log"].decode(),
+            wires=tuple(json.loads(content[b"wires"])),
+            dropped={
+                int(row): str(cause) for row, cause in json.loads(content.get(b"dropped", b"{}")).items()
+            },
+            alone=content.get(b"alone") == b"1",
+            connection=content.get(b"connection", b"").decode(),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise RedeliveryError(f"this is no segment of the write-ahead log: {error!r}") from None
@@ -114,15 +116,15 @@ def _table(arrays: list[pa.Array], columns: pa.Schema, facts: SegmentFacts) -> p
 
 
 def _metadata(facts: SegmentFacts) -> dict[str, str]:
-    told = {
+    content = {
         "at": repr(float(facts.at)),
         "log": facts.log,
         "wires": json.dumps([dict(wire) for wire in facts.wires]),
     }
     if facts.dropped:
-        told["dropped"] = json.dumps({str(row): cause for row, cause in facts.dropped.items()})
+        content["dropped"] = json.dumps({str(row): cause for row, cause in facts.dropped.items()})
     if facts.alone:
-        told["alone"] = "1"
+        content["alone"] = "1"
     if facts.connection:
-        told["connection"] = facts.connection
-    return told
+        content["connection"] = facts.connection
+    return content

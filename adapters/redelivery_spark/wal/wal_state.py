@@ -26,19 +26,19 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "State", "States", "GivenUp"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUp", "State", "States"]
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
-TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "undecodable")
+TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "refused")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     """What is known of one row that waits. Times are seconds since the Unix epoch, delays are seconds.
 
-    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `passed`: how many batches with rows
-    had gone through when it failed as the only row of one.
+    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `passed`: how many batches with
+    rows had gone through when it failed as the only row of one.
     """
 
     place: Place
