@@ -97,6 +97,11 @@ class SourceConnection:
         return Window(self.credit, self.credit * UNIT if in_bytes else 0)
 
     @property
+    def held(self) -> int | None:
+        """How many messages of a queue may be unaccepted before the broker sends nothing more; None: no limit known."""
+        return self.capabilities.max_unacknowledged
+
+    @property
     def connected(self) -> bool:
         """Whether the connection stands at the moment."""
         return self._port.connected
