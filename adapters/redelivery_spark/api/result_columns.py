@@ -45,7 +45,9 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
     """Return a value as Arrow takes it: a map as pairs, a struct as a dict."""
     if isinstance(value, dict) and pa.types.is_map(kind):
         return list(cast("Mapping[Any, Any]", value).items())
-    return value.asDict(recursive=True) if isinstance(value, Row) and pa.types.is_struct(kind) else value
+    if isinstance(value, Row) and pa.types.is_struct(kind):
+        return value.asDict(recursive=True)
+    return cast("object", value)
 
 
 def _values(made: object, names: list[str]) -> tuple[Any, ...]:
