@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import StructType
-from redelivery_spark.wal.segments import FOLDER, Segments
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.source import RedeliveryDataSource
 from redelivery_spark.stream.startup import LogInUse
 from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
-from redelivery_spark.wal.arrow_files import empty
-from redelivery_spark.wal.folder import Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
