@@ -8,7 +8,7 @@ which of the segment's wires restores them. A *wire* is what `redelivery.driver.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,15 +45,13 @@ REDELIVERED = pa.schema(
 class SegmentFacts:
     """What is known of all rows of a segment.
 
-    `at`: when it was published, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `dropped`: numbers of
-    the rows that are no rows to Spark, each with the cause of its dead letter. `alone`: it must be the only segment of
-    its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
+    `at`: when it was published, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `alone`: it
+    must be the only segment of its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
     """
 
     at: float
     log: str
     wires: tuple[Mapping[str, str], ...]
-    dropped: Mapping[int, str] = field(default_factory=dict[int, str])
     alone: bool = False
     connection: str = ""
 
@@ -100,9 +98,6 @@ def facts_of(schema: pa.Schema) -> SegmentFacts:
             at=float(content[b"at"]),
             log=content[b"log"].decode(),
             wires=tuple(json.loads(content[b"wires"])),
-            dropped={
-                int(row): str(cause) for row, cause in json.loads(content.get(b"dropped", b"{}")).items()
-            },
             alone=content.get(b"alone") == b"1",
             connection=content.get(b"connection", b"").decode(),
         )
@@ -121,8 +116,6 @@ def _metadata(facts: SegmentFacts) -> dict[str, str]:
         "log": facts.log,
         "wires": json.dumps([dict(wire) for wire in facts.wires]),
     }
-    if facts.dropped:
-        content["dropped"] = json.dumps({str(row): cause for row, cause in facts.dropped.items()})
     if facts.alone:
         content["alone"] = "1"
     if facts.connection:
