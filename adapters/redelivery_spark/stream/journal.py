@@ -103,9 +103,13 @@ class Journal:
         self.redeliveries.restore(waiting)
 
     def _done_with(self) -> int:
-        """Return the last segment of lane 0 whose rows are not out: settled, or of a batch that was given up."""
-        ends = [self.state.settled] + ([] if self.state.given_up is None else [self.state.given_up.end])
-        return max(end.get(REDELIVERIES, 0) for end in ends)
+        """Return the last segment of lane 0 whose rows are not out: settled, or the only row of a batch given up.
+
+        Of another batch that was given up the rows are out until its groups take their place.
+        """
+        given_up = self.state.given_up
+        end = self.state.settled if given_up is None or given_up.groups else given_up.end
+        return end.get(REDELIVERIES, 0)
 
     def _origins(self, number: int) -> list[Place]:
         origins: list[Place] = self.lanes.redeliveries.read(number).column("origin").to_pylist()
