@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.conftest import FAST, HOURS
-from tests.spark.query import Killed, KillsQuery, Query, Row, fails_bad
-
-from redelivery_spark.wal.records import Refusal
+from tests.spark.query import Query, Row, fails_bad
 
 if TYPE_CHECKING:
     from collections.abc import Callable

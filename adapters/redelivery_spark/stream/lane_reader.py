@@ -163,7 +163,7 @@ class LaneReader:
 
     def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
         """Accept what the log has already: the broker did not read that it was accepted."""
-        copies = self._doubt.copies(taken, marks=self._source.marks)
+        copies = self._doubt.copies(taken)
         if not copies:
             return taken
         self.copies += len(copies)
