@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.conftest import HOURS
-from tests.spark.query import Query, dead_bodies, fails_bad
+from tests.spark.query import Query, fails_bad
 
 from redelivery.errors import TransportError
 from redelivery_memory.messages import MemoryDelivery

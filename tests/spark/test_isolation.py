@@ -62,7 +62,9 @@ def test_after_so_many_failures_its_rows_come_in_eight_groups(
     assert all(row["delivery_count"] == 1 for rows in groups for row in rows)
 
 
-def test_one_failure_less_changes_nothing(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
+def test_one_failure_less_changes_nothing(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
     """The batch is whole, and its marks are gone with it."""
     fill(redelivery_broker, 6)
     query = make_query(**SPLIT)
@@ -192,14 +194,19 @@ def test_a_row_over_which_processes_died_comes_alone(
     query = make_query()
     assert query.plan()
     rows = [row for rows in query.read() for row in rows]
-    refused = {rows[1]["_place"]: Refusal(1, DIED, "the process died"), rows[2]["_place"]: Refusal(1, "fail", "no")}
+    refused = {
+        rows[1]["_place"]: Refusal(1, DIED, "the process died"),
+        rows[2]["_place"]: Refusal(1, "fail", "no"),
+    }
     query.records.judge(verdict_name(0, "m", list(refused)), Verdict(list(refused), refused), durable=True)
     query.commit()
     query.step()
     redelivery_clock.advance(2)
     redelivery_broker.send("orders", "fresh")
     query.drain()
-    batches = [[(row["body"].decode(), row["delivery_count"]) for row in rows] for rows in query.output.values()]
+    batches = [
+        [(row["body"].decode(), row["delivery_count"]) for row in rows] for rows in query.output.values()
+    ]
     assert [("good-1", 2)] in batches
     assert sorted(sum(batches, [])) == [("fresh", 1), ("good-1", 2), ("good-2", 2)]
 

@@ -16,7 +16,7 @@ from tests.spark.query import Query
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.stream.startup import LogInUse
-from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name, Verdict, verdict_name
+from redelivery_spark.wal.records import Records, Refusal, Verdict, verdict_name
 from redelivery_spark.wal.store import LogTaken, prepared, store_at
 from redelivery_spark.wal.wal_state import State, States
 
@@ -136,7 +136,12 @@ def both(broker: MemoryBroker, **options: object) -> tuple[Query, Query]:
 
 def follow(new: Query, old: Query) -> None:
     """Go on from what the old process's Spark has written down."""
-    new.planned, new.committed, new.batch, new.output = old.planned, old.committed, old.batch, dict(old.output)
+    new.planned, new.committed, new.batch, new.output = (
+        old.planned,
+        old.committed,
+        old.batch,
+        dict(old.output),
+    )
 
 
 @pytest.mark.parametrize("point", ["planned", "read", "committed", "settled", "settled with refusals"])
@@ -170,7 +175,9 @@ def test_a_runner_that_was_given_up_comes_back(redelivery_broker: MemoryBroker, 
         new.drain(bad)
     expected = [*names[point != "settled" :], *(f"late-{number}" for number in range(4))]
     assert Counter(new.bodies()) == Counter([*expected, *["more"] * point.startswith("settled")])
-    assert [dead.body for dead in redelivery_broker.dead_letters()] == ([] if point == "settled" else [b"bad-0"])
+    assert [dead.body for dead in redelivery_broker.dead_letters()] == (
+        [] if point == "settled" else [b"bad-0"]
+    )
     assert redelivery_broker.depth("orders") == 0
 
 

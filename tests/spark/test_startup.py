@@ -63,7 +63,9 @@ def test_a_log_of_the_first_design_is_refused(
     state.mkdir(parents=True)
     (state / "000000000003.json").write_text('{"log": "x", "settled": 3, "facts": []}')
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match=r"first design of this source: drain it with .* AvailableNow"):
+        with pytest.raises(
+            ConfigurationError, match=r"first design of this source: drain it with .* AvailableNow"
+        ):
             make_query().start()
     assert [path.name for path in state.iterdir()] == ["000000000003.json"]
     assert redelivery_broker.depth("orders") == 1
@@ -79,7 +81,9 @@ def test_an_offset_of_the_first_design_is_refused(
         lambda: reader.latestOffset({"n": 4}, None),
         lambda: reader.partitions({"n": 3}, {"n": 4}),
     ):
-        with pytest.raises(ConfigurationError, match=r"first design of this source: drain its walDir with the version"):
+        with pytest.raises(
+            ConfigurationError, match=r"first design of this source: drain its walDir with the version"
+        ):
             ask()
     reader.stop()
 
@@ -90,7 +94,9 @@ def test_a_checkpoint_of_another_log_is_refused(
     """Both logs are named."""
     del redelivery_broker
     reader = RedeliveryStreamReader(make_query().options)
-    with pytest.raises(ConfigurationError, match=r"holds the log [0-9a-f]{32}, and the checkpoint was written with other"):
+    with pytest.raises(
+        ConfigurationError, match=r"holds the log [0-9a-f]{32}, and the checkpoint was written with other"
+    ):
         reader.latestOffset({"log": "other", "1": 4}, None)
     reader.stop()
 

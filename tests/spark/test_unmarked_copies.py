@@ -70,7 +70,9 @@ def test_two_deaths_before_a_copy_has_come(
 
 
 @pytest.mark.usefixtures("marks")
-def test_a_copy_of_a_row_that_waits(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
+def test_a_copy_of_a_row_that_waits(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
     """It is accepted, and charges nothing."""
     redelivery_broker.send("orders", "late")
     redelivery_broker.drop_accepts(1)

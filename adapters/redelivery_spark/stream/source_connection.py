@@ -126,11 +126,6 @@ class SourceConnection:
         """What the broker can do, as of the last connection."""
         return self._port.capabilities
 
-    @property
-    def marks(self) -> bool:
-        """Whether the broker marks what it sends again."""
-        return self.capabilities.marks
-
     def wire(self) -> Mapping[str, str]:
         """Return what makes deliveries of the bytes that come over this connection."""
         assert self._consumer is not None, "begun"
