@@ -14,12 +14,13 @@ from integration.need import need_spark
 
 need_spark()
 
+from redelivery_spark.wal.segments import FOLDER as SEGMENTS
+
 from integration.eventually import eventually
 from integration.matrix import some
 from integration.peers import fill
 from integration.spark_cluster import Cluster, executors_of
 from integration.spark_run import LONGEST, SparkRun
-from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 
 if TYPE_CHECKING:
     from pathlib import Path

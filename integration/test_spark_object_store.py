@@ -18,11 +18,11 @@ need_spark("s3fs", "moto")
 
 import fsspec
 from moto.server import ThreadedMotoServer
+from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 
 from integration.eventually import eventually
 from integration.peers import fill
 from integration.spark_run import LONGEST, SparkRun
-from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 from redelivery_spark.wal.store import prepared
 
 if TYPE_CHECKING:
