@@ -50,7 +50,7 @@ class SegmentsReader(DataSourceStreamReader):
         """As Spark's."""
         return {"n": 0}
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:  # noqa: N802
         """As Spark's."""
         return {"n": 1}
 

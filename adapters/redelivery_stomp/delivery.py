@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
 from redelivery_stomp.frame_proof import BROWSES
@@ -12,7 +12,7 @@ from redelivery_stomp.made_up_names import makes_sense
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
     from datetime import datetime
 
     from redelivery.core.commands import Subscribe
@@ -151,6 +151,11 @@ class StompDelivery(Delivery):
 
     def stored(self) -> tuple[bytes, bytes]:
         return self.head, self.body
+
+    @staticmethod
+    def stored_all(deliveries: Sequence[Delivery]) -> tuple[list[bytes], list[bytes | None]]:
+        own = cast("Sequence[StompDelivery]", deliveries)
+        return [each.head for each in own], [each.body for each in own]
 
     def arrived_at(self, wall: float) -> None:
         """Take the time of the arrival, in seconds since the Unix epoch, where anything depends on it."""

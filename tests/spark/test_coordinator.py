@@ -279,7 +279,7 @@ def test_a_log_without_its_checkpoint(
 def test_a_checkpoint_whose_segments_are_gone(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """One that is older than what has been removed is refused, though no state was written since: no row is left out."""
+    """One that is older than what is removed is refused, though no state was written since: no row is left out."""
     segments_of(1)
     fill(redelivery_broker, 8)
     query = make_query(maxRowsPerTrigger=1, uri=f"{FAST}&redelivery.credit=1")

@@ -18,6 +18,7 @@ from redelivery.driver.port import column_reader, restorer
 from redelivery.errors import RedeliveryError
 from redelivery_spark.executors.decoding import decoded
 from redelivery_spark.executors.task_identity import this_task
+from redelivery_spark.message_columns import message_column
 from redelivery_spark.schema import ERROR, PLACE, TEXT, stream_schema
 from redelivery_spark.wal.arrow_files import read_table
 from redelivery_spark.wal.places import place, tag_of
@@ -88,7 +89,7 @@ class SegmentSlice(InputPartition):
 
 
 def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a slice, but for those that are dropped or cannot be decoded.
+    """Return the rows of a slice, but for those that cannot be decoded.
 
     Raises:
         RedeliveryError: the log cannot be read; a body cannot be decoded, and that is to fail.
@@ -101,14 +102,9 @@ def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
         facts = facts_of(table.schema)
         for begin in range(part.begin, part.end, _MOST):
             end = min(part.end, begin + _MOST)
-            numbers = [row for row in range(begin, end) if row not in facts.dropped]
-            rows = (
-                table.slice(begin, end - begin)
-                if len(numbers) == end - begin
-                else table.take(pa.array(numbers, pa.int64()))
-            )
+            rows = table.slice(begin, end - begin).combine_chunks()
             first = place(part.lane, tag, part.number)
-            stored = _StoredRows(rows.combine_chunks(), facts, part.lane, first, numbers, given.columns)
+            stored = _StoredRows(rows, facts, part.lane, first, range(begin, end), given.columns)
             stored = _decodable(stored, given, store)
             yield pa.RecordBatch.from_arrays([stored.column(name) for name in schema.names], schema=schema)
 
@@ -200,9 +196,9 @@ class _StoredRows:
                 restore = restores[0]
                 self._deliveries = [restore(*each, facts.at) for each in zip(heads, bodies, strict=True)]
             else:
-                wires = self._stored("wire").to_pylist()
-                rows = zip(wires, heads, bodies, strict=True)
-                self._deliveries = [restores[wire](head, body, facts.at) for wire, head, body in rows]
+                wires, arrived = self._stored("wire").to_pylist(), self._stored("arrived").to_pylist()
+                rows = zip(wires, heads, bodies, arrived, strict=True)
+                self._deliveries = [restores[wire](head, body, at) for wire, head, body, at in rows]
             # To read all headers at once costs as much as a few of them do one by one.
             if "properties" in self._columns or len(self._columns) >= _MANY:
                 for delivery in self._deliveries:
@@ -243,37 +239,16 @@ class _StoredRows:
         heads = self._read()
         if heads is not None:
             return _map_of(heads, len(self.numbers))
-        keys: list[str] = []
-        values: list[str | None] = []
-        ends = [0]
-        for delivery in self._restored():
-            for key, value in delivery.headers.items():
-                keys.append(key)
-                values.append(value if isinstance(value, str) else _text(value))
-            ends.append(len(keys))
-        return _map(ends, keys, values)
+        return message_column("properties", self._restored())
 
 
 def _map_of(heads: HeadColumns, rows: int) -> pa.Array:
     width = len(heads.names)
     values = list(chain.from_iterable(zip(*heads.properties, strict=True)))
-    return _map(
-        range(0, rows * width + 1, width) if width else [0] * (rows + 1), [*heads.names] * rows, values
-    )
-
-
-def _map(ends: Sequence[int], keys: Sequence[str], values: Sequence[str | None]) -> pa.Array:
-    found: pa.Array = pa.MapArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
-    )
+    ends = range(0, rows * width + 1, width) if width else [0] * (rows + 1)
+    keys = pa.array([*heads.names] * rows, pa.string())
+    found: pa.Array = pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, pa.array(values, pa.string()))
     return found
-
-
-def _text(value: object) -> str | None:
-    """Return a property that is no text as one."""
-    if value is None or isinstance(value, bool):
-        return None if value is None else str(value).lower()
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _StoredRows:

@@ -185,7 +185,7 @@ class Coordinator:
         """Take the answers to dead letters, and publish what is due."""
         journal = self._journal
         journal.redeliveries.pump()
-        journal.redeliver(self._options.most_rows, self._options.most_bytes)
+        journal.redeliver()
         if journal.redeliveries.changed:
             journal.save()
 

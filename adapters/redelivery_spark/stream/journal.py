@@ -19,6 +19,7 @@ from redelivery_spark.stream.stored_rows import redelivered_table, rows_in, wait
 from redelivery_spark.wal.lane import REDELIVERIES
 from redelivery_spark.wal.places import parts_of, place
 from redelivery_spark.wal.records import DIED, FAILURES, VERDICTS, Records, batch_of
+from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS
 from redelivery_spark.wal.wal_state import FOLDER as STATES
 from redelivery_spark.wal.wal_state import ROWS, GivenUp, State, States
 
@@ -103,9 +104,13 @@ class Journal:
         self.redeliveries.restore(waiting)
 
     def _done_with(self) -> int:
-        """Return the last segment of lane 0 whose rows are not out: settled, or of a batch that was given up."""
-        ends = [self.state.settled] + ([] if self.state.given_up is None else [self.state.given_up.end])
-        return max(end.get(REDELIVERIES, 0) for end in ends)
+        """Return the last segment of lane 0 whose rows are not out: settled, or the only row of a batch given up.
+
+        Of another batch that was given up the rows are out until its groups take their place.
+        """
+        given_up = self.state.given_up
+        end = self.state.settled if given_up is None or given_up.groups else given_up.end
+        return end.get(REDELIVERIES, 0)
 
     def _origins(self, number: int) -> list[Place]:
         origins: list[Place] = self.lanes.redeliveries.read(number).column("origin").to_pylist()
@@ -210,17 +215,13 @@ class Journal:
 
     # Rows that are delivered again.
 
-    def redeliver(self, most: int, most_bytes: int) -> bool:
+    def redeliver(self) -> None:
         """Publish rows whose time has come in lane 0; those that have killed a process each by itself."""
         redeliveries = self.redeliveries
-        found = False
-        if due := redeliveries.take(most, most_bytes):
+        while due := redeliveries.take(MOST_ROWS, MOST_BYTES):
             self._publish(due, alone=False)
-            found = True
         while redeliveries.suspects and (suspect := redeliveries.take_alone()) is not None:
             self._publish([suspect], alone=True)
-            found = True
-        return found
 
     def _publish(self, rows: Sequence[LoggedDelivery], *, alone: bool) -> None:
         group = ""
@@ -247,12 +248,14 @@ class Journal:
         state, segments = self.state, self.lanes.between(start, end)
         number = sum(segment.rows for _, segment in segments)
         mark = segments[0][1].connection if segments and segments[0][1].alone else ""
-        state.given_up = GivenUp(dict(end), min(GROUPS, number), state.passed)
+        # A group is one segment.
+        groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
+        state.given_up = GivenUp(dict(end), groups, state.passed)
         logger.warning(
             "a batch of %d messages is given up (%s): they are tried again in %d groups",
             number,
             cause.text,
-            min(GROUPS, number),
+            groups,
         )
         if number == 1 and mark:
             state.given_up = replace(state.given_up, groups=0)

@@ -23,6 +23,10 @@ __all__ = ["LaneReader"]
 logger = logging.getLogger("redelivery.spark")
 # Seconds that the first row of a segment waits for others: while Spark is at work, and while it waits for rows.
 LINGER, MOMENT = 1.0, 0.005
+# The same on a broker that sends nothing more before some are accepted: other consumers may have most of those.
+SHORT_LINGER = 0.05
+# Parts of a window: while one is written the others come.
+PARTS = 4
 # Seconds between looks at whether there is room again.
 FULL = 0.02
 # Seconds without a message after which the destination is empty.
@@ -67,6 +71,8 @@ class LaneReader:
         self._since = 0.0
         self._arrived = 0
         self._wire: dict[str, str] = {}
+        # Where a segment ends.
+        self._rows, self._bytes, self._linger = MOST_ROWS, MOST_BYTES, LINGER
         # What is not published yet.
         self._taken: list[Delivery] = []
         self._size = 0
@@ -115,7 +121,7 @@ class LaneReader:
         bulk = self._source.bulk
         if self._taken:
             patience = min(patience, max(0.0, self._due() - self._clock.monotonic()))
-        taken = bulk.take(MOST_ROWS - len(self._taken), MOST_BYTES - self._size, patience)
+        taken = bulk.take(self._rows - len(self._taken), self._bytes - self._size, patience)
         if bulk.epoch != self._epoch:
             self._begin(bulk.epoch)
         if taken and taken[0].epoch != self._epoch:
@@ -138,7 +144,12 @@ class LaneReader:
         self._epoch, self._since, self._arrived = epoch, self._clock.monotonic(), 0
         self._taken, self._size = [], 0
         self._wire = dict(self._source.wire())
-        self._doubt.begin(self.connection, self._source.window)
+        window, held = self._source.window, self._source.held
+        self._rows = max(1, min(MOST_ROWS, window.messages // PARTS))
+        self._bytes = min(MOST_BYTES, window.size // PARTS or MOST_BYTES)
+        if held is not None:
+            self._rows, self._linger = max(1, min(self._rows, held // 2)), SHORT_LINGER
+        self._doubt.begin(self.connection, window)
 
     @property
     def set_aside(self) -> int:
@@ -152,7 +163,7 @@ class LaneReader:
 
     def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
         """Accept what the log has already: the broker did not read that it was accepted."""
-        copies = self._doubt.copies(taken, marks=self._source.marks)
+        copies = self._doubt.copies(taken)
         if not copies:
             return taken
         self.copies += len(copies)
@@ -163,7 +174,7 @@ class LaneReader:
 
     def _due(self) -> float:
         """Return when the segment is published, whatever it has."""
-        return self._first + (0.0 if self._ends else MOMENT if self.wanted else LINGER)
+        return self._first + (0.0 if self._ends else MOMENT if self.wanted else self._linger)
 
     def _complete(self) -> bool:
         return (
@@ -175,9 +186,9 @@ class LaneReader:
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
         taken = self._taken
-        stored = [each.stored() for each in taken]
         facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
-        table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
+        # All came over one subscription.
+        table = stored_table(*type(taken[0]).stored_all(taken), facts)
         self.lane.publish(table)
         if self._clock.monotonic() - self._checked >= CHECK:
             # This process may have stood still, and the log be another's: then all of it comes again to that one.

@@ -77,10 +77,11 @@ class _Child:
         """Read until the runner ends, or says so."""
         last = self._lane.last
         while not self._ended and os.getppid() == self._parent:
-            if self._reader.step(TURN):
-                for segment in self._lane.after(last):
-                    self.say(segment=list(segment))
-                    last = segment.number
+            self._reader.step(TURN)
+            # Also what an older start of it has published while it ended.
+            for segment in self._lane.after(last):
+                self.say(segment=list(segment))
+                last = segment.number
             self._tell_state()
 
     def _tell_state(self) -> None:

@@ -141,19 +141,18 @@ class RowsInDoubt:
             least, rows, size = segment.number, rows + segment.rows, size + segment.size
         self._own.keep(least, self._kept)
 
-    def copies(self, deliveries: Sequence[Delivery], *, marks: bool) -> list[Delivery]:
-        """Return those that the log has already. The same are key and digest: all that their producer sent.
-
-        `marks`: the broker marks what it sends again.
-        """
+    def copies(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
+        """Return those that the log has already. The same are key and digest: all that their producer sent."""
         if not self._known:
             return []
-        return [each for each in deliveries if (each.redelivered or not marks) and self._is_copy(each)]
+        return [each for each in deliveries if self._is_copy(each)]
 
     def _is_copy(self, delivery: Delivery) -> bool:
         key = delivery.key
         places = None if key is None else self._known.get(key)
-        if not places:
+        # A broker that has died marks nothing that it sends again. But where a producer made the id, and says no time,
+        # two messages may be alike in every byte.
+        if not places or not (delivery.strong or delivery.dated or delivery.redelivered):
             return False
         digest = delivery.digest()
         for place in places:

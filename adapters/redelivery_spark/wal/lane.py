@@ -142,15 +142,20 @@ class Lane:
         least, others = self._kept
         with self._lock:
             self.settled = max(self.settled, number)
+            newest = self._found[-1].number if self._found else 0
             gone = [
-                each
-                for each in self._found[:-1]
+                each.number
+                for each in self._found
                 if each.number <= self.settled and each.number < least and each.number not in others
             ]
-            self._found = [each for each in self._found if each not in gone] if gone else self._found
+            if gone and gone[-1] == newest:
+                gone.pop()
+            if gone:
+                there = set(gone)
+                self._found = [each for each in self._found if each.number not in there]
             self._ahead = sum(each.size for each in self._found if each.number > self.settled)
         if self.removes:
-            self._store.remove(segment_name(self.number, each.number) for each in gone)
+            self._store.remove(segment_name(self.number, number) for number in gone)
 
 
 def _segment(number: int, table: pa.Table) -> Segment:
