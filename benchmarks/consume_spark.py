@@ -1,6 +1,9 @@
-"""One round of the Spark source: a JSON file with master, url, queue, messages, folder, consumers, partitions.
+"""One round of the Spark source: a JSON file with master, url, queue, messages, folder, options, broker (its pid).
 
-Prints JSON.
+Prints JSON. Imports nothing of this checkout but `benchmarks`: the library is that of PYTHONPATH.
+
+Counted is from the end of the batch that passes `begin` of the messages, and at least from that of the first one, in
+which Spark starts its workers, to the end of the one that passes `end` of them.
 
 With `latency` seconds in the file, bodies are the times at which they were sent, and what is printed is how old each
 message was when a batch had its rows.
@@ -20,50 +23,129 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
-from integration.spark_jvm import new_session
+from pyspark.sql import SparkSession
+
+from benchmarks.processor_time import ProcessorTime, busy
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
 PATIENCE = 300.0
+LOOK = 0.1  # seconds
+# Who works for what is read from the broker meanwhile; the others work for what batches have.
+READING = ("broker", "runner")
+
+
+class Batches:
+    """What a query has done so far: Spark's progress of each batch that had rows."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        """Nothing yet."""
+        self._query = query
+        self._last = -1
+        self.progress: list[Any] = []
+        self.rows = 0
+
+    def look(self) -> None:
+        """Take in what is new. The whole list is asked for once a batch: it costs the JVM much."""
+        if (error := self._query.exception()) is not None:
+            raise SystemExit(str(error))
+        last = self._query.lastProgress
+        if last is None or last["batchId"] == self._last:
+            return
+        for each in self._query.recentProgress:
+            if each["batchId"] > self._last and each["numInputRows"]:
+                self.progress.append(each)
+                self.rows += each["numInputRows"]
+        self._last = last["batchId"]
+
+
+class Mark:
+    """How far all was at one moment."""
+
+    def __init__(self, batches: Batches, spent: ProcessorTime) -> None:
+        """Now."""
+        self.batch = len(batches.progress) - 1
+        self.rows = batches.rows
+        self.spent = spent.totals()
+        self.busy = busy()
+        self.time = time.monotonic()
+
+
+def session(master: str) -> SparkSession:
+    """Start Spark, with a JVM that compiles all it can."""
+    builder = SparkSession.builder.master(master).appName("redelivery")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "10000")
+    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
 
 
 def read(spark: SparkSession, config: dict[str, Any]) -> DataFrame:
     """Return the stream."""
     reader = spark.readStream.format("redelivery").option("url", config["url"])
     reader = reader.option("destination", config["queue"]).option("walDir", f"{config['folder']}/wal")
-    for name in ("consumers", "partitions", "maxMessagesPerTrigger"):
-        reader = reader.option(name, str(config[name]))
-    return reader.load()
+    return reader.options(**config["options"]).load()
 
 
 def rate(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
-    """Return rows a second from the end of the first batch, which starts workers, to the end of the last."""
+    """Return rows a second, and processor time for a row by who spends it."""
     writer = read(spark, config).writeStream.format("noop")
-    query: StreamingQuery = writer.option("checkpointLocation", f"{config['folder']}/checkpoint").start()
-    until, rows = time.monotonic() + PATIENCE, 0
-    while rows < config["messages"] and time.monotonic() < until:
-        if (error := query.exception()) is not None:
-            raise SystemExit(str(error))
-        time.sleep(0.2)
-        rows = sum(each["numInputRows"] for each in query.recentProgress)
-    batches = [
-        (
-            datetime.fromisoformat(each["timestamp"]).timestamp() + each["batchDuration"] / 1000,
-            each["numInputRows"],
-        )
-        for each in query.recentProgress
-        if each["numInputRows"]
-    ]
+    query = writer.option("checkpointLocation", f"{config['folder']}/checkpoint").start()
+    batches, spent = Batches(query), ProcessorTime(config["broker"], os.getpid())
+    begin: Mark | None = None
+    until = time.monotonic() + PATIENCE
+    while batches.rows < config["end"] * config["messages"] and time.monotonic() < until:
+        time.sleep(LOOK)
+        spent.look()
+        batches.look()
+        if begin is None and batches.rows >= max(1, config["begin"] * config["messages"]):
+            begin = Mark(batches, spent)
+    end = Mark(batches, spent)
     query.stop()
-    took = batches[-1][0] - batches[0][0]
-    counted = sum(rows for _, rows in batches[1:])
-    return {"rate": counted / took, "batches": len(batches), "rows": rows}
+    if begin is None or end.batch == begin.batch:
+        raise SystemExit(f"{batches.rows} rows in {end.batch + 1} batches: nothing can be counted")
+    return counted(batches.progress, begin, end) | {"peaks": spent.peaks}
+
+
+def counted(progress: list[Any], begin: Mark, end: Mark) -> dict[str, Any]:
+    """Return the figures of what is between two marks."""
+    first, batches = progress[begin.batch], progress[begin.batch + 1 : end.batch + 1]
+    sizes = [each["numInputRows"] for each in batches]
+    spent = {role: end.spent[role] - seconds for role, seconds in begin.spent.items()}
+    took = end.time - begin.time
+    before, after = ahead(first), ahead(batches[-1])
+    rows = {"jvm": sum(sizes), "workers": sum(sizes), **dict.fromkeys(READING, sum(sizes) + after - before)}
+    return {
+        "rate": sum(sizes) / (ended(batches[-1]) - ended(first)),
+        "us": {role: 1e6 * seconds / max(rows[role], 1) for role, seconds in spent.items()},
+        "ahead": [before, after],
+        "sizes": [min(sizes), statistics.median(sizes), max(sizes)],
+        "ms": {
+            name: statistics.median(each["durationMs"].get(name, 0) for each in batches)
+            for name in ("latestOffset", "addBatch")
+        },
+        "busy": (end.busy - begin.busy) / took,
+        "ours": sum(spent.values()) / took,
+    }
+
+
+def ended(progress: Any) -> float:
+    """Return when a batch ended."""
+    return datetime.fromisoformat(progress["timestamp"]).timestamp() + float(progress["batchDuration"]) / 1000
+
+
+def ahead(progress: Any) -> int:
+    """Return how many rows the source says that it had, the batch's own with them or not."""
+    told = json.loads(progress["sources"][0]["latestOffset"] or "{}")
+    lanes = told.get("ahead", {"": told.get("buffered") or 0})
+    return sum(lanes.values()) if isinstance(lanes, dict) else int(lanes)
 
 
 def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
-    """Return how old messages are when a sink has them, in seconds, but for those of the first five seconds."""
+    """Return how old messages are when a sink has them, in seconds, but for those of the first `warm_up` seconds."""
     ages: list[float] = []
     began = time.monotonic()
 
@@ -85,7 +167,7 @@ def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Run one round."""
     config: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    spark = new_session(config["master"], options="")  # JVMs that compile all they can
+    spark = session(config["master"])
     print(json.dumps((latency if config.get("latency") else rate)(spark, config)), flush=True)
     spark.stop()
 

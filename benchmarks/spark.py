@@ -1,12 +1,22 @@
-"""The Spark source beside the library's plain consumer, on one broker, in turns; and how old messages get in it.
+"""The Spark source of this checkout beside that of another one, on one warm broker, in turns; and how old messages
+get.
 
-    python -m benchmarks.spark [--broker artemis] [--protocol stomp] [--size 1000] [--messages 200000] [--rounds 3]
-    python -m benchmarks.spark --latency 60 [--per-second 1000]
+    git worktree add ../before REVISION
+    python -m benchmarks.spark --peer ../before [--size 1000] [--messages 400000] [--rounds 3] [--batch 40000 …]
+    python -m benchmarks.spark --latency 60 [--per-second 1000] [--peer ../before] [--batch default]
+    python -m benchmarks.spark --reader-alone
 
-Batches of 10,000 rows, `ack=wal`, Spark's noop sink. Consumed by the driver, and by one task or two, in `local[2]`; and
-by a task on each worker of a standalone cluster, one or two, with one core each (`--place`). The plain consumer reads
-body and one property, and acknowledges each. Non-persistent messages, prefilled. Of Spark the time runs from the end of
-its first batch, in which it starts its workers. Prints the medians, and their ratios.
+Each checkout is run with each `--batch`: rows (maxMessagesPerTrigger), or `default` for its own, in `local[2]`, into
+Spark's noop sink. `--option name=value` goes to both, `--this-option` and `--peer-option` to one. Non-persistent
+messages, prefilled; counted is from a third of them to nine tenths (`--begin`, `--end`), when the JVMs have compiled
+the most and the log has as many rows ahead as it ever has. The broker has room and compiles before
+(`benchmarks.warm_broker`).
+
+Printed first is the processor time of a row by who spends it, which bears other work on the machine; then the rate,
+which does not: how many processors were busy, and how many of them for this, is said beside it. "ahead": rows that
+the source had read at the two ends; if they differ much, the rate is not what was read from the broker. The broker's
+time and the runner's are divided by what was read, the JVM's and the workers' by what batches had. `--taskset` gives
+the broker the first processor, and everything else the others.
 """
 
 from __future__ import annotations
@@ -19,73 +29,143 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from integration.brokers import BROKERS, Broker
-from integration.spark_cluster import Cluster
 
-from benchmarks.fill import fill, send_times
+from benchmarks.fill import send_times
+from benchmarks.processor_time import ROLES
+from benchmarks.warm_broker import filled, pinned, plain, refuse_paging, warm_broker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-HERE = Path(__file__).parent
-PLACES = {
-    "driver": ("driver", 2),
-    "one-task": ("executors", 1),
-    "two-tasks": ("executors", 2),
-    "one-worker": ("executors", 1),
-    "two-workers": ("executors", 2),
-}
+ROOT = Path(__file__).parents[1]
 WARM_UP = 20.0  # seconds that are not counted: Spark starts workers, and compiles itself
 
 
-def filled(broker: Broker, protocol: str, queue: str, messages: int, size: int) -> None:
-    """Fill a queue, over the protocol that it is read with."""
-    if protocol == "stomp":
-        fill(broker, queue, messages, size)
-        return
-    argv = [sys.executable, "-m", "benchmarks.fill_amqp", f"amqp://{broker.host}:{broker.ports['amqp']}"]
-    subprocess.run([*argv, broker.user, broker.password, queue, str(messages), str(size)], check=True)
+class Variant(NamedTuple):
+    """One checkout with one set of options."""
+
+    name: str
+    checkout: Path
+    options: dict[str, str]
 
 
-def plain(broker: Broker, protocol: str, queue: str, messages: int, size: int) -> float:
-    """Return the rate of the plain consumer."""
-    argv = [sys.executable, "-m", "benchmarks.consume_redelivery", broker.name, broker.uri(protocol=protocol)]
-    done = subprocess.run(
-        [*argv, queue, str(messages), "1", str(size)], check=True, capture_output=True, text=True
-    )
-    return float(json.loads(done.stdout)["rate"])
+def variants(arguments: argparse.Namespace) -> list[Variant]:
+    """Return what is compared: both checkouts side by side for each batch size."""
+    checkouts = [("this", ROOT, arguments.this_option)]
+    if arguments.peer is not None:
+        checkouts.append(("peer", arguments.peer.resolve(), arguments.peer_option))
+    return [
+        Variant(f"{name} {batch}", checkout, options_of(arguments.option, own, batch))
+        for batch in arguments.batch
+        for name, checkout, own in checkouts
+    ]
 
 
-def start(broker: Broker, config: dict[str, Any]) -> subprocess.Popen[str]:
-    """Start a query in a process of its own."""
-    path = Path(config["folder"]) / "config.json"
-    path.write_text(json.dumps(config), encoding="utf-8")
-    argv = [sys.executable, "-m", "benchmarks.consume_spark", str(path)]
-    return subprocess.Popen(
-        argv,
-        cwd=HERE.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def options_of(common: Sequence[str], own: Sequence[str], batch: str) -> dict[str, str]:
+    """Return the options of one variant."""
+    size = [] if batch == "default" else [f"maxMessagesPerTrigger={batch}"]
+    pairs = [each.partition("=") for each in (*size, *common, *own)]
+    return {name: value for name, _, value in pairs}
 
 
-@contextmanager
-def master(place: str, folder: str) -> Iterator[str]:
-    """Yield where a query runs: a cluster of its own, or its process."""
-    if not place.endswith(("worker", "workers")):
-        yield "local[2]"
-        return
-    with Cluster(Path(folder), PLACES[place][1]) as cluster:
-        yield cluster.url
+class Bench:
+    """One broker, and what is run on it."""
+
+    def __init__(self, broker: Broker, arguments: argparse.Namespace) -> None:
+        """Nothing is filled yet."""
+        self.broker = broker
+        self.arguments = arguments
+
+    @property
+    def name(self) -> str:
+        """What the figures are of."""
+        return f"{self.broker.name} {self.arguments.protocol} {self.arguments.size} B"
+
+    def fill(self, queue: str) -> None:
+        """Fill a queue with the messages of one round."""
+        arguments = self.arguments
+        filled(self.broker, arguments.protocol, queue, arguments.messages, arguments.size)
+
+    def plain(self, queue: str) -> dict[str, float]:
+        """Read a queue with the plain consumer."""
+        arguments = self.arguments
+        return plain(self.broker, arguments.protocol, queue, arguments.messages, arguments.size)
+
+    def config(self, queue: str, folder: str) -> dict[str, Any]:
+        """Return what a query's process has to know."""
+        arguments = self.arguments
+        return {
+            "master": "local[2]",
+            # Executors get no credentials.
+            "url": self.broker.uri(protocol=arguments.protocol).partition("?")[0],
+            "queue": queue,
+            "messages": arguments.messages,
+            "folder": folder,
+            "options": {},
+            "broker": self.broker.pid,
+            "begin": arguments.begin,
+            "end": arguments.end,
+        }
+
+    def start(self, module: str, config: dict[str, Any], checkout: Path = ROOT) -> subprocess.Popen[str]:
+        """Start a round in a process of its own, with the library of a checkout."""
+        path = Path(config["folder"]) / "config.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        library = os.pathsep.join(
+            str(folder) for folder in (checkout / "client", checkout / "adapters", ROOT)
+        )
+        login = {"REDELIVERY_USER": self.broker.user, "REDELIVERY_PASSWORD": self.broker.password}
+        return subprocess.Popen(
+            [sys.executable, "-m", module, str(path)],
+            cwd=ROOT,
+            env={**os.environ, **login, "PYTHONPATH": library},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def rate(self, queue: str, variant: Variant) -> dict[str, Any]:
+        """Run one round of a variant."""
+        self.fill(queue)
+        with tempfile.TemporaryDirectory() as folder:
+            config = self.config(queue, folder) | {"options": variant.options}
+            found = result(self.start("benchmarks.consume_spark", config, variant.checkout))
+        refuse_paging(self.broker)
+        return found | {"load": os.getloadavg()[0]}
+
+    def latency(self, queue: str, variant: Variant) -> dict[str, Any]:
+        """Return how old messages are that are sent while a query runs."""
+        arguments = self.arguments
+        with tempfile.TemporaryDirectory() as folder:
+            config = self.config(queue, folder) | {"options": variant.options}
+            config |= {"latency": arguments.latency, "warm_up": WARM_UP}
+            process = self.start("benchmarks.consume_spark", config, variant.checkout)
+            ended = threading.Event()
+            sender = threading.Thread(
+                target=send_times, args=(self.broker, queue, arguments.per_second, arguments.size, ended)
+            )
+            assert process.stdout is not None
+            process.stdout.readline()  # the query has begun
+            sender.start()
+            try:
+                return result(process) | {"load": os.getloadavg()[0]}
+            finally:
+                ended.set()
+                sender.join()
+
+    def reader_alone(self, queue: str) -> dict[str, Any]:
+        """Run this checkout's reader without Spark."""
+        self.fill(queue)
+        with tempfile.TemporaryDirectory() as folder:
+            return result(self.start("benchmarks.spark_reader_alone", self.config(queue, folder)))
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what it printed last."""
+    """Return what a process printed last."""
     printed, errors = process.communicate(timeout=600)
     if process.returncode:
         raise SystemExit(errors[-3000:])
@@ -93,87 +173,117 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
     return found
 
 
-def config_of(
-    broker: Broker, arguments: argparse.Namespace, queue: str, place: str, folder: str, url: str
-) -> dict[str, Any]:
-    """Return what a query's process is told."""
-    consumers, partitions = PLACES[place]
-    return {
-        "master": url,
-        "url": broker.uri(protocol=arguments.protocol).partition("?")[0],  # executors get no credentials
-        "queue": queue,
-        "messages": arguments.messages,
-        "folder": folder,
-        "consumers": consumers,
-        "partitions": partitions,
-        "maxMessagesPerTrigger": 10_000,
-    }
-
-
-def rates(broker: Broker, arguments: argparse.Namespace) -> None:
-    """Print rows a second."""
-    found: dict[str, list[float]] = {each: [] for each in ("plain", *arguments.place)}
-    for turn in range(arguments.rounds):
-        for variant, each in found.items():
-            queue = f"spark.{turn}.{variant}"
-            filled(broker, arguments.protocol, queue, arguments.messages, arguments.size)
-            if variant == "plain":
-                each.append(plain(broker, arguments.protocol, queue, arguments.messages, arguments.size))
-            else:
-                with tempfile.TemporaryDirectory() as folder, master(variant, folder) as url:
-                    config = config_of(broker, arguments, queue, variant, folder, url)
-                    each.append(result(start(broker, config))["rate"])
-            print(f"  round {turn} {variant:10} {each[-1]:9,.0f}/s", file=sys.stderr)
-    name = f"{broker.name} {arguments.protocol} {arguments.size} B"
-    middle = {variant: statistics.median(each) for variant, each in found.items()}
-    for variant, rate in middle.items():
-        ratio = f", {rate / middle['plain']:.2f} of plain" if variant != "plain" else ""
-        each = found[variant]
-        print(f"{name} {variant:10} {rate:9,.0f}/s ({min(each):,.0f} to {max(each):,.0f}){ratio}")
-
-
-def latencies(broker: Broker, arguments: argparse.Namespace) -> None:
-    """Print ages."""
-    for place in arguments.place:
-        queue = f"spark.latency.{place}"
-        with tempfile.TemporaryDirectory() as folder, master(place, folder) as url:
-            config = config_of(broker, arguments, queue, place, folder, url)
-            config |= {"latency": arguments.latency, "warm_up": WARM_UP}
-            process = start(broker, config)
-            ended = threading.Event()
-            thread = threading.Thread(
-                target=send_times, args=(broker, queue, arguments.per_second, arguments.size, ended)
+def rates(bench: Bench, compared: Sequence[Variant]) -> None:
+    """Run the variants in turns, and print the figures of each round, and their medians."""
+    found: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in compared}
+    plain_ones: list[dict[str, float]] = []
+    for turn in range(bench.arguments.rounds):
+        if bench.arguments.plain:
+            bench.fill(queue := f"plain.{turn}")
+            plain_ones.append(bench.plain(queue))
+        # Who begins a round changes.
+        for variant in compared if turn % 2 == 0 else reversed(compared):
+            each = bench.rate(f"spark.{turn}.{variant.name.replace(' ', '.')}", variant)
+            found[variant.name].append(each)
+            print(
+                f"  round {turn} {variant.name:13} {row_of(each)}, load {each['load']:.1f}", file=sys.stderr
             )
-            assert process.stdout is not None
-            process.stdout.readline()  # the query has begun
-            thread.start()
-            told = result(process)
-            ended.set()
-            thread.join()
-        print(
-            f"{broker.name} {arguments.protocol} {place:10} {arguments.per_second}/s: "
-            f"p50 {told['p50']:.2f} s, p99 {told['p99']:.2f} s, most {told['most']:.2f} s, {told['rows']} messages"
-        )
+    if plain_ones:
+        each = median_of(plain_ones)
+        print(f"{bench.name} {'plain':13} {each['cpu_us']:.1f} µs/row of the consumer; {each['rate']:,.0f}/s")
+    for name, rounds in found.items():
+        print(f"{bench.name} {name:13} {row_of(median_of(rounds))}")
 
 
-def main() -> None:
-    """Measure and print."""
+def row_of(each: dict[str, Any]) -> str:
+    """Return the figures of a round, or of the medians of several, as a line."""
+    us, ms, (least, usual, most) = each["us"], each["ms"], each["sizes"]
+    parts = ", ".join(f"{role} {us[role]:.1f}" for role in ROLES)
+    return (
+        f"{parts} = {sum(us.values()):.1f} µs/row; {each['rate']:,.0f}/s, ahead {each['ahead'][0]:,.0f} to "
+        f"{each['ahead'][1]:,.0f}; latestOffset {ms['latestOffset']:.0f} ms, addBatch {ms['addBatch']:.0f} ms, "
+        f"{usual:,.0f} rows a batch ({least:,.0f} to {most:,.0f}); runner {each['peaks']['runner']:.0f} MiB, "
+        f"jvm {each['peaks']['jvm']:.0f} MiB; {each['busy']:.2f} processors busy, {each['ours']:.2f} for this"
+    )
+
+
+def median_of(found: Sequence[Any]) -> Any:
+    """Return the medians of figures, through lists and dicts of them."""
+    first = found[0]
+    if isinstance(first, dict):
+        return {name: median_of([each[name] for each in found]) for name in first}
+    if isinstance(first, list):
+        return [median_of(each) for each in zip(*found, strict=True)]
+    return statistics.median(found)
+
+
+def latencies(bench: Bench, compared: Sequence[Variant]) -> None:
+    """Print ages."""
+    arguments = bench.arguments
+    for turn in range(arguments.rounds):
+        for variant in compared if turn % 2 == 0 else reversed(compared):
+            each = bench.latency(f"latency.{turn}.{variant.name.replace(' ', '.')}", variant)
+            print(
+                f"{bench.name} {variant.name:13} {arguments.per_second}/s: p50 {each['p50']:.3f} s, "
+                f"p99 {each['p99']:.3f} s, most {each['most']:.3f} s, {each['rows']} messages, load {each['load']:.1f}"
+            )
+
+
+def readers(bench: Bench) -> None:
+    """Print what the reader does without Spark."""
+    for turn in range(bench.arguments.rounds):
+        each = bench.reader_alone(f"alone.{turn}")
+        us = ", ".join(f"{role} {each['us'][role]:.1f}" for role in ("runner", "broker"))
+        print(f"{bench.name} reader alone: {us} µs/row; {each['rate']:,.0f}/s, load {os.getloadavg()[0]:.1f}")
+
+
+def parsed() -> argparse.Namespace:
+    """Return the arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--broker", choices=sorted(BROKERS), default="artemis")
     parser.add_argument("--protocol", choices=("stomp", "amqp"), default="stomp")
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--size", type=int, default=1000)
+    parser.add_argument("--peer", type=Path, metavar="CHECKOUT", help="another checkout of this library")
+    parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--size", type=int, default=1000, help="bytes of a body")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--place", choices=PLACES, action="append")
+    parser.add_argument(
+        "--batch", action="append", metavar="ROWS", help="maxMessagesPerTrigger, or `default`"
+    )
+    for name, whose in (("", "both checkouts"), ("this-", "this checkout"), ("peer-", "the peer")):
+        text = f"an option of the source, for {whose}"
+        parser.add_argument(f"--{name}option", action="append", default=[], metavar="NAME=VALUE", help=text)
+    parser.add_argument(
+        "--begin", type=float, default=1 / 3, help="counted from this part of the messages on"
+    )
+    parser.add_argument("--end", type=float, default=0.9, help="and up to this one")
+    parser.add_argument("--warm", type=int, default=400_000, help="messages for the broker before all")
+    parser.add_argument(
+        "--plain", action=argparse.BooleanOptionalAction, default=True, help="the plain consumer too"
+    )
+    parser.add_argument("--taskset", action="store_true", help="the broker on a processor of its own")
     parser.add_argument("--latency", type=float, default=0, help="seconds")
     parser.add_argument("--per-second", type=int, default=1000)
+    parser.add_argument("--reader-alone", action="store_true")
     arguments = parser.parse_args()
-    arguments.place = arguments.place or list(PLACES)
-    with BROKERS[arguments.broker]() as broker:
-        os.environ |= {"REDELIVERY_USER": broker.user, "REDELIVERY_PASSWORD": broker.password}  # workers' too
-        (latencies if arguments.latency else rates)(broker, arguments)
+    arguments.batch = arguments.batch or ["default", "40000"]
+    return arguments
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parsed()
+    with warm_broker(BROKERS[arguments.broker], arguments.protocol, arguments.warm) as broker:
+        if arguments.taskset:
+            pinned(broker)
+        bench = Bench(broker, arguments)
+        if arguments.reader_alone:
+            readers(bench)
+        elif arguments.latency:
+            latencies(bench, variants(arguments))
+        else:
+            rates(bench, variants(arguments))
 
 
 if __name__ == "__main__":

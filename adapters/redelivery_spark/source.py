@@ -83,10 +83,9 @@ class RedeliveryDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return a batch reader."""
-        del schema
         read = read_batch_options(self._given)
         self._used = True
-        return batch_reader(read)
+        return batch_reader(read, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Return a writer of these columns."""

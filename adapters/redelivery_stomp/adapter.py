@@ -34,7 +34,7 @@ from redelivery_stomp.frames import frame
 from redelivery_stomp.further_subscriptions import begin_further, end_behind, end_idle, number_of, whole
 from redelivery_stomp.headers import cannot_send, cannot_subscribe, copy_of, send_headers
 from redelivery_stomp.rabbitmq_requeue import give_back
-from redelivery_stomp.stored_frames import frame_restorer, frame_wire
+from redelivery_stomp.stored_frames import frame_columns, frame_restorer, frame_wire
 from redelivery_stomp.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from redelivery.core.capabilities import Capabilities
     from redelivery.core.commands import AdapterCommand
     from redelivery.core.delivery import Delivery
+    from redelivery.core.head_columns import ReadColumns
     from redelivery.core.outgoing import Outgoing
     from redelivery.errors import RedeliveryError
     from redelivery_stomp.receipts import Answer
@@ -96,6 +97,10 @@ class StompAdapter:
     def restorer(self, wire: Mapping[str, str], /) -> Restore:
         """Return what makes deliveries; see `redelivery.adapter.Restoring.restorer`."""
         return frame_restorer(wire)
+
+    def column_reader(self, wire: Mapping[str, str], /) -> ReadColumns:
+        """Return what reads header blocks at once; see `redelivery.core.head_columns.ColumnReading`."""
+        return frame_columns(wire)
 
     def execute(self, commands: Sequence[AdapterCommand]) -> None:
         """Write commands as frames. Those of one call that need no answer are one write."""

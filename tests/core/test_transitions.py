@@ -336,4 +336,5 @@ def test_one_place_changes_a_state() -> None:
     }
     makers = ("core/delivery.py", "redelivery_stomp/delivery.py", "redelivery_amqp/delivery.py")
     others = {"stream/journal.py __init__"}  # the state of Spark's log
-    assert writers == {f"{path} __init__" for path in makers} | others | {"core/transitions.py enter"}
+    enters = {"core/transitions.py enter", "core/transitions.py enter_all"}
+    assert writers == {f"{path} __init__" for path in makers} | others | enters

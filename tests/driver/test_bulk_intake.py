@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redelivery import AdapterError, ConfigurationError, TransportError
+from redelivery import AdapterError
 from redelivery.core.capabilities import Capabilities
 from redelivery.core.commands import Stop
 from redelivery.core.delivery import Delivery
 from redelivery.core.events import Arrived, Connected, Succeeded, TakenBack
 from redelivery.driver.consumer.bulk_intake import BulkIntake
-from redelivery.driver.port import ConnectionPort, ConsumerHooks, restorer
-from redelivery.registry import register
+from redelivery.driver.port import ConnectionPort, ConsumerHooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -228,7 +227,7 @@ def test_a_message_that_breaks_connections_stops_the_consumer(bench: Bench) -> N
     """The list that it comes with is handed out no more, although each message of it is plain."""
     dispatcher: Any = bench.consumer
     pill = Known("pill")
-    poison = bench.port._driver.protocol_poison  # type: ignore[attr-defined]
+    poison = dispatcher._driver.protocol_poison
     poison._closings = {pill.proof: [bench.port.clock.monotonic()]}
     poison.convicted = {pill.proof: Stop(AdapterError("it breaks every connection"))}
     dispatcher.feed(Arrived(1, [Known("good")]))
@@ -280,37 +279,6 @@ def test_a_full_intake_pauses_the_reader(redelivery_clock: ManualClock) -> None:
     assert [each.body[:1] for each in intake.take(9, MANY, 0.0)] == [b"a", b"b", b"c"]
 
 
-def test_the_wire_restores_deliveries(bench: Bench) -> None:
-    """It is known as long as the consumer is, and a restored delivery is no consumer's."""
-    sent(bench.broker, "body", headers={"n": 1})
-    [delivery] = bench.take()
-    wire = bench.consumer.wire()
-    assert wire == {"scheme": "memory", "destination": "queue://orders"}
-    restored = restorer(wire)(*delivery.stored(), 0.0)
-    assert (restored.key, restored.headers, restored.body) == (delivery.key, {"n": 1}, b"body")
-    bench.broker.cut()
-    assert bench.consumer.wire() == wire
-    bench.consumer.accept_bulk([restored])
-    assert bench.unsettled() == [b"body"]
-
-
-def test_wires_that_cannot_be_used_say_why(bench: Bench) -> None:
-    """A wire of nothing, one of a scheme that no adapter serves, an adapter that restores nothing, no connection."""
-    with pytest.raises(ConfigurationError, match="without 'scheme'"):
-        restorer({})
-    with pytest.raises(ConfigurationError, match="no adapter serves nothing://"):
-        restorer({"scheme": "nothing"})
-    adapter: Any = object
-    register("deaf", adapter)
-    with pytest.raises(ConfigurationError, match="deaf:// cannot restore"):
-        restorer({"scheme": "deaf"})
-    plain = bench.port.subscribe(bench.port.plan("others", {}))
-    assert plain.wire()["destination"] == "queue://others"
-    bench.port.close()
-    with pytest.raises(TransportError, match="not connected"):
-        plain.wire()
-
-
 class Known(Delivery):
     """One arrival with a key of its own, on the first connection."""
 
@@ -336,7 +304,7 @@ class Late(Delivery):
     __slots__ = ("_at",)
 
     def __init__(self, bench: Bench, at: float) -> None:
-        super().__init__(bench.consumer.engine._consumer, 1, b"late")  # type: ignore[attr-defined]
+        super().__init__(1, 1, b"late")
         self._at = at
 
     @property

@@ -15,10 +15,7 @@ DECLARED = {"ABC", "NamedTuple", "Protocol", "TypedDict"}
 """Bases that say themselves that a class is an interface."""
 SUITE = "redelivery.testing.conformance."
 """Its classes are topics: pytest makes their instances, in the classes that inherit them."""
-BARE = {
-    # Made through the attribute `makes` of its profile.
-    "StompDelivery",
-}
+BARE: Collection[str] = ()
 PRIVATE = {
     # Halves of one class: each pair shares a state.
     "Blocking": {"_heap", "_ready"},

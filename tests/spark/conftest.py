@@ -84,6 +84,12 @@ def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda d: (d.destination, d.identity, None)))
 
 
+@pytest.fixture
+def segments_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Have segments be of so many rows: batches are of whole ones."""
+    return lambda rows: monkeypatch.setattr("redelivery_spark.stream.lane_reader.MOST_ROWS", rows)
+
+
 @contextmanager
 def no_marks() -> Iterator[None]:
     """Let the broker be one that does not mark what it sends again, as Artemis."""

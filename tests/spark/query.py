@@ -105,6 +105,13 @@ class Query:
             self.source = opened(self.options, InlineReader)
         return self.source
 
+    def read_ahead(self) -> None:
+        """Have the reader publish all that is there, as it does while Spark is at work."""
+        source = self.start()
+        source.begin(self.planned)
+        while source._readers.pending() or source._readers._reader.step(0.1):
+            source._readers._reader.step(1.0)
+
     def plan(self) -> bool:
         """Ask for the next batch, unless one is to be replayed; return whether there is one."""
         source = self.start()
@@ -173,7 +180,9 @@ class Query:
                 passed.append(row)
         if rows:
             places = [row["_place"] for row in rows]
-            self.records.judge(verdict_name(self.batch, "handler", places), Verdict(places, refused), durable=True)
+            self.records.judge(
+                verdict_name(self.batch, "handler", places), Verdict(places, refused), durable=True
+            )
         return passed
 
     def drain(

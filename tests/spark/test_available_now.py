@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.conftest import AT_ONCE, HOURS
-from tests.spark.query import Query, dead_bodies, fails_bad
+from tests.spark.conftest import HOURS
+from tests.spark.query import Query, fails_bad
 
-import redelivery
 from redelivery.errors import TransportError
 from redelivery_memory.messages import MemoryDelivery
 
@@ -48,7 +47,7 @@ def test_redeliveries_in_hours(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
     """It does not wait for them, also where they leave no room for what else is there."""
-    query = make_query(uri=HOURS + "&redelivery.maxParked=1", maxMessagesPerTrigger=5)
+    query = make_query(uri=HOURS + "&redelivery.maxParked=1", maxRowsPerTrigger=5)
     for number in range(7):
         redelivery_broker.send("orders", f"bad-{number}")
     assert run(query, redelivery_clock) < 100
@@ -56,16 +55,21 @@ def test_redeliveries_in_hours(
 
 @pytest.mark.usefixtures("own_ids")
 def test_a_producer_that_never_stops(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """It ends also where messages do not tell when they were sent, if there is a pause between them."""
-    query = make_query(maxMessagesPerTrigger=10)
+    """It ends also where messages do not say when they were sent, if there is a pause between them."""
+    sent: list[str] = []
+
+    def send() -> None:
+        sent.append(redelivery_broker.send("orders", "good"))
+        redelivery_clock.call_later(0.7, send)
+
+    query = make_query(maxRowsPerTrigger=10)
     query.start().available_now()
-    for number in range(300):
-        redelivery_broker.send("orders", f"good-{number}")
-        if query.step() is None:
-            break
-    assert number < 10
+    send()
+    while query.step() is not None:
+        pass
+    assert len(sent) < 10
 
 
 @pytest.mark.usefixtures("own_ids")
@@ -73,7 +77,7 @@ def test_a_producer_without_a_pause(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
     """It ends after ten minutes."""
-    query = make_query(maxMessagesPerTrigger=2)
+    query = make_query(maxRowsPerTrigger=2)
     query.start().available_now()
     for number in range(100):
         redelivery_broker.send("orders", f"good-{number}")
@@ -93,26 +97,28 @@ def test_a_clock_that_is_ahead(
     monkeypatch.setattr(
         MemoryDelivery,
         "timestamp",
-        property(lambda d: datetime(2100, 1, 1, tzinfo=UTC) if d.stored.body == b"good-3" else BEFORE),
+        property(lambda d: datetime(2100, 1, 1, tzinfo=UTC) if d.kept.body == b"good-3" else BEFORE),
     )
-    query = make_query(maxMessagesPerTrigger=10)
+    query = make_query(maxRowsPerTrigger=10)
     query.start().available_now()
     while query.step() is not None:
         pass
     assert len(query.bodies()) == 50
 
 
-@pytest.mark.parametrize("wait", [0, 500])
+@pytest.mark.parametrize("wait", [0, 0.5])
 def test_a_reconnect(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
     redelivery_clock: ManualClock,
-    wait: int,
+    segments_of: Callable[[int], None],
+    wait: float,
 ) -> None:
-    """An empty hand because the connection is down is no empty queue."""
+    """That nothing comes because the connection is down is no empty queue."""
+    segments_of(5)
     for number in range(20):
         redelivery_broker.send("orders", f"good-{number}")
-    query = make_query(maxMessagesPerTrigger=5, maxWait=wait)
+    query = make_query(maxRowsPerTrigger=5, maxTriggerDelay=f"{wait * 1000:.0f}ms")
     query.start().available_now()
     query.step()
     redelivery_broker.refuse_connections()
@@ -120,7 +126,7 @@ def test_a_reconnect(
     redelivery_clock.call_later(5, redelivery_broker.accept_connections)
     while query.step() is not None:
         pass
-    assert sorted(set(query.bodies())) == sorted(f"good-{number}" for number in range(20))
+    assert sorted(query.bodies()) == sorted(f"good-{number}" for number in range(20))
 
 
 def test_a_broker_that_is_down(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
@@ -134,17 +140,47 @@ def test_a_broker_that_is_down(redelivery_broker: MemoryBroker, make_query: Call
         query.step()
 
 
-def test_a_message_that_does_not_come_again(
+def test_what_is_in_the_log_is_processed_too(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
+    """A run ends with what one before it has read ahead; the broker may have nothing more."""
+    for number in range(5):
+        redelivery_broker.send("orders", f"good-{number}")
+    query = make_query()
+    query.read_ahead()
+    assert redelivery_broker.depth("orders") == 0
+    query.die()
+    query.start().available_now()
+    while query.step() is not None:
+        pass
+    assert len(query.bodies()) == 5
+
+
+def test_a_redelivery_that_is_near_is_waited_for(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """A run that ends by itself waits for it for long enough to send a copy of its row instead."""
-    query = make_query(ack="commit", uri=AT_ONCE)
-    redelivery_broker.send("orders", "bad-1")
-    query.step(fails_bad)
+    """It is of this run: what was there at its beginning is done with at its end."""
+    redelivery_broker.send("orders", "flaky")
+    query = make_query()
+    run(query, redelivery_clock)
+    assert query.bodies() == ["flaky"]
+
+
+def test_what_is_sent_later_is_of_the_next_run(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """By when it was sent: the messages behind it stay at the broker."""
+    redelivery_broker.send("orders", "early")
+    query = make_query()
+    query.start().available_now()
+    query.step()
+    redelivery_clock.advance(5)
+    for number in range(3):
+        redelivery_broker.send("orders", f"later-{number}")
+    while query.step() is not None:
+        redelivery_broker.send("orders", "more")
+    assert "more" not in query.bodies()
+    left = redelivery_broker.depth("orders") + len(query.bodies())
     query.die()
-    with redelivery.connect(redelivery_broker.uri) as connection, connection.consumer("orders") as consumer:
-        message = consumer.receive(timeout=60)
-        assert message is not None
-        message.accept()
-    assert run(query, redelivery_clock) < 100
-    assert dead_bodies(redelivery_broker) == [b"bad-1"]
+    query.drain()
+    assert len(query.bodies()) == left

@@ -70,7 +70,10 @@ def test_everything_goes_in_the_end_and_in_order(rows: dict[int, list[int]], mos
     at: dict[int, int] = {}
     total = sum(map(len, rows.values()))
     for _ in range(total + 1):
-        waiting = {number: [each for each in found if each.number > at.get(number, 0)] for number, found in lanes.items()}
+        waiting = {
+            number: [each for each in found if each.number > at.get(number, 0)]
+            for number, found in lanes.items()
+        }
         batch = composed(at, waiting, most, 10**9, alone_first=True)
         if not batch.rows:
             break

@@ -102,7 +102,7 @@ def test_a_query_asks_for_columns(redelivery_broker: MemoryBroker) -> None:
     strict = source(redelivery_broker, destination="a", decode="json")
     with pytest.raises(RedeliveryError, match="cannot be decoded as json"):
         rows(batch_reader(read_batch_options(strict.options), plain))
-    with pytest.raises(ConfigurationError, match="unknown column cause; there are message_id"):
+    with pytest.raises(ConfigurationError, match="unknown column cause; it needs deadLetters=true"):
         batch_reader(read_batch_options(strict.options), some)
 
 

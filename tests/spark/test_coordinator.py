@@ -1,14 +1,13 @@
-"""Batches, verdicts, replays and deaths of a query, in virtual time."""
+"""Batches, verdicts, restarts and deaths of a query, in virtual time."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.conftest import FAST
-from tests.spark.query import Killed, KillsQuery, Query, Row, fails_bad
+from tests.spark.query import Killed, Query, Row, fails_bad
 
 from redelivery.errors import ConfigurationError, RedeliveryError
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from redelivery.testing import ManualClock, MemoryBroker
-
-MakeQuery = "Callable[..., Query]"
 
 
 def fill(broker: MemoryBroker, count: int, **bad: int) -> None:
@@ -29,22 +26,37 @@ def fill(broker: MemoryBroker, count: int, **bad: int) -> None:
 
 
 def test_all_messages_come_in_batches(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
-    """Each message is in one batch, no batch is larger than the limit, and none is empty."""
-    fill(redelivery_broker, 25)
-    query = make_query(maxMessagesPerTrigger=10)
+    """Each message is in one batch of whole segments, no batch is larger than the limit, and none is empty."""
+    segments_of(4)
+    fill(redelivery_broker, 26)
+    query = make_query(maxRowsPerTrigger=10)
     query.drain()
-    assert [len(rows) for rows in query.output.values()] == [10, 10, 5]
-    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(25))
+    assert [len(rows) for rows in query.output.values()] == [8, 8, 10]
+    assert query.bodies() == [f"good-{n}" for n in range(26)]
     assert redelivery_broker.depth("orders") == 0
 
 
-def test_a_batch_ends_at_its_bytes(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """MaxBytesPerTrigger bounds a batch, but for the message that passes it."""
+def test_a_segment_above_the_limit_is_a_batch(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
+) -> None:
+    """A limit that is lowered does not keep out what is in the log."""
+    segments_of(6)
+    fill(redelivery_broker, 12)
+    query = make_query(maxRowsPerTrigger=2)
+    query.drain()
+    assert [len(rows) for rows in query.output.values()] == [6, 6]
+
+
+def test_a_batch_ends_before_its_bytes(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
+) -> None:
+    """MaxBytesPerTrigger bounds a batch as rows do: by what its segments take."""
+    segments_of(1)
     for _ in range(6):
-        redelivery_broker.send("orders", "x" * 100)
-    query = make_query(maxBytesPerTrigger=250)
+        redelivery_broker.send("orders", "x" * 2000)
+    query = make_query(maxBytesPerTrigger=8000)
     query.drain()
     assert [len(rows) for rows in query.output.values()] == [3, 3]
 
@@ -52,9 +64,9 @@ def test_a_batch_ends_at_its_bytes(redelivery_broker: MemoryBroker, make_query: 
 def test_failing_rows_are_redelivered_and_poisoned(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
-    """A row that fails comes again after its delay; past its redeliveries it is a dead letter with its cause."""
+    """A row that fails is delivered after its delay; past its redeliveries it is a dead letter with its cause."""
     fill(redelivery_broker, 30, bad=7, flaky=9)
-    query = make_query(maxMessagesPerTrigger=10)
+    query = make_query()
     seen: list[tuple[str, int, float]] = []
 
     def handler(row: Row) -> None:
@@ -75,6 +87,26 @@ def test_failing_rows_are_redelivered_and_poisoned(
         assert [count for body, count, _ in seen if body == name] == [1, 2, 3]
         assert times[1] - times[0] >= 1.0
         assert times[2] - times[1] >= 2.0
+
+
+def test_a_redelivered_row_says_so(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """It has its id and another place; `delivered_at` is that of this delivery."""
+    redelivery_broker.send("orders", "flaky")
+    query = make_query()
+    rows: list[Row] = []
+
+    def handler(row: Row) -> None:
+        rows.append(row | {"now": redelivery_clock.time()})
+        fails_bad(row)
+
+    query.drain(handler)
+    assert [row["redelivered"] for row in rows] == [False, True, True]
+    assert len({row["message_id"] for row in rows}) == 1
+    assert len({row["_place"] for row in rows}) == 3
+    for row in rows:
+        assert 0 <= row["now"] - row["delivered_at"].timestamp() < 1.0
 
 
 def test_a_restart_keeps_counts_and_times(
@@ -102,98 +134,78 @@ def test_a_restart_keeps_counts_and_times(
     assert redelivery_broker.dead_letters()[0].headers["redeliveryCount"] == "3"
 
 
-@pytest.mark.parametrize("evidence", [True, False])
-def test_a_message_that_kills_the_query(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], *, evidence: bool
-) -> None:
-    """It is found in smaller and smaller batches, charged alone, and dead-lettered; all others pass once, uncharged."""
-    fill(redelivery_broker, 100, killer=42)
-    query = make_query(maxMessagesPerTrigger=100, uri=f"{FAST}&redelivery.maximumDeferrals=3")
-    deliveries: Counter[str] = Counter()
-
-    def handler(row: Row) -> None:
-        deliveries[row["body"].decode()] = max(deliveries[row["body"].decode()], row["delivery_count"])
-        fails_bad(row)
-
-    query.drain(handler, evidence=evidence)
-    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(100) if n != 42)
-    (dead,) = redelivery_broker.dead_letters()
-    assert (dead.body, dead.headers["redeliveryCount"]) == (b"killer-42", "3")
-    assert {body for body, count in deliveries.items() if count > 1} == {"killer-42"}
-    # A batch, its groups, three spared failures, three charged ones.
-    assert query.starts <= 2 * (1 + 3 + 3 + 3) + 1
-
-
-def test_a_broken_sink_poisons_nobody(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
-) -> None:
-    """While every batch fails, whatever is in it, next to nobody is charged; when the sink is back all pass."""
-    fill(redelivery_broker, 12)
-    query = make_query(maxMessagesPerTrigger=12)
-    broken = [True]
-
-    def handler(row: Row) -> None:
-        if broken[0]:
-            raise KillsQuery("no space left")
-
-    for _ in range(40):
-        with contextlib.suppress(KillsQuery):
-            query.step(handler, evidence=True)
-    broken[0] = False
-    query.drain(handler)
-    assert not redelivery_broker.dead_letters()
-    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(12))
-
-
-@pytest.mark.parametrize("ack", ["wal", "commit"])
-@pytest.mark.parametrize("point", ["publish", "settle", "planned", "committed"])
+@pytest.mark.parametrize("point", ["publish", "accept", "planned", "read", "committed"])
 def test_a_death_loses_nothing(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    ack: str,
+    segments_of: Callable[[int], None],
     point: str,
 ) -> None:
     """Killed before or after the log is written, before or after Spark knows of the batch: each message passes once."""
+    segments_of(2)
+    query = make_query(maxRowsPerTrigger=4)
     fill(redelivery_broker, 20, bad=3)
-    query = make_query(maxMessagesPerTrigger=5, ack=ack)
     query.step(fails_bad)
+    fill(redelivery_broker, 6)
     source = query.start()
 
     def killed(*_: object) -> None:
         raise Killed
 
-    if point in ("publish", "settle"):
-        target = source._journal.segments if point == "publish" else source._intake
-        with monkeypatch.context() as patch:
-            patch.setattr(target, point, killed)
-            with pytest.raises(Killed):
-                query.step(fails_bad)
-    elif point == "planned":
-        source.latest(query.committed, 5)
+    if point in ("publish", "accept"):
+        reader = source._readers._reader
+        owner = reader.lane if point == "publish" else reader._source
+        setattr(owner, point, killed)
+        with pytest.raises(Killed):
+            query.drain(fails_bad)
+    elif point in ("planned", "read"):
+        assert query.plan()
+        if point == "read":
+            query.read()
     else:
         query.step(fails_bad)
     query.die()
     query.drain(fails_bad)
-    assert Counter(query.bodies()) == Counter(f"good-{n}" for n in range(20) if n != 3)
+    assert Counter(query.bodies()) == Counter(
+        f"good-{n}" for n in [*range(20), *range(6)] if (n != 3)
+    ) + Counter(["good-3"])
     assert [dead.body for dead in redelivery_broker.dead_letters()] == [b"bad-3"]
     assert redelivery_broker.depth("orders") == 0
 
 
-def test_with_ack_commit_the_broker_keeps_what_is_not_committed(
+def test_what_is_ahead_is_given_out_in_the_next_batch(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """A message leaves the broker when Spark has committed its batch, not before."""
-    fill(redelivery_broker, 4)
-    query = make_query(ack="commit")
-    query.step()
-    assert redelivery_broker.depth("orders") == 4
-    query.step()
+    """What was accepted before the process ended, and was in no batch, is in the log."""
+    query = make_query()
+    fill(redelivery_broker, 3)
+    query.read_ahead()
     assert redelivery_broker.depth("orders") == 0
+    query.die()
+    query.drain()
+    assert query.bodies() == [f"good-{n}" for n in range(3)]
 
 
-def test_what_cannot_be_decoded_is_poisoned(
+def test_lanes_of_readers_that_are_gone_are_still_read(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
+) -> None:
+    """Fewer readers than before lose nothing of what the others have published."""
+    query = make_query()
+    fill(redelivery_broker, 3)
+    query.read_ahead()
+    query.die()
+    (tmp_path / "wal" / "s1").rename(tmp_path / "wal" / "s4")
+    redelivery_broker.send("orders", "fresh")
+    query.drain()
+    assert sorted(query.bodies()) == ["fresh", *(f"good-{n}" for n in range(3))]
+    assert set(query.committed) == {1, 4}
+    query.die()
+    redelivery_broker.send("orders", "later")
+    query.drain()
+    assert query.bodies()[-1] == "later"
+
+
+def test_what_cannot_be_decoded_is_poisoned_and_counted(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
     """decode=json dead-letters what is no JSON, with the place of the fault and nothing of the body."""
@@ -204,6 +216,9 @@ def test_what_cannot_be_decoded_is_poisoned(
     assert [row["text"] for rows in query.output.values() for row in rows] == ['{"a": 1}']
     (dead,) = redelivery_broker.dead_letters()
     assert "JSONDecodeError: Expecting value at character 11" in dead.headers["redeliveryCause"]
+    report = query.start().report()
+    assert report is not None
+    assert (report["deadLettered"], report["accepted"]) == (1, 1)
 
 
 def test_permissive_shows_what_is_wrong(
@@ -213,46 +228,68 @@ def test_permissive_shows_what_is_wrong(
     redelivery_broker.send("orders", b"\xff")
     query = make_query(decode="text", onDecodeError="permissive")
     query.drain()
-    (row,) = query.output[1]
+    (row,) = query.output[0]
     assert (row["body"], row["text"]) == (b"\xff", None)
     assert "UnicodeDecodeError" in row["_error"]
 
 
 def test_fail_ends_the_query(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """onDecodeError=fail ends the query with the message's id, and the message stays at the broker."""
+    """onDecodeError=fail ends the query with the message's id each time, until another option says what to do."""
     redelivery_broker.send("orders", b"\xff")
     query = make_query(decode="text", onDecodeError="fail")
-    with pytest.raises(RedeliveryError, match="cannot be decoded as text"):
-        query.step()
+    for _ in range(2):
+        with pytest.raises(RedeliveryError, match="cannot be decoded as text"):
+            query.step()
+        query.die()
+    query.options = make_query(decode="text").options
+    query.drain()
+    assert [dead.body for dead in redelivery_broker.dead_letters()] == [b"\xff"]
+
+
+def test_decode_is_switched_on(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
+    """What waits is decoded when it is delivered again."""
+    query = make_query()
+    redelivery_broker.send("orders", "flaky")
+    query.step(fails_bad)
+    query.step(fails_bad)
     query.die()
-    assert redelivery_broker.depth("orders") == 1
-
-
-def test_two_queries_on_one_log(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second is refused with one sentence."""
-    del redelivery_broker
-    monkeypatch.setattr("redelivery_spark.stream.startup.PATIENCE", 0.0)
-    make_query().start()
-    with pytest.raises(RedeliveryError, match="in use by another query"):
-        make_query().start()
+    query.options = make_query(decode="text").options
+    query.drain()
+    assert [row["text"] for rows in query.output.values() for row in rows] == ["flaky"]
 
 
 def test_a_log_without_its_checkpoint(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
 ) -> None:
     """A new checkpoint over an old log is refused, and so is an old checkpoint."""
-    fill(redelivery_broker, 6)
-    query = make_query(maxMessagesPerTrigger=1)
+    segments_of(1)
+    fill(redelivery_broker, 6, bad=2)
+    query = make_query(maxRowsPerTrigger=1)
     for _ in range(4):
-        query.step()
+        query.step(fails_bad)
     query.die()
     with pytest.raises(ConfigurationError, match="begins with a new checkpoint"):
         (other := make_query()).start().check_new()
     other.die()
-    query.committed = query.planned = 1
-    with pytest.raises(RedeliveryError, match="the checkpoint is older than the log"):
+    query.committed = query.planned = {1: 1}
+    with pytest.raises(ConfigurationError, match=r"come to \{1: 3\}, and the checkpoint only to \{1: 1\}"):
+        query.step()
+
+
+def test_a_checkpoint_whose_segments_are_gone(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
+) -> None:
+    """One that is older than what is removed is refused, though no state was written since: no row is left out."""
+    segments_of(1)
+    fill(redelivery_broker, 8)
+    query = make_query(maxRowsPerTrigger=1, uri=f"{FAST}&redelivery.credit=1")
+    for _ in range(6):
+        query.step()
+    query.die()
+    query.committed = query.planned = {1: 1}
+    with pytest.raises(
+        ConfigurationError, match=r"segments of lane 1 behind 1 are gone: the checkpoint is older"
+    ):
         query.step()
 
 
@@ -262,3 +299,29 @@ def test_an_unwritable_folder(redelivery_broker: MemoryBroker, tmp_path: Path) -
     file.write_text("")
     with pytest.raises(ConfigurationError, match=f"walDir={file}/wal cannot be written: Not a directory"):
         Query(redelivery_broker, file / "wal").start()
+
+
+def test_the_progress_of_a_query(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
+) -> None:
+    """It has what is ahead, what waits and until when, and what has become of the rows, over restarts too."""
+    segments_of(2)
+    fill(redelivery_broker, 6, bad=0)
+    query = make_query(maxRowsPerTrigger=2)
+    source = query.start()
+    assert source.report() is None
+    query.read_ahead()
+    query.step(fails_bad)
+    query.step(fails_bad)
+    report = source.report()
+    assert report is not None
+    assert (report["waiting"], report["accepted"], report["connected"], report["full"]) == (1, 1, True, False)
+    assert 0 < report["nextDue"] <= 1.0  # type: ignore[operator]
+    assert report["ahead"] == {"0": 0, "1": 4}
+    assert report["aheadBytes"] == source._journal.lanes.ahead > 0
+    query.die()
+    query.drain(fails_bad)
+    report = query.start().report()
+    assert report is not None
+    assert (report["redelivered"], report["deadLettered"], report["accepted"]) == (2, 1, 5)
+    assert (report["waiting"], report["nextDue"], report["ahead"]) == (0, None, {"0": 0, "1": 0})

@@ -153,7 +153,9 @@ OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "fl
     marks=st.booleans(),
 )
 @example(kinds=OFTEN, ids=[""] * 20, events=[], size=4, most=4, evidence=True, marks=True)
-@example(kinds=OFTEN, ids=[""] * 20, events=["cut", "restart"] * 5, size=2, most=4, evidence=True, marks=False)
+@example(
+    kinds=OFTEN, ids=[""] * 20, events=["cut", "restart"] * 5, size=2, most=4, evidence=True, marks=False
+)
 def test_nothing_is_lost_and_nothing_comes_twice(
     kinds: list[str],
     ids: list[str],

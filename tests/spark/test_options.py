@@ -156,7 +156,6 @@ SENSELESS = [
     ("isolateAfter", "3", "^isolateAfter means nothing without isolate=split"),
     ("onDecodeError", "fail", "onDecodeError means nothing without decode"),
     ("mode", "drain", "mode means nothing here: it is for spark.read"),
-    ("redelivery.maximumSetAside", "5", "redelivery.maximumSetAside has no place here"),
     ("redelivery.rate", "5", "use maxRowsPerTrigger and the trigger's interval"),
 ]  # fmt: skip
 

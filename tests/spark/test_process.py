@@ -10,7 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import IntegerType, StructField, StructType, TimestampType
+from pyspark.sql import Row
+from pyspark.sql.types import IntegerType, MapType, StringType, StructField, StructType, TimestampType
 from tests.spark.frames import Frame, cut, in_batch, places, source
 
 from redelivery.errors import ConfigurationError, RedeliveryError
@@ -161,6 +162,17 @@ def test_what_a_handler_gets(rows: Frame) -> None:
     assert [row["timestamp"] for row in made_of.collect()] == [sent] * 3
     assert [(row.properties, row.timestamp) for row in seen] == [({"kind": each}, sent) for each in "abc"]
     assert made(apply(rows, lambda row: None)) == ["a", "b", "c"]
+
+
+def test_nested_values(rows: Frame) -> None:
+    """A map is a dict or pairs, a struct a Row or a dict."""
+    inner = StructType([StructField("n", IntegerType())])
+    kinds = StructType([StructField("m", MapType(StringType(), IntegerType())), StructField("s", inner)])
+    values: dict[str, object] = {"a": ({"x": 1}, Row(n=2)), "b": ([("x", 1)], {"n": 2}), "c": (None, None)}
+    found = [
+        (row["m"], row["s"]) for row in apply(rows, lambda row: values[row["message_id"]], kinds).collect()
+    ]
+    assert found == [([("x", 1)], {"n": 2})] * 2 + [(None, None)]
 
 
 def test_a_time_without_a_zone_is_in_utc(rows: Frame) -> None:

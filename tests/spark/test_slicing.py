@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redelivery_spark.stream.slicing import sliced
-from redelivery_spark.stream.splitting import split
 from redelivery_spark.wal.lane import Segment
 
 
@@ -27,13 +26,3 @@ def test_every_row_is_read_once_and_in_order(rows: list[int], tasks: int) -> Non
 def test_a_batch_without_rows_has_no_slices() -> None:
     """A batch that was given up has no task."""
     assert sliced([], 4) == []
-
-
-@given(st.lists(st.integers(), max_size=100), st.integers(1, 9))
-def test_groups_have_all_rows_and_about_the_same_size(rows: list[int], most: int) -> None:
-    """A batch that is split loses no row."""
-    groups = split(rows, most)
-
-    assert [row for group in groups for row in group] == rows
-    assert len(groups) == min(most, len(rows))
-    assert not groups or max(map(len, groups)) - min(map(len, groups)) <= 1

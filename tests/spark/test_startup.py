@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.types import StructType
-from tests.spark.query import KillsQuery
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.source import RedeliveryDataSource
 from redelivery_spark.stream.startup import LogInUse
-from redelivery_spark.wal.arrow_files import empty
-from redelivery_spark.wal.folder import Folder
-from redelivery_spark.wal.segments import FOLDER, Segments
+from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,26 +54,51 @@ def test_a_log_in_use_can_be_waited_for(
     make_query().start()
 
 
-def test_the_mark_of_a_failing_replay_is_gone_with_its_batch(
+def test_a_log_of_the_first_design_is_refused(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], tmp_path: Path
+) -> None:
+    """By its state, in one sentence with the way to drain it; the log is as it was, and free."""
+    redelivery_broker.send("orders", "good")
+    state = tmp_path / "wal" / "state"
+    state.mkdir(parents=True)
+    (state / "000000000003.json").write_text('{"log": "x", "settled": 3, "facts": []}')
+    for _ in range(2):
+        with pytest.raises(
+            ConfigurationError, match=r"first design of this source: drain it with .* AvailableNow"
+        ):
+            make_query().start()
+    assert [path.name for path in state.iterdir()] == ["000000000003.json"]
+    assert redelivery_broker.depth("orders") == 1
+
+
+def test_an_offset_of_the_first_design_is_refused(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
-    """What a sink said of a batch that was replayed empty is no evidence against the next one, whose process died."""
-    for number in range(4):
-        redelivery_broker.send("orders", f"good-{number}")
-    query = make_query(maxMessagesPerTrigger=2)
+    """A new walDir does not make an old checkpoint a new one."""
+    del redelivery_broker
+    reader = RedeliveryStreamReader(make_query().options)
+    for ask in (
+        lambda: reader.latestOffset({"n": 4}, None),
+        lambda: reader.partitions({"n": 3}, {"n": 4}),
+    ):
+        with pytest.raises(
+            ConfigurationError, match=r"first design of this source: drain its walDir with the version"
+        ):
+            ask()
+    reader.stop()
 
-    def fails(_: object) -> None:
-        raise KillsQuery("no space left")
 
-    with pytest.raises(KillsQuery):
-        query.step(fails, evidence=True)
-    assert query.step() == []
-    query.records.fail(0, "no space left")  # by the sink, over the empty batch, just before it went through
-    assert query.start().latest(1, 2) == 2
-    query.planned = 2
-    query.die()
-    rows = query.step()
-    assert rows  # as it was: a crash without evidence
+def test_a_checkpoint_of_another_log_is_refused(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+) -> None:
+    """Both logs are named."""
+    del redelivery_broker
+    reader = RedeliveryStreamReader(make_query().options)
+    with pytest.raises(
+        ConfigurationError, match=r"holds the log [0-9a-f]{32}, and the checkpoint was written with other"
+    ):
+        reader.latestOffset({"log": "other", "1": 4}, None)
+    reader.stop()
 
 
 def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +126,7 @@ def test_what_a_stream_is_not_given() -> None:
     for ask in (
         reader.initialOffset,
         reader.getDefaultReadLimit,
-        lambda: reader.latestOffset({"n": 0}, None),
+        lambda: reader.latestOffset({}, None),
     ):
         with pytest.raises(ConfigurationError, match="option walDir is missing"):
             ask()
@@ -145,25 +167,3 @@ def test_a_package_that_is_not_installed(missing: str) -> None:
     said = "which is not installed here: pip install 'redelivery[spark]'"
     assert done.stdout.count(said) == (2 if missing == "pyarrow" else 1), done.stdout
     assert f"redelivery_spark.process needs {missing}" in done.stdout
-
-
-def test_a_listing_that_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that can be opened is there, whatever a listing shows: NFS is late with those."""
-    store = Folder(str(tmp_path))
-    store.prepare(FOLDER)
-    Segments(store, lambda: None).publish(1, empty())
-    monkeypatch.setattr(Folder, "names", lambda *_: [])
-    assert Segments(store, lambda: None).follow(0, 1, there=False)
-
-
-def test_a_checkpoint_may_be_one_batch_behind_the_log_and_no_more(tmp_path: Path) -> None:
-    """Spark writes a batch's number down after the source has published it: what is older is another query's."""
-    store = Folder(str(tmp_path))
-    store.prepare(FOLDER)
-    segments = Segments(store, lambda: None)
-    for number in (1, 2, 3):
-        assert segments.publish(number, empty())
-    assert segments.follow(0, 3, there=False)
-    assert segments.follow(0, 2, there=False)
-    with pytest.raises(ConfigurationError, match="has come to batch 3, and the checkpoint only to 1"):
-        segments.follow(0, 1, there=False)

@@ -69,10 +69,12 @@ def test_what_was_read_can_be_written(redelivery_broker: MemoryBroker) -> None:
     """The columns that a read has in common with `send` go back as they are."""
     redelivery_broker.send("a", "body", headers={"k": "v"}, correlation_id="c")
     common = ["body", "properties", "content_type", "correlation_id", "reply_to"]
-    from redelivery_spark.schema import SEGMENT  # noqa: PLC0415
+    from redelivery_spark.schema import stream_schema  # noqa: PLC0415
 
     rows = [{name: row[name] for name in common} for row in read(redelivery_broker, destination="a")]
-    table = pa.Table.from_pylist(rows, pa.schema([SEGMENT.field(name) for name in common]))
+    table = pa.Table.from_pylist(
+        rows, pa.schema([stream_schema(text=False, error=False).field(name) for name in common])
+    )
     write(redelivery_broker, table, destination="b")
     (row,) = read(redelivery_broker, destination="b")
     assert (row["body"], row["correlation_id"], dict(row["properties"])["k"]) == (b"body", "c", "v")

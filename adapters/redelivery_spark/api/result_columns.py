@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+from pyspark.sql import Row
 
 from redelivery.errors import RedeliveryError
 
@@ -27,7 +28,7 @@ def result_batch(made: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
 
 def _array(values: list[Any], field: pa.Field) -> pa.Array:
     try:
-        array = pa.array(values, field.type)
+        array = pa.array([_plain(value, field.type) for value in values], field.type)
     except Exception as error:  # noqa: BLE001 - Arrow's, OverflowError, and what the values themselves raise
         said = str(error).split("\n", 1)[0]
         raise RedeliveryError(
@@ -38,6 +39,15 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
             f"the handler returned None for the column {field.name} of result=, which is not null"
         )
     return array
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """Return a value as Arrow takes it: a map as pairs, a struct as a dict."""
+    if isinstance(value, dict) and pa.types.is_map(kind):
+        return list(cast("Mapping[Any, Any]", value).items())
+    if isinstance(value, Row) and pa.types.is_struct(kind):
+        return value.asDict(recursive=True)
+    return cast("object", value)
 
 
 def _values(made: object, names: list[str]) -> tuple[Any, ...]:

@@ -8,8 +8,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from redelivery_spark.batch.browse import browsed
 from redelivery_spark.batch.drain import drained
-from redelivery_spark.batch.read_columns import ReadColumns, shown_schema
-from redelivery_spark.options.column_choice import chosen
+from redelivery_spark.batch.read_columns import DEATH, ReadColumns, shown_schema
+from redelivery_spark.options.column_choice import NEEDS, chosen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,4 +63,7 @@ def batch_reader(options: ReadOptions, schema: StructType | None = None) -> Batc
         ConfigurationError: the schema has a column that there is not, or another type of one.
     """
     there = shown_schema(options)
-    return BatchReader(options, tuple(there.names if schema is None else chosen(schema, there)))
+    if schema is None:
+        return BatchReader(options, tuple(there.names))
+    needs = NEEDS | {field.name: "deadLetters=true" for field in DEATH}
+    return BatchReader(options, tuple(chosen(schema, there, needs)))

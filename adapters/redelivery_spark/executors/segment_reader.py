@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from redelivery.driver.port import restorer
+from redelivery.driver.port import column_reader, restorer
 from redelivery.errors import RedeliveryError
 from redelivery_spark.executors.decoding import decoded
 from redelivery_spark.executors.task_identity import this_task
+from redelivery_spark.message_columns import message_column
 from redelivery_spark.schema import ERROR, PLACE, TEXT, stream_schema
 from redelivery_spark.wal.arrow_files import read_table
 from redelivery_spark.wal.places import place, tag_of
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from redelivery.core.delivery import Delivery
+    from redelivery.core.head_columns import HeadColumns
     from redelivery_spark.wal.segment_schema import SegmentFacts
     from redelivery_spark.wal.wal_store import WalStore
 
@@ -38,11 +41,14 @@ DECODE_MARK = "decode"
 """What stands for the handler in the verdict on rows that cannot be decoded."""
 # Rows of one Arrow batch: as many as Spark makes of it by default (spark.sql.execution.arrow.maxRecordsPerBatch).
 _MOST = 10_000
+# Columns that are asked for, from which on all headers are read.
+_MANY = 4
 _ALL = stream_schema(text=True, error=True)
-_OF_DELIVERY = {
-    name: attrgetter(name)
-    for name in ("destination", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered")
-}
+# Columns that are called otherwise as properties of a delivery.
+_SAID = {"message_id": "identity", "properties": "headers"}
+_SAYING = {
+    "identity", "destination", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered", "headers",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,7 @@ class SegmentSlice(InputPartition):
 
 
 def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a slice, but for those that are dropped or cannot be decoded.
+    """Return the rows of a slice, but for those that cannot be decoded.
 
     Raises:
         RedeliveryError: the log cannot be read; a body cannot be decoded, and that is to fail.
@@ -96,15 +102,9 @@ def rows_of(given: SegmentSlice) -> Iterator[pa.RecordBatch]:
         facts = facts_of(table.schema)
         for begin in range(part.begin, part.end, _MOST):
             end = min(part.end, begin + _MOST)
-            numbers = [row for row in range(begin, end) if row not in facts.dropped]
-            rows = (
-                table.slice(begin, end - begin)
-                if len(numbers) == end - begin
-                else table.take(pa.array(numbers, pa.int64()))
-            )
-            stored = _StoredRows(
-                rows.combine_chunks(), facts, part.lane, place(part.lane, tag, part.number), numbers
-            )
+            rows = table.slice(begin, end - begin).combine_chunks()
+            first = place(part.lane, tag, part.number)
+            stored = _StoredRows(rows, facts, part.lane, first, range(begin, end), given.columns)
             stored = _decodable(stored, given, store)
             yield pa.RecordBatch.from_arrays([stored.column(name) for name in schema.names], schema=schema)
 
@@ -113,14 +113,23 @@ class _StoredRows:
     """Some rows of one segment, and the columns that were made of them."""
 
     def __init__(
-        self, table: pa.Table, facts: SegmentFacts, lane: int, first: int, numbers: Sequence[int]
+        self,
+        table: pa.Table,
+        facts: SegmentFacts,
+        lane: int,
+        first: int,
+        numbers: Sequence[int],
+        columns: Sequence[str],
     ) -> None:
         self.table = table
         self.numbers = numbers
         self._facts = facts
         self._lane = lane
         self._first = first
+        self._columns = columns
         self._deliveries: list[Delivery] | None = None
+        self._heads: HeadColumns | None = None
+        self._looked = False
         self.made: dict[str, pa.Array] = {}
         self._makers: Mapping[str, Callable[[], pa.Array]] = {
             "body": self._body,
@@ -144,9 +153,8 @@ class _StoredRows:
         """Return some of the rows, by their positions here."""
         taken = pa.array(rows, pa.int64())
         numbers = [self.numbers[row] for row in rows]
-        found = _StoredRows(
-            self.table.take(taken).combine_chunks(), self._facts, self._lane, self._first, numbers
-        )
+        table = self.table.take(taken).combine_chunks()
+        found = _StoredRows(table, self._facts, self._lane, self._first, numbers, self._columns)
         found.made = {name: column.take(taken) for name, column in self.made.items()}
         return found
 
@@ -154,12 +162,30 @@ class _StoredRows:
         """Return a column."""
         if name not in self.made:
             maker = self._makers.get(name)
-            self.made[name] = self._told(name) if maker is None else maker()
+            self.made[name] = self._of_messages(name) if maker is None else maker()
         return self.made[name]
 
     def _stored(self, name: str) -> pa.Array:
         chunks = self.table.column(name).chunks
         return chunks[0] if chunks else pa.array([], self.table.schema.field(name).type)
+
+    def _read(self) -> HeadColumns | None:
+        """Return what the messages say, read column by column; None: they have to be restored one by one."""
+        if not self._looked:
+            self._looked = True
+            wires = {0} if self._lane else set(self._stored("wire").to_pylist())
+            read = column_reader(self._facts.wires[wires.pop()]) if len(wires) == 1 else None
+            if read is not None:
+                asked = {_SAID.get(name, name) for name in self._columns} & _SAYING
+                self._heads = read(self._stored("head").to_pylist(), asked)
+        return self._heads
+
+    def _said(self, name: str) -> Sequence[Any]:
+        """Return one property of the messages."""
+        heads = self._read()
+        if heads is not None and name in heads.values:
+            return heads.values[name]
+        return list(map(attrgetter(name), self._restored()))
 
     def _restored(self) -> list[Delivery]:
         if self._deliveries is None:
@@ -170,18 +196,20 @@ class _StoredRows:
                 restore = restores[0]
                 self._deliveries = [restore(*each, facts.at) for each in zip(heads, bodies, strict=True)]
             else:
-                wires = self._stored("wire").to_pylist()
-                rows = zip(wires, heads, bodies, strict=True)
-                self._deliveries = [restores[wire](head, body, facts.at) for wire, head, body in rows]
-            for delivery in self._deliveries:
-                delivery.read_ahead()
+                wires, arrived = self._stored("wire").to_pylist(), self._stored("arrived").to_pylist()
+                rows = zip(wires, heads, bodies, arrived, strict=True)
+                self._deliveries = [restores[wire](head, body, at) for wire, head, body, at in rows]
+            # To read all headers at once costs as much as a few of them do one by one.
+            if "properties" in self._columns or len(self._columns) >= _MANY:
+                for delivery in self._deliveries:
+                    delivery.read_ahead()
         return self._deliveries
 
-    def _told(self, name: str) -> pa.Array:
+    def _of_messages(self, name: str) -> pa.Array:
         """Return what the messages say."""
         if name == "redelivered" and not self._lane:
             return pa.array([True] * len(self.numbers), pa.bool_())
-        return pa.array(list(map(_OF_DELIVERY[name], self._restored())), _ALL.field(name).type)
+        return pa.array(self._said(name), _ALL.field(name).type)
 
     def _body(self) -> pa.Array:
         bodies = self._stored("body")
@@ -190,7 +218,7 @@ class _StoredRows:
         return pa.array([delivery.body for delivery in self._restored()], pa.binary())
 
     def _message_ids(self) -> pa.Array:
-        identities = [delivery.identity for delivery in self._restored()]
+        identities = self._said("identity")
         if None in identities:
             origins = self.places() if self._lane else self._stored("origin").to_pylist()
             log = self._facts.log[:8]
@@ -208,25 +236,19 @@ class _StoredRows:
         return pa.array([1] * len(self.numbers), pa.int32())
 
     def _properties(self) -> pa.Array:
-        keys: list[str] = []
-        values: list[str | None] = []
-        ends = [0]
-        for delivery in self._restored():
-            for key, value in delivery.headers.items():
-                keys.append(key)
-                values.append(value if isinstance(value, str) else _text(value))
-            ends.append(len(keys))
-        found: pa.Array = pa.MapArray.from_arrays(
-            pa.array(ends, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
-        )
-        return found
+        heads = self._read()
+        if heads is not None:
+            return _map_of(heads, len(self.numbers))
+        return message_column("properties", self._restored())
 
 
-def _text(value: object) -> str | None:
-    """Return a property that is no text as one."""
-    if value is None or isinstance(value, bool):
-        return None if value is None else str(value).lower()
-    return value.hex() if isinstance(value, bytes) else str(value)
+def _map_of(heads: HeadColumns, rows: int) -> pa.Array:
+    width = len(heads.names)
+    values = list(chain.from_iterable(zip(*heads.properties, strict=True)))
+    ends = range(0, rows * width + 1, width) if width else [0] * (rows + 1)
+    keys = pa.array([*heads.names] * rows, pa.string())
+    found: pa.Array = pa.MapArray.from_arrays(pa.array(ends, pa.int32()), keys, pa.array(values, pa.string()))
+    return found
 
 
 def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _StoredRows:

@@ -141,6 +141,11 @@ class BatchVerdict:
             Exception: that of a row which is refused here, and may have been passed on elsewhere.
         """
         decided = {at for at in self._places if at not in self._earlier.refused}
+        if self._follows and self._refused:
+            # The verdict that is there does not have these rows: without another one they would be lost.
+            raise RedeliveryError(
+                "the verdict on these rows is not that of an earlier attempt: was walDir changed?"
+            )
         if not decided or self._follows:
             return
         verdict, records = Verdict(decided, self._refused), self._task.records

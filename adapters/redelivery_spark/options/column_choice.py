@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["chosen"]
+__all__ = ["NEEDS", "chosen"]
 
-_NEEDS = {TEXT: "decode=text or decode=json", ERROR: "decode and onDecodeError=permissive"}
+NEEDS = {TEXT: "decode=text or decode=json", ERROR: "decode and onDecodeError=permissive"}
+"""Columns that there are with other options only, and the options."""
 
 
-def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = _NEEDS) -> list[str]:
+def chosen(schema: StructType, available: pa.Schema, needs: Mapping[str, str] = NEEDS) -> list[str]:
     """Return the names of the columns that a schema asks for, in its order.
 
     Args:

@@ -174,12 +174,6 @@ def _refuse(settings: Settings) -> None:
             "redelivery.ledger has no place here: the counts live in the write-ahead log",
             option="redelivery.ledger",
         )
-    if settings.maximum_set_aside not in (0, UNSAID):
-        raise ConfigurationError(
-            "redelivery.maximumSetAside has no place here: a row that is poison must leave the write-ahead log, so the "
-            "query ends at the first that cannot be dead-lettered; leave it out",
-            option="redelivery.maximumSetAside",
-        )
     if settings.ordering != "non_blocking":
         raise ConfigurationError(
             f"redelivery.ordering={settings.ordering}: a batch has no order that a waiting message could keep; "

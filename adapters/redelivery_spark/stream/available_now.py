@@ -25,6 +25,7 @@ STEADY = 1.0
 # Seconds without a message after which the destination is empty.
 GAP = 0.5
 
+
 class AvailableNow:
     """What is known of the end. Messages are late that were sent after the beginning."""
 

@@ -94,12 +94,13 @@ class Coordinator:
         """
         self._journal.settle(start)
         self.begin(start)
+        self._readers.settled()
         self._size.begin()
-        self._readers.want(True)
+        self._readers.want(wanted=True)
         try:
             batch = self._next(start, most)
         finally:
-            self._readers.want(False)
+            self._readers.want(wanted=False)
         if batch is None:
             return start
         self._given, self._alone = batch.end, batch.alone
@@ -121,14 +122,14 @@ class Coordinator:
         if given_up is not None and given_up.end == end:
             self._journal.regroup(start)
             return []
-        return self._journal.lanes.between(start, end)
+        return self._journal.lanes.batch(start, end)
 
     def check_new(self) -> None:
         """Refuse a log that has gone on, for a query that begins. Raises ConfigurationError."""
         if self._journal.state.settled:
             raise ConfigurationError(
-                f"walDir holds the log of a query that has come to {self._journal.state.settled}, and this query begins "
-                "with a new checkpoint: give the old one, or a new walDir",
+                f"walDir holds the log of a query that has come to {self._journal.state.settled}, and this query "
+                "begins with a new checkpoint: give the old one, or a new walDir",
                 option="walDir",
             )
 
@@ -144,18 +145,20 @@ class Coordinator:
         journal, redeliveries = self._journal, self._journal.redeliveries
         totals = redeliveries.added_to(journal.state.totals)
         due = redeliveries.next_due()
-        settled = journal.state.settled
+        settled, counts = journal.state.settled, self._readers.counts
+        ahead = journal.lanes.waiting(settled)
         return {
             "log": self.log,
-            "ahead": {str(lane): sum(each.rows for each in found) for lane, found in journal.lanes.waiting(settled).items()},
+            "ahead": {str(lane): sum(each.rows for each in found) for lane, found in ahead.items()},
             "aheadBytes": journal.lanes.ahead,
             "waiting": len(redeliveries.held),
             "nextDue": None if due is None else round(due, 3),
             "full": self._full,
             "connected": self._readers.connected,
             "accepted": totals["accepted"],
-            "copies": totals["copies"] + self._readers.copies,
-            "refused": self._readers.refused,
+            "copies": totals["copies"] + counts["copies"],
+            "refused": totals["refused"] + counts["refused"],
+            "setAside": counts["set_aside"],
             "redelivered": totals["redelivered"],
             "deferred": totals["deferred"],
             "discarded": totals["discarded"],
@@ -176,13 +179,13 @@ class Coordinator:
                 return batch
             if not batch.rows and self._finished(began):
                 return None
-            self._readers.wait(seen, self._patience(batch, began, pending=pending))
+            self._readers.wait(seen, self._patience(batch, pending=pending))
 
     def _turn(self) -> None:
         """Take the answers to dead letters, and publish what is due."""
         journal = self._journal
         journal.redeliveries.pump()
-        journal.redeliver(self._options.most_rows, self._options.most_bytes)
+        journal.redeliver()
         if journal.redeliveries.changed:
             journal.save()
 
@@ -190,21 +193,19 @@ class Coordinator:
         waiting = dict(self._journal.lanes.waiting(start))
         if not self._has_room():
             waiting = {REDELIVERIES: waiting[REDELIVERIES]}
-        return composed(
-            start, waiting, most, self._options.most_bytes, alone_first=not self._alone
-        )
+        return composed(start, waiting, most, self._options.most_bytes, alone_first=not self._alone)
 
     def _enough(self, batch: Composed, began: float, *, pending: bool) -> bool:
         if batch.complete:
             return True
-        if self._journal.lanes.ahead >= self._options.bytes_ahead:
-            # A reader that is full waits for this batch.
+        if self._readers.full():
+            # It waits for this batch.
             return True
         if pending and batch.rows < MANY and self._clock.monotonic() - began < MOMENT:
             return False
         return self._size.enough(batch.rows)
 
-    def _patience(self, batch: Composed, began: float, *, pending: bool) -> float:
+    def _patience(self, batch: Composed, *, pending: bool) -> float:
         left = TURN
         if batch.rows:
             left = min(left, MOMENT if pending and batch.rows < MANY else self._size.left())

@@ -41,7 +41,6 @@ from redelivery.core.events import (
     Inherited,
     Known,
     Poisoned,
-    Released,
     Resumed,
     Succeeded,
     Tick,

@@ -19,6 +19,7 @@ from redelivery_spark.stream.stored_rows import redelivered_table, rows_in, wait
 from redelivery_spark.wal.lane import REDELIVERIES
 from redelivery_spark.wal.places import parts_of, place
 from redelivery_spark.wal.records import DIED, FAILURES, VERDICTS, Records, batch_of
+from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS
 from redelivery_spark.wal.wal_state import FOLDER as STATES
 from redelivery_spark.wal.wal_state import ROWS, GivenUp, State, States
 
@@ -89,7 +90,7 @@ class Journal:
                 if fact is None:
                     continue
                 row, out = LoggedDelivery(stored), stored.place in self._out
-                row.record, row.delay = record_of(fact, self._clock), fact.delay
+                row.record, row.delay, row.passed = record_of(fact, self._clock), fact.delay, fact.passed
                 if fact.entry.count or fact.entry.suspect:
                     # Whose turn has come needs no other one.
                     entry = replace(fact.entry, suspect=fact.entry.suspect and not out)
@@ -103,9 +104,13 @@ class Journal:
         self.redeliveries.restore(waiting)
 
     def _done_with(self) -> int:
-        """Return the last segment of lane 0 whose rows are not out: settled, or of a batch that was given up."""
-        ends = [self.state.settled] + ([] if self.state.given_up is None else [self.state.given_up.end])
-        return max(end.get(REDELIVERIES, 0) for end in ends)
+        """Return the last segment of lane 0 whose rows are not out: settled, or the only row of a batch given up.
+
+        Of another batch that was given up the rows are out until its groups take their place.
+        """
+        given_up = self.state.given_up
+        end = self.state.settled if given_up is None or given_up.groups else given_up.end
+        return end.get(REDELIVERIES, 0)
 
     def _origins(self, number: int) -> list[Place]:
         origins: list[Place] = self.lanes.redeliveries.read(number).column("origin").to_pylist()
@@ -135,6 +140,8 @@ class Journal:
         if rows > len(refused) and not given_up:
             state.passed += 1
             state.totals["accepted"] += rows - len(refused)
+            # By it a suspect is charged, over restarts too.
+            changed |= self._suspects(upto)
         changed |= self._settle_redelivered(upto, refused)
         self._settle_fresh(refused)
         state.settled, state.given_up = dict(upto), None if given_up else state.given_up
@@ -145,6 +152,13 @@ class Journal:
         if names:
             sweep(self._store, max(map(batch_of, names)))
         self.lanes.settle(upto)
+
+    def _suspects(self, upto: Vector) -> bool:
+        """Whether rows wait, or are behind an offset, that must be alone."""
+        waiting = any(entry.suspect for entry in self.redeliveries.ledger.entries.values())
+        return waiting or any(
+            segment.alone for segment in self.lanes.redeliveries.after(upto.get(REDELIVERIES, 0))
+        )
 
     def _check(self, upto: Vector) -> None:
         settled = self.state.settled
@@ -180,13 +194,14 @@ class Journal:
         """Have the rows wait that were refused when they were delivered for the first time."""
         by_segment: dict[tuple[int, int], dict[int, Refusal]] = {}
         for at, refusal in refused.items():
-            lane, _, number, row = parts_of(at)
-            by_segment.setdefault((lane, number), {})[row] = refusal
+            lane, _, number, row_number = parts_of(at)
+            by_segment.setdefault((lane, number), {})[row_number] = refusal
         for (lane, number), some in sorted(by_segment.items()):
             if lane == REDELIVERIES:
                 continue
             table = self.lanes[lane].read(number)
-            for stored, refusal in zip(rows_in(table, lane, self.tag, number, some), some.values(), strict=True):
+            rows = rows_in(table, lane, self.tag, number, some)
+            for stored, refusal in zip(rows, some.values(), strict=True):
                 row = LoggedDelivery(stored)
                 self.redeliveries.add(row)
                 self._settle_row(row, refusal)
@@ -195,24 +210,25 @@ class Journal:
         if refusal is None:
             self.redeliveries.succeeded(row)
         else:
+            row.passed = None
             self.redeliveries.failed(row, refusal.kind, Cause.of(refusal.cause), refusal.delay)
 
     # Rows that are delivered again.
 
-    def redeliver(self, most: int, most_bytes: int) -> bool:
+    def redeliver(self) -> None:
         """Publish rows whose time has come in lane 0; those that have killed a process each by itself."""
         redeliveries = self.redeliveries
-        found = False
-        if due := redeliveries.take(most, most_bytes):
+        while due := redeliveries.take(MOST_ROWS, MOST_BYTES):
             self._publish(due, alone=False)
-            found = True
         while redeliveries.suspects and (suspect := redeliveries.take_alone()) is not None:
             self._publish([suspect], alone=True)
-            found = True
-        return found
 
     def _publish(self, rows: Sequence[LoggedDelivery], *, alone: bool) -> None:
-        self._again([(row.row, row.count) for row in rows], group=self._mark(0) if alone else "")
+        group = ""
+        if alone:
+            passed = rows[0].passed
+            group = _marked(self.state.passed if passed is None else passed)
+        self._again([(row.row, row.count) for row in rows], group=group)
 
     def _again(self, rows: Sequence[tuple[StoredRow, int]], *, group: str) -> None:
         """Publish rows in lane 0, each with the count of this delivery; `group`: they are a batch by themselves."""
@@ -232,12 +248,14 @@ class Journal:
         state, segments = self.state, self.lanes.between(start, end)
         number = sum(segment.rows for _, segment in segments)
         mark = segments[0][1].connection if segments and segments[0][1].alone else ""
-        state.given_up = GivenUp(dict(end), min(GROUPS, number), state.passed)
+        # A group is one segment.
+        groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
+        state.given_up = GivenUp(dict(end), groups, state.passed)
         logger.warning(
             "a batch of %d messages is given up (%s): they are tried again in %d groups",
             number,
             cause.text,
-            min(GROUPS, number),
+            groups,
         )
         if number == 1 and mark:
             state.given_up = replace(state.given_up, groups=0)
@@ -252,6 +270,7 @@ class Journal:
         if row is None:
             row = LoggedDelivery(stored)
             self.redeliveries.add(row)
+        row.passed = self.state.passed
         if charged:
             self.redeliveries.failed(row, DIED, cause, 0.0)
         else:
@@ -275,11 +294,10 @@ class Journal:
             self._again([(row, row.count) for row in groups[at]], group=self._mark(at))
 
     def _mark(self, at: int) -> str:
-        """Return what marks a batch by itself: how many batches have gone through, and which of its groups it is."""
+        """Return what marks a group of the batch that was given up."""
         given_up = self.state.given_up
-        passed = self.state.passed if given_up is None else given_up.passed
-        end = "" if given_up is None else json.dumps(given_up.end, sort_keys=True)
-        return f"{passed} {at} {end}"
+        assert given_up is not None, "it has groups"
+        return _marked(given_up.passed, at, json.dumps(given_up.end, sort_keys=True))
 
     # Writing.
 
@@ -297,6 +315,11 @@ class Journal:
         self._states.publish(known, table, [row.place for row in new])
         self._kept = {row.place for row in rows}
         redeliveries.changed = False
+
+
+def _marked(passed: int, group: int = 0, end: str = "") -> str:
+    """Return what marks a batch by itself: how many batches had gone through when its rows failed, and which it is."""
+    return f"{passed} {group} {end}"
 
 
 def _passed(mark: str) -> int:

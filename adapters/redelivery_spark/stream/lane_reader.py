@@ -23,12 +23,17 @@ __all__ = ["LaneReader"]
 logger = logging.getLogger("redelivery.spark")
 # Seconds that the first row of a segment waits for others: while Spark is at work, and while it waits for rows.
 LINGER, MOMENT = 1.0, 0.005
+# The same on a broker that sends nothing more before some are accepted: other consumers may have most of those.
+SHORT_LINGER = 0.05
+# Parts of a window: while one is written the others come.
+PARTS = 4
 # Seconds between looks at whether there is room again.
 FULL = 0.02
 # Seconds without a message after which the destination is empty.
 IDLE = 0.3
-# Seconds between looks at whether another start has taken the log.
+# Seconds between looks at whether another start has taken the log, and what an older one has appended.
 CHECK = 1.0
+LOOK = 5.0
 
 
 class LaneReader:
@@ -42,8 +47,12 @@ class LaneReader:
         log: str,
         most_ahead: int,
         check: Callable[[], None],
+        name: str | None = None,
     ) -> None:
-        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now."""
+        """`most_ahead`: bytes that may be published and not settled; `check` raises if the log is another's by now.
+
+        `name`: what its connections are called by, before their numbers; None: a new one.
+        """
         self.lane = lane
         self.copies = 0
         self.refused = 0
@@ -57,17 +66,19 @@ class LaneReader:
         self._most_ahead = most_ahead
         self._check = check
         self._clock = source.clock
-        self._name = uuid.uuid4().hex[:12]
+        self._name = name or uuid.uuid4().hex[:12]
         self._epoch = -1
         self._since = 0.0
         self._arrived = 0
         self._wire: dict[str, str] = {}
+        # Where a segment ends.
+        self._rows, self._bytes, self._linger = MOST_ROWS, MOST_BYTES, LINGER
         # What is not published yet.
         self._taken: list[Delivery] = []
         self._size = 0
         self._first = 0.0
         self._last = 0.0
-        self._checked = 0.0
+        self._checked = self._looked = 0.0
 
     @property
     def pending(self) -> bool:
@@ -100,13 +111,17 @@ class LaneReader:
         if now - self._checked >= CHECK:
             self._checked = now
             self._check()
+        if now - self._looked >= LOOK:
+            self._looked = now
+            if self.lane.look():
+                self._doubt.published()
         self._doubt.look(self._arrived, idle=not self.full and now - self._last > IDLE)
 
     def _take(self, patience: float) -> None:
         bulk = self._source.bulk
         if self._taken:
             patience = min(patience, max(0.0, self._due() - self._clock.monotonic()))
-        taken = bulk.take(MOST_ROWS - len(self._taken), MOST_BYTES - self._size, patience)
+        taken = bulk.take(self._rows - len(self._taken), self._bytes - self._size, patience)
         if bulk.epoch != self._epoch:
             self._begin(bulk.epoch)
         if taken and taken[0].epoch != self._epoch:
@@ -129,15 +144,26 @@ class LaneReader:
         self._epoch, self._since, self._arrived = epoch, self._clock.monotonic(), 0
         self._taken, self._size = [], 0
         self._wire = dict(self._source.wire())
-        self._doubt.begin(self._connection, self._source.window)
+        window, held = self._source.window, self._source.held
+        self._rows = max(1, min(MOST_ROWS, window.messages // PARTS))
+        self._bytes = min(MOST_BYTES, window.size // PARTS or MOST_BYTES)
+        if held is not None:
+            self._rows, self._linger = max(1, min(self._rows, held // 2)), SHORT_LINGER
+        self._doubt.begin(self.connection, window)
 
     @property
-    def _connection(self) -> str:
+    def set_aside(self) -> int:
+        """How many messages stay at the broker, because no dead letter could be made of them."""
+        return self._source.set_aside
+
+    @property
+    def connection(self) -> str:
+        """What the connection is called in the log."""
         return f"{self._name}-{self._epoch}"
 
     def _without_copies(self, taken: list[Delivery]) -> list[Delivery]:
         """Accept what the log has already: the broker did not read that it was accepted."""
-        copies = self._doubt.copies(taken, marks=self._source.marks)
+        copies = self._doubt.copies(taken)
         if not copies:
             return taken
         self.copies += len(copies)
@@ -148,18 +174,25 @@ class LaneReader:
 
     def _due(self) -> float:
         """Return when the segment is published, whatever it has."""
-        return self._first + (0.0 if self._ends else MOMENT if self.wanted else LINGER)
+        return self._first + (0.0 if self._ends else MOMENT if self.wanted else self._linger)
 
     def _complete(self) -> bool:
-        return len(self._taken) >= MOST_ROWS or self._size >= MOST_BYTES or self._clock.monotonic() >= self._due()
+        return (
+            len(self._taken) >= MOST_ROWS
+            or self._size >= MOST_BYTES
+            or self._clock.monotonic() >= self._due()
+        )
 
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
         taken = self._taken
         stored = [each.stored() for each in taken]
-        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self._connection)
+        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
         table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
         self.lane.publish(table)
+        if self._clock.monotonic() - self._checked >= CHECK:
+            # This process may have stood still, and the log be another's: then all of it comes again to that one.
+            self._check()
         self._taken, self._size = [], 0
         self._source.accept(taken)
         self._doubt.published()

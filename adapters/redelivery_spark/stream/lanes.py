@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redelivery.errors import ConfigurationError
 from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
 
 if TYPE_CHECKING:
@@ -57,6 +58,20 @@ class Lanes:
             if number in self._lanes
             for segment in self._lanes[number].after(start.get(number, 0), end[number])
         ]
+
+    def batch(self, start: Vector, end: Vector) -> list[tuple[int, Segment]]:
+        """Return the segments of a batch that is to be read. Raises ConfigurationError: some are gone."""
+        found = self.between(start, end)
+        for number, last in end.items():
+            first = start.get(number, 0)
+            there = sum(lane == number for lane, _ in found)
+            if there < last - first:
+                raise ConfigurationError(
+                    f"walDir: segments of lane {number} behind {first} are gone: the checkpoint is older than the log, "
+                    "or another query's",
+                    option="walDir",
+                )
+        return found
 
     def settle(self, vector: Vector) -> None:
         """Learn that all up to an offset is done with."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from redelivery.core.delivery import BodyKind, Delivery
 from redelivery.driver.port import restorer
@@ -23,7 +24,8 @@ LOG_EPOCH = 1
 CONSUMER = 0
 
 
-class StoredRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class StoredRow:
     """A row as the log has it. `place`: where it came into the log; `count`: of its last delivery.
 
     `wire`: JSON, by which the bytes become a delivery; `arrived`: when it came, in seconds since the Unix epoch.
@@ -50,7 +52,7 @@ def restored(row: StoredRow) -> Delivery:
 class LoggedDelivery(Delivery):
     """One row. Its message is the log's alone: the broker has let go of it."""
 
-    __slots__ = ("delay", "message", "row")
+    __slots__ = ("delay", "message", "passed", "row")
 
     def __init__(self, row: StoredRow) -> None:
         self.message = restored(row)
@@ -58,6 +60,8 @@ class LoggedDelivery(Delivery):
         self.row = row
         # For how long it was last to wait, in seconds.
         self.delay = 0.0
+        # How many batches had gone through when it last failed as the only row of one.
+        self.passed: int | None = None
 
     @property
     def place(self) -> Place:

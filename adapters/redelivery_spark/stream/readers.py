@@ -6,7 +6,11 @@ import os
 import threading
 from typing import TYPE_CHECKING, Protocol
 
+from redelivery.errors import RedeliveryError, another
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redelivery.clock import Clock
     from redelivery_spark.stream.available_now import AvailableNow
     from redelivery_spark.stream.lane_reader import LaneReader
@@ -23,15 +27,17 @@ LAST_TURN = 2.0
 class Readers(Protocol):
     """All readers of one query."""
 
-    copies: int
-    """Messages that came again and were known."""
-    refused: int
-    """Messages that no row could be made of."""
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """`copies`: messages that came again and were known. `refused`: those that no row could be made of; of these
+        `set_aside` could not be dead-lettered either, and stay at the broker.
+        """
+        ...
 
     def start(self) -> None:
         """Begin to read."""
 
-    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+    def want(self, *, wanted: bool) -> None:
         """Learn whether Spark waits for rows: then what there is is published at once."""
 
     def published(self) -> int:
@@ -44,6 +50,13 @@ class Readers(Protocol):
 
     def wait(self, seen: int, timeout: float) -> None:
         """Wait until more is published than `seen`, for `timeout` seconds at most."""
+
+    def full(self) -> bool:
+        """Whether one of them waits for rows to be settled."""
+        ...
+
+    def settled(self) -> None:
+        """Learn that the lanes have been settled."""
 
     def until_exhausted(self, available: AvailableNow) -> None:
         """End once all that is there now has been taken."""
@@ -72,14 +85,10 @@ class ReadingThread:
         self._thread: threading.Thread | None = None
 
     @property
-    def copies(self) -> int:
+    def counts(self) -> Mapping[str, int]:
         """See Readers."""
-        return self._reader.copies
-
-    @property
-    def refused(self) -> int:
-        """See Readers."""
-        return self._reader.refused
+        reader = self._reader
+        return {"copies": reader.copies, "refused": reader.refused, "set_aside": reader.set_aside}
 
     def start(self) -> None:
         """See Readers."""
@@ -102,7 +111,7 @@ class ReadingThread:
             self._count += 1
             self._clock.notify(self._more)
 
-    def want(self, wanted: bool) -> None:  # noqa: FBT001 - it is what it says
+    def want(self, *, wanted: bool) -> None:
         """See Readers."""
         self._reader.wanted = wanted
         if wanted and self._reader.pending:
@@ -110,8 +119,13 @@ class ReadingThread:
 
     def published(self) -> int:
         """See Readers."""
-        if self._error is not None:
-            raise self._error
+        error = self._error
+        if isinstance(error, RedeliveryError):
+            raise another(error)
+        if isinstance(error, Exception):
+            raise RedeliveryError(f"nothing more is read: {error or type(error).__name__}") from error
+        if error is not None:
+            raise error
         return self._count
 
     def pending(self) -> bool:
@@ -124,6 +138,13 @@ class ReadingThread:
         with self._more:
             while self._count == seen and (left := deadline - self._clock.monotonic()) > 0:
                 self._clock.wait(self._more, left)
+
+    def full(self) -> bool:
+        """See Readers."""
+        return self._reader.full
+
+    def settled(self) -> None:
+        """See Readers: its lane is this process's."""
 
     def until_exhausted(self, available: AvailableNow) -> None:
         """See Readers."""

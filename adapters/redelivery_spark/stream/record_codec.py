@@ -37,6 +37,6 @@ def fact_of(row: LoggedDelivery, ledger: WalLedger, clock: Clock) -> Fact:
     """Return what is to be written down of a row."""
     entry, record = ledger.entries.get(fingerprint(row)) or Entry(), row.record
     if record is None:
-        return Fact(row.place, entry)
+        return Fact(row.place, entry, passed=row.passed)
     due = None if record.due is None else record.due + clock.time() - clock.monotonic()
-    return Fact(row.place, entry, due, row.delay, record.deferrals, record.exhausted)
+    return Fact(row.place, entry, due, row.delay, record.deferrals, record.exhausted, row.passed)

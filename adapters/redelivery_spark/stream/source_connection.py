@@ -37,6 +37,8 @@ __all__ = ["SourceConnection"]
 PREFETCHED = 20_000
 """Messages that a broker may send ahead, unless `redelivery.credit` says otherwise: four segments, so that the broker
 sends the next ones while one is written."""
+# Where it follows their size: of the first ones, at least, and bytes.
+FIRST, LEAST, AHEAD = 1_000, 100, 64 << 20
 # A window in bytes has so many of them for each message (adapters/redelivery_stomp/byte_windows.py).
 UNIT = 1024
 # In the log a copy could not be made of it later.
@@ -52,6 +54,9 @@ class SourceConnection:
         self._source = options
         self._consumer: ConsumerPort | None = None
         self.bulk: BulkIntake
+        # The connection of the last acceptance, and how many messages it may have sent ahead.
+        self._epoch = -1
+        self._granted = 0
 
     def connect(self) -> None:
         """Connect. Raises RedeliveryError."""
@@ -60,7 +65,7 @@ class SourceConnection:
     def begin(self) -> None:
         """Subscribe. Raises RedeliveryError."""
         source = self._source
-        credit = self.credit
+        credit = self._first_credit
         # Nothing waits unacknowledged: the log holds it.
         settings = replace(self.settings, policies=RedeliveryPolicyMap(), credit=credit)
         route = None
@@ -70,7 +75,9 @@ class SourceConnection:
                 dead_letters_of(settings, single(source.destination), source.subscription), scheduled=True
             )
         options: ConsumerOptions = {"selector": source.selector, "subscription": source.subscription}
-        plan = self._port.plan(source.destination, options, settings=settings, route=route).with_window(credit)
+        plan = self._port.plan(
+            source.destination, options, settings=settings, route=route, sets_aside=True
+        ).with_window(credit)
         self.bulk = BulkIntake(self.clock, empty_is_whole=settings.empty_body == "forward")
         self._consumer = self._port.subscribe(plan, ConsumerHooks(keeps_history=False, bulk=self.bulk))
 
@@ -89,10 +96,20 @@ class SourceConnection:
         return self.settings.credit or PREFETCHED
 
     @property
+    def _first_credit(self) -> int:
+        """The same before it is known how large messages are, where it can be changed."""
+        return min(self.credit, FIRST) if self.capabilities.flow else self.credit
+
+    @property
     def window(self) -> Window:
         """The same, and in bytes where the broker counts those."""
         in_bytes = self.capabilities.window_in_bytes
         return Window(self.credit, self.credit * UNIT if in_bytes else 0)
+
+    @property
+    def held(self) -> int | None:
+        """How many messages of a queue may be unaccepted before the broker sends nothing more; None: no limit known."""
+        return self.capabilities.max_unacknowledged
 
     @property
     def connected(self) -> bool:
@@ -109,20 +126,24 @@ class SourceConnection:
         """What the broker can do, as of the last connection."""
         return self._port.capabilities
 
-    @property
-    def marks(self) -> bool:
-        """Whether the broker marks what it sends again."""
-        return self.capabilities.marks
-
     def wire(self) -> Mapping[str, str]:
         """Return what makes deliveries of the bytes that come over this connection."""
         assert self._consumer is not None, "begun"
         return self._consumer.wire()
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """Accept messages that were taken."""
+        """Accept messages that were taken, all over one connection.
+
+        Where credit counts messages, it follows their size: what the broker sends ahead is in memory.
+        """
         assert self._consumer is not None, "begun"
-        self._consumer.accept_bulk(deliveries)
+        if deliveries[0].epoch != self._epoch:
+            self._epoch, self._granted = deliveries[0].epoch, self._first_credit
+        size = sum([len(each.body) for each in deliveries]) / len(deliveries)
+        wanted = min(self.credit, max(LEAST, int(AHEAD / (size + UNIT))))
+        more = max(wanted - self._granted, -len(deliveries) + 1)
+        self._consumer.accept_bulk(deliveries, more=more)
+        self._granted += more
 
     def refuse_odd(self) -> int:
         """Have the broker dead-letter what no row can be made of; return how many. Raises what stopped the consumer."""
@@ -136,6 +157,11 @@ class SourceConnection:
         for delivery in odd:
             consumer.settle(delivery, Poisoned(delivery, NOT_WHOLE))
         return len(odd)
+
+    @property
+    def set_aside(self) -> int:
+        """How many messages stay at the broker, because no dead letter could be made of them."""
+        return 0 if self._consumer is None else self._consumer.engine.counts.set_aside
 
     # For the rows of the log.
 

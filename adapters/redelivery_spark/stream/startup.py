@@ -12,6 +12,7 @@ from redelivery_spark.stream.engine_driver import EngineDriver
 from redelivery_spark.stream.journal import FOLDERS, Journal
 from redelivery_spark.stream.lane_reader import LaneReader
 from redelivery_spark.stream.lanes import Lanes
+from redelivery_spark.stream.reader_processes import ReaderProcesses
 from redelivery_spark.stream.readers import ReadingThread
 from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
 from redelivery_spark.stream.source_connection import SourceConnection
@@ -66,7 +67,6 @@ def _built(
 
     try:
         source.connect()
-        source.begin()
         lanes = Lanes(store, options.readers)
         journal = _journal(options, store, lanes, source)
         readers = _readers(options, lanes, journal, source, reading)
@@ -83,8 +83,16 @@ def _readers(
     source: SourceConnection,
     reading: type[ReadingThread],
 ) -> Readers:
-    doubt = RowsInDoubt(lanes[1], [lane for lane in lanes if lane.number != REDELIVERIES], source.clock)
-    reader = LaneReader(source, lanes[1], doubt, journal.state.log, options.bytes_ahead, journal.check)
+    log = journal.state.log
+    if options.readers > 1:
+        for number in range(1, options.readers + 1):
+            lanes[number].removes = False
+        return ReaderProcesses(options, lanes, log, source.clock)
+    source.begin()
+    own = lanes[1]
+    others = [lane for lane in lanes if lane.number not in (REDELIVERIES, own.number)]
+    doubt = RowsInDoubt(own, others, source.clock)
+    reader = LaneReader(source, own, doubt, log, options.bytes_ahead, journal.check)
     return reading(reader, source, source.clock)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from redelivery_spark.stream.logged_delivery import StoredRow
+from redelivery_spark.wal import segment_schema
 from redelivery_spark.wal.lane import REDELIVERIES
 from redelivery_spark.wal.places import place
-from redelivery_spark.wal import segment_schema
 from redelivery_spark.wal.segment_schema import SegmentFacts, facts_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
     """Return some rows of a segment; number 0: of a file of rows that wait, which is as one of lane 0."""
     wanted = list(rows)
     facts = facts_of(table.schema)
-    wires = [json.dumps(wire, sort_keys=True) for wire in facts.wires]
+    wires = [json.dumps(dict(wire), sort_keys=True) for wire in facts.wires]
     some = table.take(pa.array(wanted, pa.int64()))
     heads, bodies = some.column("head").to_pylist(), some.column("body").to_pylist()
     if lane != REDELIVERIES:
@@ -33,7 +33,7 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
             StoredRow(place(lane, tag, number, row), head, body, wires[0], facts.at)
             for row, head, body in zip(wanted, heads, bodies, strict=True)
         ]
-    more = [some.column(name).to_pylist() for name in ("origin", "wire", "arrived", "count")]
+    more: list[list[Any]] = [some.column(name).to_pylist() for name in ("origin", "wire", "arrived", "count")]
     return [
         StoredRow(origin, head, body, wires[wire], arrived, count)
         for head, body, origin, wire, arrived, count in zip(heads, bodies, *more, strict=True)

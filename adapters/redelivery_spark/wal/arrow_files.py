@@ -8,22 +8,16 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from redelivery.errors import RedeliveryError
-from redelivery_spark.schema import SEGMENT
 
 if TYPE_CHECKING:
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["empty", "number_of", "read_table", "written"]
+__all__ = ["number_of", "read_table", "written"]
 
 
 def number_of(name: str) -> int:
     """Return the number that a file of the log is called by."""
     return int(name.rpartition("/")[2][:12])
-
-
-def empty() -> pa.Table:
-    """Return no rows."""
-    return SEGMENT.empty_table()
 
 
 def written(rows: pa.Table) -> memoryview:

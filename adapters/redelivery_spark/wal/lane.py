@@ -50,10 +50,13 @@ class Lane:
         self.folder = folder_of(number)
         self.last = 0
         """The highest number that was ever used, as far as is known."""
+        self.settled = 0
+        """The last segment whose rows are done with, as far as is known."""
+        self.removes = True
+        """Whether settled segments are removed here, and not by the process of its reader."""
         self._store = store
         self._lock = threading.Lock()
         self._found: list[Segment] = []
-        self._settled = 0
         self._ahead = 0
         # Of settled segments, what stays: from this number on, and these. Until somebody says so, all but lane 0's.
         self._kept: tuple[float, frozenset[int]] = (0 if number != REDELIVERIES else inf, frozenset())
@@ -97,7 +100,7 @@ class Lane:
         with self._lock:
             self._found.append(segment)
             self.last = segment.number
-            if segment.number > self._settled:
+            if segment.number > self.settled:
                 self._ahead += segment.size
         return segment
 
@@ -114,7 +117,9 @@ class Lane:
     def after(self, number: int, upto: int | None = None) -> list[Segment]:
         """Return the segments behind a number, up to another one."""
         with self._lock:
-            return [each for each in self._found if number < each.number and (upto is None or each.number <= upto)]
+            return [
+                each for each in self._found if number < each.number and (upto is None or each.number <= upto)
+            ]
 
     def newest_first(self) -> Iterator[Segment]:
         """Go through the segments that are there, backwards."""
@@ -136,15 +141,21 @@ class Lane:
         """
         least, others = self._kept
         with self._lock:
-            self._settled = max(self._settled, number)
+            self.settled = max(self.settled, number)
+            newest = self._found[-1].number if self._found else 0
             gone = [
-                each
-                for each in self._found[:-1]
-                if each.number <= self._settled and each.number < least and each.number not in others
+                each.number
+                for each in self._found
+                if each.number <= self.settled and each.number < least and each.number not in others
             ]
-            self._found = [each for each in self._found if each not in gone] if gone else self._found
-            self._ahead = sum(each.size for each in self._found if each.number > self._settled)
-        self._store.remove(segment_name(self.number, each.number) for each in gone)
+            if gone and gone[-1] == newest:
+                gone.pop()
+            if gone:
+                there = set(gone)
+                self._found = [each for each in self._found if each.number not in there]
+            self._ahead = sum(each.size for each in self._found if each.number > self.settled)
+        if self.removes:
+            self._store.remove(segment_name(self.number, number) for number in gone)
 
 
 def _segment(number: int, table: pa.Table) -> Segment:

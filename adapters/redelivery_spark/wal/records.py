@@ -158,11 +158,11 @@ class Records:
         `durable`: it must outlive the machine. One that refuses nothing need not: without it the rows are handled
         again.
         """
-        told = {
+        said = {
             "places": runs_of(verdict.places),
             "refused": {str(at): [r.count, r.kind, r.cause, r.delay] for at, r in verdict.refused.items()},
         }
-        content = json.dumps(told).encode()
+        content = json.dumps(said).encode()
         if self.store.publish(_file(name), content, durable=durable):
             return True
         if _content(self.store, _file(name)).runs:
@@ -248,11 +248,11 @@ def _touches(name: str, first: Place, last: Place) -> bool:
 def _content(store: WalStore, name: str) -> _Read:
     """Return what a verdict says: nothing, if it is gone, or if a power cut has left it empty."""
     try:
-        told: dict[str, Any] = json.loads(store.read(name) or b"")
+        said: dict[str, Any] = json.loads(store.read(name) or b"")
     except ValueError:
         return _Read([], {})
-    runs = [(int(first), int(last)) for first, last in told["places"]]
-    return _Read(runs, {int(at): Refusal(*of) for at, of in told["refused"].items()})
+    runs = [(int(first), int(last)) for first, last in said["places"]]
+    return _Read(runs, {int(at): Refusal(*of) for at, of in said["refused"].items()})
 
 
 def _within(at: Place, upto: Mapping[int, int]) -> bool:

@@ -8,7 +8,7 @@ which of the segment's wires restores them. A *wire* is what `redelivery.driver.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -45,15 +45,13 @@ REDELIVERED = pa.schema(
 class SegmentFacts:
     """What is known of all rows of a segment.
 
-    `at`: when it was published, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `dropped`: numbers of
-    the rows that are no rows to Spark, each with the cause of its dead letter. `alone`: it must be the only segment of
-    its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
+    `at`: when it was published, in seconds since the Unix epoch. `log`: the log's uuid, in hex. `alone`: it
+    must be the only segment of its batch. `connection`: name of the connection that brought the rows; empty in lane 0.
     """
 
     at: float
     log: str
     wires: tuple[Mapping[str, str], ...]
-    dropped: Mapping[int, str] = field(default_factory=dict[int, str])
     alone: bool = False
     connection: str = ""
 
@@ -94,15 +92,14 @@ def redelivered_table(
 
 def facts_of(schema: pa.Schema) -> SegmentFacts:
     """Return what a segment's schema says of its rows. Raises RedeliveryError if it is not the schema of a segment."""
-    told: Mapping[bytes, bytes] = schema.metadata or {}
+    content: Mapping[bytes, bytes] = schema.metadata or {}
     try:
         return SegmentFacts(
-            at=float(told[b"at"]),
-            log=told[b"log"].decode(),
-            wires=tuple(json.loads(told[b"wires"])),
-            dropped={int(row): str(cause) for row, cause in json.loads(told.get(b"dropped", b"{}")).items()},
-            alone=told.get(b"alone") == b"1",
-            connection=told.get(b"connection", b"").decode(),
+            at=float(content[b"at"]),
+            log=content[b"log"].decode(),
+            wires=tuple(json.loads(content[b"wires"])),
+            alone=content.get(b"alone") == b"1",
+            connection=content.get(b"connection", b"").decode(),
         )
     except (KeyError, ValueError, AttributeError, TypeError) as error:
         raise RedeliveryError(f"this is no segment of the write-ahead log: {error!r}") from None
@@ -114,15 +111,13 @@ def _table(arrays: list[pa.Array], columns: pa.Schema, facts: SegmentFacts) -> p
 
 
 def _metadata(facts: SegmentFacts) -> dict[str, str]:
-    told = {
+    content = {
         "at": repr(float(facts.at)),
         "log": facts.log,
         "wires": json.dumps([dict(wire) for wire in facts.wires]),
     }
-    if facts.dropped:
-        told["dropped"] = json.dumps({str(row): cause for row, cause in facts.dropped.items()})
     if facts.alone:
-        told["alone"] = "1"
+        content["alone"] = "1"
     if facts.connection:
-        told["connection"] = facts.connection
-    return told
+        content["connection"] = facts.connection
+    return content

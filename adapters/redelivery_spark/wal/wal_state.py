@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "State", "States", "GivenUp"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUp", "State", "States"]
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
-TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "undecodable")
+TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "refused")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
     """What is known of one row that waits. Times are seconds since the Unix epoch, delays are seconds.
 
-    `due`: when it may go, None: at once; `delay`: for how long it was to wait then.
+    `due`: when it may go, None: at once; `delay`: for how long it was to wait then. `passed`: how many batches with
+    rows had gone through when it failed as the only row of one.
     """
 
     place: Place
@@ -46,6 +47,7 @@ class Fact:
     delay: float = 0.0
     deferrals: int = 0
     exhausted: bool = False
+    passed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ class States:
             self._files = {name: set(places) for name, places in found["files"].items()}
             self._left.difference_update(self._files)
             return _read(found)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, ConfigurationError):
                 raise
             raise RedeliveryError(f"the write-ahead log's {names[-1]} cannot be read: {error!r}") from None
@@ -179,7 +181,7 @@ def _vector(found: Mapping[str, int]) -> Vector:
 def _plain_fact(fact: Fact) -> list[Any]:
     e = fact.entry
     entry = [e.count, e.cause, e.first, e.last, e.poisoned, e.suspect]
-    return [fact.place, entry, fact.due, fact.delay, fact.deferrals, fact.exhausted]
+    return [fact.place, entry, fact.due, fact.delay, fact.deferrals, fact.exhausted, fact.passed]
 
 
 def _read(found: Mapping[str, Any]) -> State:

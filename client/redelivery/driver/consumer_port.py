@@ -44,10 +44,11 @@ class ConsumerPort(Protocol):
     def wait_unconfirmed(self, below: int) -> None:
         """Wait until fewer poison acknowledgements are unconfirmed. Raises what stopped the consumer."""
 
-    def accept_bulk(self, deliveries: Sequence[Delivery]) -> None:
+    def accept_bulk(self, deliveries: Sequence[Delivery], *, more: int = 0) -> None:
         """Accept deliveries that the consumer's `BulkIntake` has given, and grant the credit that they used up.
 
-        One write. Deliveries of an earlier connection, and those that were accepted before, are left out.
+        One write. Deliveries of an earlier connection, and those that were accepted before, are left out. `more`:
+        credit besides, where the broker is given any; below 0, so much less than was used up.
         """
 
     def wire(self) -> Mapping[str, str]:

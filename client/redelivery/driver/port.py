@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from redelivery.adapter import Restore
 from redelivery.core.commands import Subscribe
 from redelivery.driver.arguments import (
     ConnectOptions,
@@ -34,7 +35,7 @@ from redelivery.driver.consumer.plan import dead_letters_of, planned
 from redelivery.driver.consumer.port_dispatcher import PortDispatcher
 from redelivery.driver.consumer.result_log import result_log
 from redelivery.driver.consumer_port import ConsumerPort
-from redelivery.driver.restoring import restorer, wire_of
+from redelivery.driver.restoring import column_reader, restorer, wire_of
 from redelivery.driver.thread_wait import await_confirmed, await_connected, await_subscription
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery.log import brief
@@ -63,8 +64,10 @@ __all__ = [
     "ConsumerPort",
     "ListenOptions",
     "PendingSend",
+    "Restore",
     "SendOptions",
     "check_handler",
+    "column_reader",
     "dead_letters_of",
     "is_loopback",
     "known",
@@ -191,8 +194,9 @@ class ConnectionPort:
         capabilities: Capabilities | None = None,
         route: DeadLetterRoute | None = None,
         counted: bool = False,
+        sets_aside: bool = False,
     ) -> ConsumerPlan:
-        """Return the plan of a consumer. It sets nothing aside: its owner could not tell what becomes of that.
+        """Return the plan of a consumer.
 
         Args:
             destination: as for `redelivery.connect(...).consumer`, and so are the `options`.
@@ -201,6 +205,8 @@ class ConnectionPort:
             capabilities: instead of the broker's.
             route: where poison goes, instead of what the settings say.
             counted: the engine asks a ledger; for an engine that the caller feeds itself.
+            sets_aside: what cannot be dead-lettered stays at the broker, as `redelivery.maximumSetAside` says; without
+                it the consumer ends over the first of those.
 
         Raises:
             ConfigurationError: this broker cannot do what is asked for.
@@ -210,7 +216,7 @@ class ConnectionPort:
         subscribe, engine = planned(
             next(self._parts.numbers),
             single(destination),
-            {**options, "maximum_set_aside": 0},
+            options if sets_aside else {**options, "maximum_set_aside": 0},
             used,
             able,
             redrive=route,

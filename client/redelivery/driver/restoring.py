@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redelivery.adapter import Restoring
+from redelivery.core.head_columns import ColumnReading
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery.registry import adapter_for
 
@@ -12,8 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from redelivery.adapter import Adapter, Restore
+    from redelivery.core.head_columns import ReadColumns
 
-__all__ = ["SCHEME", "restorer", "wire_of"]
+__all__ = ["SCHEME", "column_reader", "restorer", "wire_of"]
 
 SCHEME = "scheme"
 """The key of a wire that names the adapter."""
@@ -45,10 +47,28 @@ def restorer(wire: Mapping[str, str]) -> Restore:
     Raises:
         ConfigurationError: the scheme's package is missing, or the wire is none of its adapter's.
     """
+    scheme = _scheme(wire)
+    return _restoring(adapter_for(scheme), scheme).restorer(wire)
+
+
+def column_reader(wire: Mapping[str, str]) -> ReadColumns | None:
+    """Return a function that reads the heads of many deliveries at once; None: the adapter has none. No I/O.
+
+    Args:
+        wire: what `ConsumerPort.wire` returned.
+
+    Raises:
+        ConfigurationError: the scheme's package is missing, or the wire is none of its adapter's.
+    """
+    adapter = adapter_for(_scheme(wire))
+    return adapter.column_reader(wire) if isinstance(adapter, ColumnReading) else None
+
+
+def _scheme(wire: Mapping[str, str]) -> str:
     scheme = wire.get(SCHEME)
     if scheme is None:
         raise ConfigurationError(f"a wire without {SCHEME!r}: it was not made by ConsumerPort.wire()")
-    return _restoring(adapter_for(scheme), scheme).restorer(wire)
+    return scheme
 
 
 def _restoring(adapter: Adapter, scheme: str) -> Restoring:

@@ -7,12 +7,14 @@ the engine as ever: messages that have expired, or whose body did not arrive who
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from math import inf
 from typing import TYPE_CHECKING
 
 from redelivery.core.dead_lettering.routing import arrived_whole
 from redelivery.core.events import Arrived, ConnectionLost, TakenBack
+from redelivery.core.transitions import enter_all
 from redelivery.errors import another
 
 if TYPE_CHECKING:
@@ -31,6 +33,11 @@ MOST_READY = 64 << 20
 BESIDE = 1024
 # Seconds of a pause at most: heart-beats and receipts wait for it, too (`redelivery.adapter.Sink`).
 PAUSE = 0.02
+# Seconds between two reads from which on more is read at once. With a read for each 2 kB, cutting STOMP frames of 1 kB
+# costs four times as much as with a read for each 64 kB (7 and 1.8 µs), and each read takes the interpreter lock.
+GATHER = 0.004
+# Messages of a read that is large enough.
+LARGE = 200
 # The epoch of what the broker has taken back: of no connection.
 TAKEN_BACK = -2
 
@@ -64,7 +71,9 @@ class BulkIntake:
         self._count = self._bytes = 0
         self._waiting = 0
         self._epoch, self._since, self._connected = -1, -inf, False
-        self._flow = self._unsettleable = False
+        self._flow = self._unsettleable = self._gathers = False
+        # When the reading thread was here, in real time.
+        self._read = -inf
         self._over = self._woken = False
         self._error: RedeliveryError | None = None
 
@@ -122,9 +131,8 @@ class BulkIntake:
                 finally:
                     self._waiting -= 1
             taken = self._cut(most, most_bytes)
-            for delivery in taken:
-                # The end of an AMQP link releases what is not running.
-                delivery.state = "running"
+            # The end of an AMQP link releases what is not running.
+            enter_all(taken, "running")
             self._room.notify_all()
         return taken
 
@@ -166,7 +174,7 @@ class BulkIntake:
         with self._lock:
             self._forget()
             able = event.capabilities
-            self._flow, self._unsettleable = able.flow, able.unsettleable
+            self._flow, self._unsettleable, self._gathers = able.flow, able.unsettleable, able.batch
             self._since = self._clock.monotonic() if event.since is None else event.since
             self._epoch, self._connected = event.epoch, True
 
@@ -221,8 +229,7 @@ class BulkIntake:
                 return [], 0
             epoch = self._epoch
             own = [each for each in deliveries if each.epoch == epoch and each.state == "running"]
-            for delivery in own:
-                delivery.state = "settled"
+            enter_all(own, "settled")
         return own, len(own) if self._flow else 0
 
     def _arrived(self, event: Arrived, convicted: Container[Hashable]) -> Event | None:
@@ -238,7 +245,17 @@ class BulkIntake:
                 (plain if self._bypasses(each, now) else others).append(each)
         if plain and not self._take_in(plain):
             return event
+        if self._gathers:
+            self._gather(len(deliveries))
         return Arrived(event.consumer, others) if others else None
+
+    def _gather(self, messages: int) -> None:
+        """Let more arrive before the next read, where one read follows the other: on the reading thread."""
+        now = time.monotonic()
+        if now - self._read < GATHER and messages < LARGE:
+            time.sleep(GATHER)
+            now = time.monotonic()
+        self._read = now
 
     def _bypasses(self, delivery: Delivery, now: float) -> bool:
         """Look at a delivery of which a quick look may not show that it is plain."""

@@ -74,11 +74,12 @@ class PortDispatcher(Dispatcher):
         """Return how the deliveries of the connection that stands are read; see `ConsumerPort.wire`."""
         return self._wire or self._wire_of(self.subscribe.destination)
 
-    def accept_bulk(self, deliveries: Sequence[Delivery]) -> None:
+    def accept_bulk(self, deliveries: Sequence[Delivery], *, more: int = 0) -> None:
         """Accept deliveries that the intake has given; see `ConsumerPort.accept_bulk`."""
         assert self._bulk is not None, "only a BulkIntake gives deliveries that are accepted so"
         with self._lock:
             own, credit = self._bulk.accept(deliveries)
+            credit += more if credit else 0
             writes: list[AdapterCommand] = [Accept(own)] if own else []
             if credit:
                 writes.append(Credit(self.subscribe.consumer, credit))

@@ -1,0 +1,144 @@
+"""A reader as a process of its own: `python -m redelivery_spark.stream.reader_process`, started by the runner.
+
+It hears lines of JSON on its standard input, of which the first is its configuration, and says what it has published on
+its standard output. It ends with the runner: when its input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from redelivery import parse_uri
+from redelivery.errors import RedeliveryError
+from redelivery_spark.options.stream_options import SourceOptions
+from redelivery_spark.stream.available_now import AvailableNow
+from redelivery_spark.stream.lane_reader import LaneReader
+from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
+from redelivery_spark.stream.source_connection import SourceConnection
+from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
+from redelivery_spark.wal.store import store_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+__all__ = ["configuration", "main"]
+
+# Seconds of one turn while nothing comes.
+TURN = 0.5
+
+
+def configuration(options: SourceOptions, **more: object) -> dict[str, Any]:
+    """Return the first line: it has the credentials of the url, which no argument of a process may have."""
+    plain = {each.name: getattr(options, each.name) for each in fields(options) if each.name != "settings"}
+    return {"options": plain, **more}
+
+
+class _Child:
+    """One reader, as its process has it."""
+
+    def __init__(self, config: Mapping[str, Any], out: TextIO) -> None:
+        given: dict[str, Any] = config["options"]
+        options = SourceOptions(**given, settings=parse_uri(given["uri"]))
+        self._out = out
+        self._lock = threading.Lock()
+        self._parent = os.getppid()
+        self._ended = False
+        store = store_at(options.wal_dir)
+        own = Lane(store, config["lane"])
+        others = [Lane(store, number) for number in range(LANES) if number not in (REDELIVERIES, own.number)]
+        for lane in (own, *others):
+            lane.load()
+        own.go_on_from(config["last"])
+        own.settle(config["settled"])
+        self._lane = own
+        self.source = SourceConnection(options)
+        self.source.connect()
+        self.source.begin()
+        self._doubt = RowsInDoubt(own, others, self.source.clock, config["siblings"])
+        ahead = options.bytes_ahead // options.readers
+        name = config["name"]
+        self._reader = LaneReader(self.source, own, self._doubt, config["log"], ahead, lambda: None, name)
+        self._connection = ""
+        self._said: dict[str, Any] = {}
+
+    def say(self, **what: object) -> None:
+        """Write a line."""
+        with self._lock:
+            self._out.write(json.dumps(what) + "\n")
+            self._out.flush()
+
+    def run(self) -> None:
+        """Read until the runner ends, or says so."""
+        last = self._lane.last
+        while not self._ended and os.getppid() == self._parent:
+            self._reader.step(TURN)
+            # Also what an older start of it has published while it ended.
+            for segment in self._lane.after(last):
+                self.say(segment=list(segment))
+                last = segment.number
+            self._tell_state()
+
+    def _tell_state(self) -> None:
+        reader = self._reader
+        if self._connection and self._connection != reader.connection:
+            self.say(ended=self._connection)
+        self._connection = reader.connection
+        state = {
+            "copies": reader.copies,
+            "refused": reader.refused,
+            "set_aside": reader.set_aside,
+            "connected": self.source.connected,
+            "full": reader.full,
+            "exhausted": reader.available is not None and reader.available.exhausted,
+        }
+        if state != self._said:
+            self._said = state
+            self.say(state=state)
+
+    def hear(self, lines: TextIO) -> None:
+        """Do what the runner says, until its end."""
+        for line in lines:
+            said: dict[str, Any] = json.loads(line)
+            if "wanted" in said:
+                self._reader.wanted = said["wanted"]
+                if said["wanted"] and self._reader.pending:
+                    self.source.bulk.wake()
+            elif "settled" in said:
+                self._lane.settle(said["settled"])
+            elif "ended" in said:
+                self._doubt.ended(*said["ended"])
+            elif "available" in said:
+                self._reader.available = AvailableNow(self.source.clock)
+        self._ended = True
+        self.source.bulk.wake()
+
+
+def main() -> None:
+    """Be a reader."""
+    out = sys.stdout
+    # Nothing else may write there.
+    sys.stdout = sys.stderr
+    config = json.loads(sys.stdin.readline())
+    try:
+        child = _Child(config, out)
+    except RedeliveryError as error:
+        out.write(json.dumps({"error": str(error), "kind": type(error).__name__}) + "\n")
+        out.flush()
+        return
+    threading.Thread(target=child.hear, args=(sys.stdin,), daemon=True).start()
+    try:
+        child.run()
+    except Exception as error:  # noqa: BLE001 - said to the runner, which raises it
+        child.say(error=str(error) or type(error).__name__, kind=type(error).__name__)
+    finally:
+        child.source.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""Several readers, each a process of the runner: where one thread's processor is the limit, or the runner's lock."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from redelivery import errors
+from redelivery.errors import RedeliveryError
+from redelivery_spark.stream.reader_process import configuration
+from redelivery_spark.wal.lane import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redelivery.clock import Clock
+    from redelivery_spark.options.stream_options import SourceOptions
+    from redelivery_spark.stream.available_now import AvailableNow
+    from redelivery_spark.stream.lanes import Lanes
+    from redelivery_spark.wal.lane import Lane
+
+__all__ = ["ReaderProcesses"]
+
+logger = logging.getLogger("redelivery.spark")
+# Seconds until a process that died is started again: doubled from the first to the last.
+FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
+COUNTS = ("copies", "refused", "set_aside")
+# Seconds that all of them have at the end.
+LONGEST_END = 6.0
+# Seconds until what a process says is looked at, at the latest.
+TURN = 0.05
+
+
+class _Process:
+    """One reader's process, over all its starts."""
+
+    def __init__(
+        self, readers: ReaderProcesses, lane: Lane, options: SourceOptions, log: str, run: str
+    ) -> None:
+        self.lane = lane
+        self._readers = readers
+        self._options = options
+        self._log = log
+        self._run = run
+        self._starts = 0
+        self._child: subprocess.Popen[str] | None = None
+        self.state: dict[str, Any] = {}
+        self._before: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self._connections: set[str] = set()
+        self._thread = threading.Thread(
+            target=self._keep, name=f"redelivery-reader-{lane.number}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def total(self, name: str) -> int:
+        """Return a count over all starts."""
+        return int(self._before[name] + self.state.get(name, 0))
+
+    def _keep(self) -> None:
+        pause = FIRST_PAUSE
+        while not self._readers.ending.is_set():
+            said = self._live()
+            if self._readers.ending.is_set():
+                return
+            pause = FIRST_PAUSE if said else min(pause * 2, LAST_PAUSE)
+            logger.warning("reader %d has ended; it is started again in %.1f s", self.lane.number, pause)
+            self._readers.ending.wait(pause)
+
+    def _live(self) -> bool:
+        """Run one process to its end; return whether it has published anything."""
+        self._starts += 1
+        lane = self.lane
+        config = configuration(
+            self._options,
+            lane=lane.number,
+            last=lane.last,
+            settled=lane.settled,
+            log=self._log,
+            siblings=f"{self._run}.",
+            name=f"{self._run}.{lane.number}.{self._starts}",
+        )
+        argv = [sys.executable, "-m", "redelivery_spark.stream.reader_process"]
+        # What it needs, secrets among it, is written to its input.
+        child = self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+            argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self.say(config)
+        if self._readers.available:
+            self.say({"available": True})
+        said = False
+        assert child.stdout is not None
+        for line in child.stdout:
+            with suppress(ValueError):
+                said = self._hear(json.loads(line)) or said
+        child.wait()
+        # What was set aside is at the broker, and comes again.
+        self._before |= {name: self.total(name) for name in ("copies", "refused")}
+        self.state = {}
+        lane.look()
+        for connection in self._connections:
+            self._readers.ended(self, connection)
+        self._connections.clear()
+        return said
+
+    def _hear(self, said: dict[str, Any]) -> bool:
+        if "segment" in said:
+            segment = Segment(*said["segment"])
+            self.lane.added(segment)
+            self._connections.add(segment.connection)
+            self._readers.more()
+            return True
+        if "state" in said:
+            self.state = said["state"]
+        elif "ended" in said:
+            self._readers.ended(self, said["ended"])
+        elif "error" in said:
+            kind = getattr(errors, said["kind"], RedeliveryError)
+            self._readers.fail(kind(said["error"]))
+        return False
+
+    def say(self, line: dict[str, Any]) -> None:
+        """Write a line to the process, if it lives."""
+        child = self._child
+        if child is not None and child.stdin is not None:
+            with suppress(OSError, ValueError):
+                child.stdin.write(json.dumps(line) + "\n")
+                child.stdin.flush()
+
+    def end(self) -> None:
+        """Have it end by itself."""
+        child = self._child
+        if child is not None and child.stdin is not None:
+            with suppress(OSError, ValueError):
+                child.stdin.close()
+
+    def wait(self, timeout: float) -> None:
+        """Wait for its end, and kill it after that."""
+        child = self._child
+        if child is None:
+            return
+        try:
+            child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            child.kill()
+
+
+class ReaderProcesses:
+    """See `Readers`."""
+
+    def __init__(self, options: SourceOptions, lanes: Lanes, log: str, clock: Clock) -> None:
+        run = uuid.uuid4().hex[:12]
+        self._clock = clock
+        self._processes = [
+            _Process(self, lanes[number], options, log, run) for number in range(1, options.readers + 1)
+        ]
+        self.ending = threading.Event()
+        self.available = False
+        self._available: AvailableNow | None = None
+        self._count = 0
+        self._error: RedeliveryError | None = None
+        self._more = threading.Condition()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """See Readers."""
+        return {name: sum(each.total(name) for each in self._processes) for name in COUNTS}
+
+    def start(self) -> None:
+        """See Readers."""
+        for each in self._processes:
+            each.start()
+
+    def more(self) -> None:
+        """Learn of a segment."""
+        with self._more:
+            self._count += 1
+            self._clock.notify(self._more)
+
+    def ended(self, process: _Process, connection: str) -> None:
+        """Have the others know that a connection has ended: the broker may send them what it had."""
+        for each in self._processes:
+            if each is not process:
+                each.say({"ended": [process.lane.number, connection]})
+
+    def fail(self, error: RedeliveryError) -> None:
+        """End the query with an error."""
+        self._error = self._error or error
+        self.more()
+
+    def want(self, *, wanted: bool) -> None:
+        """See Readers."""
+        for each in self._processes:
+            each.say({"wanted": wanted})
+
+    def settled(self) -> None:
+        """See Readers."""
+        for each in self._processes:
+            each.say({"settled": each.lane.settled})
+
+    def published(self) -> int:
+        """See Readers."""
+        if self._error is not None:
+            raise errors.another(self._error)
+        if self._available is not None and all(each.state.get("exhausted") for each in self._processes):
+            self._available.exhausted = True
+        return self._count
+
+    def pending(self) -> bool:
+        """See Readers: what is about to be published is not known here."""
+        return False
+
+    def full(self) -> bool:
+        """See Readers."""
+        return any(each.state.get("full") for each in self._processes)
+
+    def wait(self, seen: int, timeout: float) -> None:
+        """See Readers."""
+        deadline = self._clock.monotonic() + min(timeout, TURN)
+        with self._more:
+            while self._count == seen and (left := deadline - self._clock.monotonic()) > 0:
+                self._clock.wait(self._more, left)
+
+    def until_exhausted(self, available: AvailableNow) -> None:
+        """See Readers."""
+        self._available, self.available = available, True
+        for each in self._processes:
+            each.say({"available": True})
+
+    @property
+    def connected(self) -> bool:
+        """See Readers."""
+        return all(each.state.get("connected") for each in self._processes)
+
+    def stop(self) -> None:
+        """See Readers."""
+        self.ending.set()
+        for each in self._processes:
+            each.end()
+        deadline = self._clock.monotonic() + LONGEST_END
+        for each in self._processes:
+            each.wait(max(0.1, deadline - self._clock.monotonic()))

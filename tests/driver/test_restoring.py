@@ -1,0 +1,48 @@
+"""How deliveries are read, as a consumer says it, and what is made of stored ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.driver.test_bulk_intake import bench, sent
+
+from redelivery import ConfigurationError, TransportError
+from redelivery.driver.port import restorer
+from redelivery.registry import register
+
+if TYPE_CHECKING:
+    from tests.driver.test_bulk_intake import Bench
+
+__all__ = ["bench"]
+
+
+def test_the_wire_restores_deliveries(bench: Bench) -> None:
+    """It is known as long as the consumer is, and a restored delivery is no consumer's."""
+    sent(bench.broker, "body", headers={"n": 1})
+    [delivery] = bench.take()
+    wire = bench.consumer.wire()
+    assert wire == {"scheme": "memory", "destination": "queue://orders"}
+    restored = restorer(wire)(*delivery.stored(), 0.0)
+    assert (restored.key, restored.headers, restored.body) == (delivery.key, {"n": 1}, b"body")
+    bench.broker.cut()
+    assert bench.consumer.wire() == wire
+    bench.consumer.accept_bulk([restored])
+    assert bench.unsettled() == [b"body"]
+
+
+def test_wires_that_cannot_be_used_say_why(bench: Bench) -> None:
+    """A wire of nothing, one of a scheme that no adapter serves, an adapter that restores nothing, no connection."""
+    with pytest.raises(ConfigurationError, match="without 'scheme'"):
+        restorer({})
+    with pytest.raises(ConfigurationError, match="no adapter serves nothing://"):
+        restorer({"scheme": "nothing"})
+    adapter: Any = object
+    register("deaf", adapter)
+    with pytest.raises(ConfigurationError, match="deaf:// cannot restore"):
+        restorer({"scheme": "deaf"})
+    plain = bench.port.subscribe(bench.port.plan("others", {}))
+    assert plain.wire()["destination"] == "queue://others"
+    bench.port.close()
+    with pytest.raises(TransportError, match="not connected"):
+        plain.wire()

@@ -1,0 +1,157 @@
+"""One lane of the log: numbered segments, what is found of them, and when they go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redelivery.errors import RedeliveryError
+from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.lane import REDELIVERIES, Lane
+from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, redelivered_table, stored_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+WIRE = {"scheme": "memory"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Folder:
+    """A folder with the lanes 0 and 1."""
+    folder = Folder(str(tmp_path))
+    folder.prepare(folder_of(REDELIVERIES), folder_of(1))
+    return folder
+
+
+def rows(count: int, connection: str = "c") -> pa.Table:
+    """Return a segment of so many rows."""
+    return stored_table(
+        [b"head"] * count, [b"body"] * count, SegmentFacts(1.0, "log", (WIRE,), connection=connection)
+    )
+
+
+def again(*, alone: bool = False) -> pa.Table:
+    """Return a segment of lane 0 with one row."""
+    return redelivered_table(
+        [b"h"], [b"b"], [7], [2], [0], [1.0], SegmentFacts(1.0, "log", (WIRE,), alone=alone)
+    )
+
+
+def test_segments_are_numbered_from_one(store: Folder) -> None:
+    """A later start finds them, with what is to be known of them."""
+    lane = Lane(store, 1)
+    first, second = lane.publish(rows(2)), lane.publish(rows(3, "d"))
+
+    found = Lane(store, 1)
+    found.load()
+
+    assert (first.number, second.number, found.last) == (1, 2, 2)
+    assert [(each.number, each.rows, each.connection) for each in found.after(0)] == [
+        (1, 2, "c"),
+        (2, 3, "d"),
+    ]
+    assert [each.number for each in found.newest_first()] == [2, 1]
+    assert found.ahead > 0
+
+
+def test_what_must_be_alone_is_known_without_its_rows(store: Folder) -> None:
+    """The mark is in what a start reads of each segment."""
+    Lane(store, REDELIVERIES).publish(again(alone=True))
+    found = Lane(store, REDELIVERIES)
+    found.load()
+
+    assert [each.alone for each in found.after(0)] == [True]
+
+
+def test_a_number_that_is_taken_is_part_of_the_lane(store: Folder) -> None:
+    """What another process has published under it may have been accepted, so it is read, and in order."""
+    mine, other = Lane(store, 1), Lane(store, 1)
+    other.publish(rows(2, "other"))
+    other.publish(rows(3, "other"))
+
+    mine.publish(rows(1, "mine"))
+
+    assert [(each.number, each.connection) for each in mine.after(0)] == [
+        (1, "other"),
+        (2, "other"),
+        (3, "mine"),
+    ]
+
+
+def test_what_another_process_publishes_is_found_by_looking(store: Folder) -> None:
+    """Nothing has to be published here for it."""
+    mine, other = Lane(store, 1), Lane(store, 1)
+    assert not mine.look()
+    other.publish(rows(2))
+
+    assert mine.look()
+    assert not mine.look()
+    assert [each.number for each in mine.after(0)] == [1]
+
+
+def test_numbers_that_were_used_are_not_used_again(store: Folder) -> None:
+    """Segments may be gone that an offset names."""
+    lane = Lane(store, 1)
+    lane.go_on_from(9)
+    lane.go_on_from(4)
+
+    assert lane.publish(rows(1)).number == 10
+
+
+def test_settled_segments_go_but_for_the_newest(store: Folder) -> None:
+    """By the newest one a later start knows which numbers were used."""
+    lane = Lane(store, REDELIVERIES)
+    for _ in range(3):
+        lane.publish(again())
+    lane.settle(2)
+    assert store.names("s0") == ["s0/000000000003.arrow"]
+    assert lane.ahead > 0
+    lane.settle(3)
+    lane.settle(1)
+
+    assert store.names("s0") == ["s0/000000000003.arrow"]
+    assert (lane.ahead, lane.after(0)[0].number) == (0, 3)
+    with pytest.raises(RedeliveryError, match=r"the write-ahead log has no s0/000000000001\.arrow"):
+        lane.read(1)
+
+
+def test_settled_segments_of_a_reader_stay_until_it_says_which(store: Folder) -> None:
+    """Until then nobody knows which of them are in doubt; unsettled ones stay whatever is said."""
+    lane = Lane(store, 1)
+    for _ in range(6):
+        lane.publish(rows(1))
+    lane.settle(4)
+    assert len(store.names("s1")) == 6
+    lane.keep(4, [2])
+    lane.settle(4)
+
+    assert [each.number for each in lane.after(0)] == [2, 4, 5, 6]
+    assert [name[-7:-6] for name in store.names("s1")] == ["2", "4", "5", "6"]
+
+
+def test_a_segment_of_a_process_of_this_query_is_counted_once(store: Folder) -> None:
+    """It tells of a segment that may have been found here already."""
+    lane, child = Lane(store, 1), Lane(store, 1)
+    segment = child.publish(rows(2))
+    lane.added(segment)
+    lane.added(segment)
+
+    assert [each.number for each in lane.after(0)] == [1]
+
+
+def test_a_folder_with_something_else_in_it_is_no_lane(store: Folder) -> None:
+    """It is said in one sentence."""
+    table = rows(1).replace_schema_metadata(None)
+    Lane(store, 1)._store.publish("s1/000000000001.arrow", _bytes(table))
+    with pytest.raises(RedeliveryError, match="this is no segment of the write-ahead log"):
+        Lane(store, 1).load()
+
+
+def _bytes(table: pa.Table) -> memoryview:
+    from redelivery_spark.wal.arrow_files import written  # noqa: PLC0415
+
+    return written(table)

@@ -1,0 +1,240 @@
+"""Rows whose acceptance the broker may not have read: which they are, and for how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.stored import sent
+
+from redelivery.core.message_history import RETURN
+from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.stream.rows_in_doubt import RowsInDoubt, Window
+from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.lane import Lane
+from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from redelivery.core.delivery import Delivery
+    from redelivery.testing import ManualClock, MemoryBroker
+
+WINDOW = Window(2)
+
+
+class Log:
+    """Two lanes in a folder, and what was appended to them."""
+
+    def __init__(self, broker: MemoryBroker, folder: Path, clock: ManualClock) -> None:
+        self._broker = broker
+        self.clock = clock
+        self.store = Folder(str(folder))
+        self.store.prepare(*map(folder_of, range(3)))
+        self.lanes = [Lane(self.store, number) for number in (1, 2)]
+        self.again()
+
+    def again(self, own: int = 0) -> None:
+        """Find the lanes as a start does."""
+        self.lanes = [Lane(self.store, number) for number in (1, 2)]
+        for lane in self.lanes:
+            lane.load()
+        self.own = self.lanes[own]
+        self.doubt = RowsInDoubt(self.own, [each for each in self.lanes if each is not self.own], self.clock)
+
+    def append(self, connection: str, *bodies: str, lane: Lane | None = None) -> Sequence[Delivery]:
+        """Append a segment of messages that came over a connection; return them."""
+        found, wire = sent(self._broker, *bodies)
+        stored = [each.stored() for each in found]
+        facts = SegmentFacts(1.0, "log", (wire,), connection=connection)
+        (lane or self.own).publish(
+            stored_table([head for head, _ in stored], [body for _, body in stored], facts)
+        )
+        self.doubt.published()
+        return found
+
+    def left(self) -> list[int]:
+        """Settle all, and return the numbers of the segments that stay."""
+        self.own.settle(self.own.last)
+        return [each.number for each in self.own.after(0)]
+
+
+@pytest.fixture
+def log(redelivery_broker: MemoryBroker, tmp_path: Path, redelivery_clock: ManualClock) -> Log:
+    """Return an empty one."""
+    return Log(redelivery_broker, tmp_path, redelivery_clock)
+
+
+def copies(log: Log, deliveries: Sequence[Delivery]) -> list[bytes]:
+    """Return the bodies of those that the log has."""
+    return [each.body for each in log.doubt.copies(deliveries)]
+
+
+def test_nothing_is_in_doubt_over_the_connection_that_stands(log: Log) -> None:
+    """A broker repeats nothing over it."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a", "b")
+    assert copies(log, came) == []
+
+
+def test_rows_of_a_connection_that_ended_are_in_doubt_once_each(log: Log) -> None:
+    """A second one that is equal is another message."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a", "b")
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, [came[0], came[0], came[1]]) == [b"a", b"b"]
+    assert copies(log, came) == []
+
+
+def test_each_connection_may_bring_them_once_more(log: Log) -> None:
+    """The copy's acceptance may have been lost, too."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    for connection in ("two", "three"):
+        log.doubt.begin(connection, WINDOW)
+        assert copies(log, came) == [b"a"]
+
+
+def test_only_the_newest_two_windows_of_a_connection_are_in_doubt(log: Log) -> None:
+    """The broker sends no further ahead of what it has seen accepted."""
+    log.doubt.begin("one", WINDOW)
+    came = [delivery for body in "abcdef" for delivery in log.append("one", body)]
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, came) == [b"c", b"d", b"e", b"f"]
+
+
+def test_a_window_in_bytes_holds_more_rows(log: Log) -> None:
+    """Both of its limits are reached before nothing more comes."""
+    log.doubt.begin("one", window := Window(1, 1 << 20))
+    came = [delivery for body in "abcdef" for delivery in log.append("one", body)]
+    log.doubt.begin("two", window)
+    assert copies(log, came) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_segments_in_doubt_stay_although_they_are_settled(log: Log) -> None:
+    """Two windows of the connection that stands, and what was in doubt when it began."""
+    log.doubt.begin("one", WINDOW)
+    for body in "abcdef":
+        log.append("one", body)
+    assert log.left() == [3, 4, 5, 6]
+    log.doubt.begin("two", WINDOW)
+    log.append("two", "g")
+    assert log.left() == [3, 4, 5, 6, 7]
+
+
+def test_a_start_knows_them_by_what_stayed(log: Log) -> None:
+    """After a crash, and after a second one before any copy has come."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a", "b")
+    log.left()
+    for connection in ("two", "three"):
+        log.again()
+        log.doubt.begin(connection, WINDOW)
+        log.append(connection, connection)
+        log.left()
+    assert copies(log, came) == [b"a", b"b"]
+
+
+def test_rows_of_all_readers_lanes_are_in_doubt(log: Log) -> None:
+    """A later start may have fewer readers; the broker repeats to any of its consumers."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("other", "a", lane=log.lanes[1])
+    log.again()
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, came) == [b"a"]
+
+
+def test_a_byte_that_differs_is_another_message(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one id the body decides, and all else that the producer has said."""
+    monkeypatch.setattr(MemoryDelivery, "key", property(lambda _: "X"))
+    log.doubt.begin("one", WINDOW)
+    log.append("one", "reading 1")
+    other = log.append("one", "reading 2")
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, [*log_like(log, "reading 3"), *other]) == [b"reading 2"]
+
+
+def log_like(log: Log, body: str) -> Sequence[Delivery]:
+    """Return a message that is in no segment."""
+    return sent(log._broker, body)[0]
+
+
+def test_a_message_without_an_id_is_a_row_each_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing says that two equal ones are one."""
+    monkeypatch.setattr(MemoryDelivery, "key", property(lambda _: None))
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, came) == []
+
+
+def test_an_id_of_a_producer_without_a_time_is_a_copy_only_if_the_broker_says_so(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two messages of such a producer may be alike in every byte; with a time they are one message."""
+    monkeypatch.setattr(MemoryDelivery, "strong", property(lambda _: False))
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a", "b")
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, came) == []
+    monkeypatch.setattr(MemoryDelivery, "redelivered", property(lambda each: each.body == b"a"))
+    assert copies(log, came) == [b"a"]
+    monkeypatch.setattr(MemoryDelivery, "dated", property(lambda _: True))
+    assert copies(log, came) == [b"b"]
+
+
+def test_the_doubt_is_over_when_the_destination_is_empty(log: Log) -> None:
+    """Once the connection has stood for longer than a broker takes to notice the end of another one."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    log.append("one", "b")
+    log.doubt.begin("two", WINDOW)
+    log.append("two", "c")
+    log.clock.advance(RETURN - 1)
+    log.doubt.look(1, idle=True)
+    assert log.left() == [1, 2, 3]
+    log.clock.advance(1)
+    log.doubt.look(1, idle=False)
+    assert log.left() == [1, 2, 3]
+    log.doubt.look(1, idle=True)
+    assert log.left() == [3]
+    assert copies(log, came) == []
+
+
+def test_the_doubt_is_over_when_more_has_come_than_can_have_been_before_a_copy(log: Log) -> None:
+    """A destination that is never empty ends it, too."""
+    log.doubt.begin("one", WINDOW)
+    log.append("one", "a")
+    log.doubt.begin("two", WINDOW)
+    log.append("two", "b")
+    log.clock.advance(RETURN)
+    for arrived in (10, 12, 14):
+        log.doubt.look(arrived, idle=False)
+        assert log.left() == [1, 2]
+    log.doubt.look(15, idle=False)
+    assert log.left() == [2]
+
+
+def test_a_doubt_that_is_over_stays_over(log: Log) -> None:
+    """A later connection does not look at what was settled long ago, also where its segment is still there."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    log.doubt.begin("two", WINDOW)
+    log.clock.advance(RETURN)
+    log.doubt.look(0, idle=True)
+    log.doubt.begin("three", WINDOW)
+    assert copies(log, came) == []
+
+
+def test_what_other_readers_appended_goes_when_the_doubt_is_over(log: Log) -> None:
+    """Their lanes keep nothing for this one any longer."""
+    log.append("gone", "a", lane=log.lanes[1])
+    log.append("gone", "b", lane=log.lanes[1])
+    log.doubt.begin("two", WINDOW)
+    log.lanes[1].settle(2)
+    assert len(log.store.names("s2")) == 2
+    log.clock.advance(RETURN)
+    log.doubt.look(0, idle=True)
+    log.lanes[1].settle(2)
+    assert log.store.names("s2") == ["s2/000000000002.arrow"]

@@ -1,0 +1,112 @@
+"""What is written of a log's state: the next version reads the names in it, so they are no private matter."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redelivery.core.ledger_entry import Entry
+from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.store import LogTaken
+from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUp, State, States
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+KEYS = {"by", "facts", "files", "format", "given_up", "log", "passed", "settled", "totals"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """A folder for states."""
+    found = Folder(str(tmp_path))
+    found.prepare(FOLDER, ROWS)
+    return found
+
+
+def waiting() -> pa.Table:
+    """Return rows that wait."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    return pa.table({"head": [b"x"]})
+
+
+def test_the_state_has_the_names_that_are_read(folder: Folder) -> None:
+    """A field that is renamed would make a log that exists unreadable."""
+    States(folder).publish(State("log"), None, ())
+    (name,) = folder.names(FOLDER)
+    told = json.loads(folder.read(name) or b"")
+    assert set(told) == KEYS
+    assert told["format"] == FORMAT
+
+
+def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
+    """Vectors, facts, what was given up, and totals."""
+    facts = [
+        Fact(5, Entry(2, "ValueError: no", 1.0, 2.0), 7.5, 2.0, 1, exhausted=True),
+        Fact(6, Entry(suspect=True)),
+    ]
+    facts.append(Fact(7, passed=3))
+    written = State("log", {0: 3, 1: 42}, 9, GivenUp({0: 3, 1: 43}, 8, 7), facts=facts)
+    written.totals["accepted"] = 11
+    States(folder).publish(written, None, ())
+
+    assert States(folder).load() == written
+
+
+def test_the_newest_state_counts_and_only_one_can_write_it(folder: Folder) -> None:
+    """Who comes late finds the number taken; the one before it is removed."""
+    old, new = States(folder), States(folder)
+    old.publish(State("log"), None, ())
+    new.load()
+    new.publish(State("log", {1: 1}), None, ())
+    new.check()
+    for late in (old.check, lambda: old.publish(State("log", {1: 2}), None, ())):
+        with pytest.raises(LogTaken, match="taken over by another start"):
+            late()
+    assert len(folder.names(FOLDER)) == 1
+    assert States(folder).load() == State("log", {1: 1}, facts=[])
+
+
+def test_a_file_of_rows_goes_with_the_last_row_that_waits(folder: Folder) -> None:
+    """It stays while one of its rows does."""
+    states = States(folder)
+    states.publish(State("log", facts=[Fact(1), Fact(2)]), waiting(), [1, 2])
+    assert [table.num_rows for table in states.rows()] == [1]
+    states.publish(State("log", facts=[Fact(2)]), None, ())
+    assert len(folder.names(ROWS)) == 1
+    states.publish(State("log"), None, ())
+    assert folder.names(ROWS) == []
+
+
+def test_a_file_whose_writer_died_before_its_state_is_removed(folder: Folder) -> None:
+    """No state names it."""
+    States(folder).publish(State("log"), None, ())
+    folder.publish(f"{ROWS}/000000000002-dead.arrow", b"rows")
+    states = States(folder)
+    states.load()
+    states.publish(State("log"), None, ())
+    assert folder.names(ROWS) == []
+
+
+def test_a_log_of_the_first_design_is_refused_with_the_way_out(folder: Folder) -> None:
+    """Its state has no format; nothing is written."""
+    folder.publish(f"{FOLDER}/000000000007.json", json.dumps({"log": "x", "settled": 7}).encode())
+    with pytest.raises(
+        ConfigurationError, match=r"first design of this source: drain it with the version .* new walDir"
+    ):
+        States(folder).load()
+    assert len(folder.names(FOLDER)) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2}'])
+def test_a_state_that_is_damaged_is_named(folder: Folder, content: bytes) -> None:
+    """One sentence says which file."""
+    folder.publish(f"{FOLDER}/000000000001.json", content)
+    with pytest.raises(RedeliveryError, match=r"state/000000000001\.json cannot be read"):
+        States(folder).load()
