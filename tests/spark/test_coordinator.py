@@ -271,7 +271,9 @@ def test_a_log_without_its_checkpoint(
         (other := make_query()).start().check_new()
     other.die()
     query.committed = query.planned = {1: 1}
-    with pytest.raises(ConfigurationError, match=r"come to \{0: 1, 1: 3\}, and the checkpoint only to \{1: 1\}"):
+    with pytest.raises(
+        ConfigurationError, match=r"come to \{0: 1, 1: 3\}, and the checkpoint only to \{1: 1\}"
+    ):
         query.step()
 
 
@@ -284,7 +286,9 @@ def test_a_batch_whose_segments_are_gone(
     assert query.plan()
     query.die()
     (tmp_path / "wal" / "s1" / "000000000001.arrow").unlink()
-    with pytest.raises(ConfigurationError, match=r"segments of lane 1 behind 0 are gone: the checkpoint is older"):
+    with pytest.raises(
+        ConfigurationError, match=r"segments of lane 1 behind 0 are gone: the checkpoint is older"
+    ):
         query.step()
 
 

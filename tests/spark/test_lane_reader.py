@@ -144,7 +144,11 @@ def test_bytes_ahead_stop_the_reader_and_a_batch_frees_it(
     """The broker keeps what there is no room for, and a batch does not wait for more."""
     segments_of(1)
     query = make_query(
-        maxBytesAhead=5000, maxBytesPerTrigger=5000, minRowsPerTrigger=99, maxTriggerDelay="2s", uri="redelivery.credit=1"
+        maxBytesAhead=5000,
+        maxBytesPerTrigger=5000,
+        minRowsPerTrigger=99,
+        maxTriggerDelay="2s",
+        uri="redelivery.credit=1",
     )
     for number in range(12):
         redelivery_broker.send("orders", f"good-{number}".ljust(2000))
@@ -180,7 +184,9 @@ def test_a_message_that_no_row_can_be_made_of_is_dead_lettered(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its body did not arrive whole, so the log could hold no copy of it; it is counted, and others pass."""
-    monkeypatch.setattr(MemoryDelivery, "body_kind", property(lambda d: "object" if d.body == b"odd" else "text"))
+    monkeypatch.setattr(
+        MemoryDelivery, "body_kind", property(lambda d: "object" if d.body == b"odd" else "text")
+    )
     monkeypatch.setattr(MemoryDelivery, "readable", property(lambda d: d.body != b"odd"))
     monkeypatch.setattr(MemoryDelivery, "plain", lambda d, now: d.body != b"odd")
     monkeypatch.setattr(
