@@ -242,7 +242,7 @@ def test_a_schema_of_two_columns(recipe: Recipe) -> None:
     sent = recipe.fill({})
     df = recipe.load("message_id string, body binary")
     assert df.columns == ["message_id", "body"]
-    with pytest.raises(ConfigurationError, match="no column _place and no column delivery_count|no column"):
+    with pytest.raises(ConfigurationError, match="no column _place and no column delivery_count"):
         redelivery_spark.process(df, handle, RESULT, wal_dir=recipe.wal)
     rows: list[Row] = []
     recipe.run(df, lambda batch, _: rows.extend(batch.collect()))
@@ -260,7 +260,6 @@ def test_a_schema_that_process_can_work_with(recipe: Recipe, session: Session) -
     assert set(recipe.letters(session)) == {"bad-7"}
 
 
-@sf.udf("string")
 def fatal(body: bytes) -> str:
     """End the worker's process over one message."""
     if bytes(body).startswith(b"killer"):
@@ -272,7 +271,7 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
     """`isolate=split` finds it; all others are once in a sink that is keyed by message_id."""
     sent = recipe.fill({333: "killer"})
     df = recipe.load(isolate="split", isolateAfter="2")
-    made = df.select("message_id", fatal("body").alias("body"))
+    made = df.select("message_id", sf.udf(fatal, "string")("body").alias("body"))
     out = Path(recipe.out)
     out.mkdir()
 
@@ -290,7 +289,7 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
 def test_the_same_with_sparks_own_sink(recipe: Recipe, session: Session) -> None:
     """`run` marks the failures that Spark's own sink cannot."""
     sent = recipe.fill({333: "killer"})
-    made = recipe.load(isolate="split", isolateAfter="2").select("message_id", fatal("body").alias("body"))
+    made = recipe.load(isolate="split", isolateAfter="2").select("message_id", sf.udf(fatal, "string")("body").alias("body"))
 
     def start() -> StreamingQuery:
         writer = made.writeStream.format("parquet").option("path", recipe.out)
