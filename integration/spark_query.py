@@ -1,8 +1,8 @@
 """A query in a process of its own, which can be killed: `python -m integration.spark_query CONFIG.json`.
 
 What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
-twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down, and with `noted` the content
-of each try of a batch. With `second` another sink behind the first one raises that often. The process ends with
+twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down, and with `noted` what each
+try of a batch has. With `second` another sink behind the first one raises that often. The process ends with
 status 0 when the query has ended by itself, and prints the batches and the restarts as JSON lines. If the process that
 has started it ends first, it is killed with all that Spark has started.
 """

@@ -1,6 +1,6 @@
 """What `integration.spark_query` does with a batch, by the name of its sink; and what each sink has in the end.
 
-`once`: `write_once`. `lines`: appended to a file, whatever the batch is called. `ids`: a file for each batch id, written
+`once`: `write_once`. `lines`: appended to a file, whatever the batch is called. `ids`: a file for each batch id, made
 once, as Spark recommends. `table`: rows and the batch's id in one transaction of PostgreSQL, or of SQLite. `files`:
 Spark's own Parquet sink, which the query has instead of `foreachBatch`. `note` writes down the content of each try.
 """
@@ -66,7 +66,7 @@ def _is_postgres(out: str) -> bool:
 
 
 def _into_postgres(out: str, rows: list[tuple[str, int]], batch: int) -> None:
-    import psycopg  # noqa: PLC0415 - only where there is a server
+    import psycopg
 
     with psycopg.connect(out) as connection, connection.cursor() as cursor:
         cursor.execute("insert into done values (%s) on conflict do nothing", (batch,))
@@ -150,7 +150,7 @@ def _ids(out: str) -> Iterator[str]:
 
 def _table(out: str) -> list[str]:
     if _is_postgres(out):
-        import psycopg  # noqa: PLC0415 - only where there is a server
+        import psycopg
 
         with psycopg.connect(out) as connection:
             return [row[0] for row in connection.execute("select body from rows")]

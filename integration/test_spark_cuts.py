@@ -7,7 +7,7 @@ import random
 import signal
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -59,7 +59,9 @@ def test_links_are_cut(
             proxy.cut()
         stream.close()
         wanted = Counter(body for body in stream.sent if not body.startswith("bad"))
-        eventually(lambda: set(run.bodies()) >= set(wanted), 240, interval=1.0, message="all is in the output")
+        eventually(
+            lambda: set(run.bodies()) >= set(wanted), 240, interval=1.0, message="all is in the output"
+        )
         assert process.poll() is None, "the query goes on"
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -74,7 +76,12 @@ def test_links_are_cut(
 @pytest.mark.parametrize("point", ["after the log", "after the ack"])
 @pytest.mark.parametrize("peer", some(PAIRS, PAIRS[:1]), ids="-".join)
 def test_it_dies_again_before_a_copy_has_come(
-    session: Session, peer: tuple[str, str], new_queue: Callable[[], str], tmp_path: Path, point: str, whom: str
+    session: Session,
+    peer: tuple[str, str],
+    new_queue: Callable[[], str],
+    tmp_path: Path,
+    point: str,
+    whom: str,
 ) -> None:
     """Twice within two seconds, with messages in the log that the broker does not know for accepted: each once."""
     broker, queue = session.broker(peer[0]), new_queue()
