@@ -47,7 +47,16 @@ class Postgres(Running):
         if root:
             shutil.chown(self._folder, USER)
         prefix = ["runuser", "-u", USER, "--"] if root else []
-        user = [*prefix, str(tools / "initdb"), "-U", "postgres", "-A", "trust", "-D", str(self._folder / "data")]
+        user = [
+            *prefix,
+            str(tools / "initdb"),
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-D",
+            str(self._folder / "data"),
+        ]
         run(user, "initdb")
         arguments = ["-D", str(self._folder / "data"), "-k", str(self._folder), "-c", "listen_addresses="]
         self._server = ServerProcess(

@@ -11,11 +11,12 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from integration.eventually import eventually
 from integration.peers import pour
-from integration.spark_sinks import replays
+from integration.spark_sinks import replays, tries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,14 +35,14 @@ MARKS = {
     "worker": "pyspark.worker",
 }
 STARTS = 180.0  # seconds until a query that was started has written something, on a busy machine
-KINDS = {100: "once", 300: "bad"}  # every so manyth message
-LEAST, MOST = 0.3, 4.0  # seconds from a batch, or a start, to the kill
+KINDS = {300: "bad", 100: "once"}  # every so manyth message
+LEAST, MOST = 0.1, 2.5  # seconds from a batch, or a start, to the kill
 
 
-def members(group: int, victim: Victim) -> list[int]:
-    """Return the processes of a group that are such victims, and have not ended."""
+def members(first: int, victim: Victim) -> list[int]:
+    """Return the processes of a session, by its first one, that are such victims, and have not ended."""
     listed = subprocess.run(
-        ["ps", "-o", "pid=,stat=,args=", "-g", str(group)], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "pid=,stat=,args=", "-g", str(first)], capture_output=True, text=True, check=False
     ).stdout
     split = [line.split(None, 2) for line in listed.splitlines()]
     mark = MARKS.get(victim, "")
@@ -78,7 +79,7 @@ class Stream:
     def _send(self) -> None:
         try:
             pour(self._broker, self._protocol, self._queue, self._messages())
-        except BaseException as error:  # noqa: BLE001 - raised by close
+        except BaseException as error:
             self._error = error
 
     def _messages(self) -> Iterator[tuple[bytes, str, dict[str, str]]]:
@@ -118,8 +119,8 @@ class Campaign:
             for number in range(self.kills):
                 if not groups or groups[-1].poll() is not None:
                     groups.append(run.begin(quiet=True))
-                before = self._written()
-                eventually(lambda before=before, group=groups[-1]: self._moves(group, before), STARTS, interval=0.1)  # type: ignore[misc]
+                before = self.run.committed()
+                eventually(partial(self._moves, groups[-1], before), STARTS, interval=0.1)
                 victim = self.victims[number % len(self.victims)]
                 threading.Event().wait(draw.uniform(*self.moments))
                 self._kill(groups[-1], victim)
@@ -130,30 +131,23 @@ class Campaign:
         del run.more["trigger"]
         run.run()
 
-    def _written(self) -> int:
-        """How many batches Spark has committed."""
-        commits = self.run.folder / "checkpoint" / "commits"
-        names = [path.name for path in commits.iterdir()] if commits.is_dir() else []
-        return max((int(name) for name in names if name.isdigit()), default=-1)
-
     def _moves(self, process: subprocess.Popen[str], before: int) -> bool:
         assert process.poll() is None, f"it has ended by itself: {self.run.log.read_text()[-3000:]}"
-        return self._written() > before
+        return self.run.committed() > before
 
     def _kill(self, process: subprocess.Popen[str], victim: Victim) -> None:
         if victim == "all":
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+            self._end(process)
             self.killed[victim] += 1
             return
         found = members(process.pid, victim)
         if victim == "worker":
             # The first one is the daemon, without which all workers end.
             found = found[1:] or found
-        for pid in found[:1] if victim != "worker" else found:
+        for pid in found if victim == "worker" else found[:1]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                self.killed[victim] += 1
+        self.killed[victim] += bool(found)
         if victim in ("driver", "jvm"):
             # Whatever else it has started lives for as long as it does: the next start begins beside that.
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -163,8 +157,9 @@ class Campaign:
 
     @staticmethod
     def _end(process: subprocess.Popen[str]) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for pid in members(process.pid, "all"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait(30)
 
     def check(self, letters: Sequence[bytes | None], *, once: bool) -> str:
@@ -178,7 +173,8 @@ class Campaign:
         told = (
             f"{sum(self.killed.values())} kills {dict(self.killed)}, {self.run.starts} starts: {sent.total()} sent, "
             f"{rows.total()} rows, {len(rows)} distinct, {dead.total()} dead letters ({len(dead)} distinct of "
-            f"{len(bad)}), {several} batches replayed, {other} of them with other rows"
+            f"{len(bad)}), {tries(self.run.folder)} replays of batches, {several} of them of a batch that the sink had, "
+            f"{other} with other rows"
         )
         print(f"\n{self.run.broker.name}-{self.run.protocol}, {self.run.sink}: {told}", flush=True)
         lost, twice = wanted - rows, rows - wanted

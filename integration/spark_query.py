@@ -1,8 +1,8 @@
 """A query in a process of its own, which can be killed: `python -m integration.spark_query CONFIG.json`.
 
 What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
-twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down, and with `noted` the content
-of each try of a batch. With `second` another sink behind the first one raises that often. The process ends with
+twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down, and with `noted` what each
+try of a batch has. With `second` another sink behind the first one raises that often. The process ends with
 status 0 when the query has ended by itself, and prints the batches and the restarts as JSON lines. If the process that
 has started it ends first, it is killed with all that Spark has started.
 """
@@ -25,7 +25,7 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 import redelivery_spark
 from integration.spark_crash import Crashing
 from integration.spark_jvm import new_session
-from integration.spark_sinks import FailingSink, note, sink
+from integration.spark_sinks import FailingSink, note, note_begun, sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,11 +70,13 @@ def writing(config: dict[str, Any]) -> Callable[[DataFrame, int], None]:
     second = FailingSink(Path(config["wal"] + ".second"), config.get("second", 0))
 
     def write(df: DataFrame, batch_id: int) -> None:
+        folder = Path(config["wal"]).parent
+        note_begun(folder, batch_id)
         rows = df.persist()
         if rows.filter("body like 'killer%'").count():
             raise RuntimeError("the sink does not like it")
         if config.get("noted"):
-            note(Path(config["wal"]).parent, batch_id, [row.body for row in rows.collect()])
+            note(folder, batch_id, [row.body for row in rows.collect()])
         first(rows, batch_id)
         second(batch_id)
         rows.unpersist()

@@ -119,6 +119,12 @@ class SparkRun:
         """How often each body is in the output."""
         return found(self.sink, self.more.get("out", str(self.out)))
 
+    def committed(self) -> int:
+        """Return the number of the last batch that Spark has committed; -1: none."""
+        commits = self.folder / "checkpoint" / "commits"
+        names = [path.name for path in commits.iterdir()] if commits.is_dir() else []
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
     def attempts(self) -> dict[str, list[tuple[float, float]]]:
         """When each message that is not good was tried, on the wall's clock: first and last at each delivery's number.
 

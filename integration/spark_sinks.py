@@ -1,8 +1,8 @@
 """What `integration.spark_query` does with a batch, by the name of its sink; and what each sink has in the end.
 
-`once`: `write_once`. `lines`: appended to a file, whatever the batch is called. `ids`: a file for each batch id, written
+`once`: `write_once`. `lines`: appended to a file, whatever the batch is called. `ids`: a file for each batch id, made
 once, as Spark recommends. `table`: rows and the batch's id in one transaction of PostgreSQL, or of SQLite. `files`:
-Spark's own Parquet sink, which the query has instead of `foreachBatch`. `noted` has the content of each try of a batch.
+Spark's own Parquet sink, which the query has instead of `foreachBatch`. `note` writes down the content of each try.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["FailingSink", "found", "noted", "replays", "sink"]
+__all__ = ["FailingSink", "found", "note", "note_begun", "replays", "sink", "tries"]
 
 CREATE = (
     "create table if not exists done (batch bigint primary key)",
@@ -66,7 +66,7 @@ def _is_postgres(out: str) -> bool:
 
 
 def _into_postgres(out: str, rows: list[tuple[str, int]], batch: int) -> None:
-    import psycopg  # noqa: PLC0415 - only where there is a server
+    import psycopg
 
     with psycopg.connect(out) as connection, connection.cursor() as cursor:
         cursor.execute("insert into done values (%s) on conflict do nothing", (batch,))
@@ -97,6 +97,19 @@ class FailingSink:
             raise OSError(f"connection reset ({failed + 1} of {self._times}, batch {batch})")
 
 
+def note_begun(folder: Path, batch: int) -> None:
+    """Write down that a batch is tried."""
+    with (folder / "begun").open("a", encoding="utf-8") as file:
+        file.write(f"{batch}\n")
+
+
+def tries(folder: Path) -> int:
+    """Return how often a batch was tried that had been tried before."""
+    path = folder / "begun"
+    begun = Counter(path.read_text(encoding="utf-8").split() if path.exists() else ())
+    return begun.total() - len(begun)
+
+
 def note(folder: Path, batch: int, bodies: list[str]) -> None:
     """Write down what a batch had in one try."""
     digest = hashlib.sha256("\n".join(sorted(bodies)).encode()).hexdigest()[:16]
@@ -104,7 +117,7 @@ def note(folder: Path, batch: int, bodies: list[str]) -> None:
         file.write(f"{batch} {len(bodies)} {digest}\n")
 
 
-def noted(folder: Path) -> dict[int, list[tuple[int, str]]]:
+def _noted(folder: Path) -> dict[int, list[tuple[int, str]]]:
     """Return the size and a digest of each try, by batch."""
     tries: dict[int, list[tuple[int, str]]] = defaultdict(list)
     path = folder / "batches"
@@ -116,7 +129,7 @@ def noted(folder: Path) -> dict[int, list[tuple[int, str]]]:
 
 def replays(folder: Path) -> tuple[int, int]:
     """Return how many batches were written more than once, and how many of those had another content then."""
-    several = [tries for tries in noted(folder).values() if len(tries) > 1]
+    several = [tries for tries in _noted(folder).values() if len(tries) > 1]
     return len(several), sum(len(set(tries)) > 1 for tries in several)
 
 
@@ -137,7 +150,7 @@ def _ids(out: str) -> Iterator[str]:
 
 def _table(out: str) -> list[str]:
     if _is_postgres(out):
-        import psycopg  # noqa: PLC0415 - only where there is a server
+        import psycopg
 
         with psycopg.connect(out) as connection:
             return [row[0] for row in connection.execute("select body from rows")]

@@ -122,7 +122,12 @@ if not ALL:
 @pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[:1], ids="-".join)
 @pytest.mark.parametrize(("point", "sink"), CRASHES)
 def test_the_driver_is_killed(
-    session: Session, peer: tuple[str, str], new_queue: Callable[[], str], tmp_path: Path, point: str, sink: str
+    session: Session,
+    peer: tuple[str, str],
+    new_queue: Callable[[], str],
+    tmp_path: Path,
+    point: str,
+    sink: str,
 ) -> None:
     """Nothing is lost, nothing is there twice; but a sink that only appends gets the batch again that it just wrote."""
     broker, queue = session.broker(peer[0]), new_queue()

@@ -40,7 +40,7 @@ def test_whoever_is_killed(
     broker, dead = session.broker(peer[0]), f"{unique_queue}.dead"
     run = SparkRun(
         tmp_path, broker, peer[1], unique_queue, sink="once" if peer[1] == "stomp" else "ids",
-        uri={**POLICY, "redelivery__deadLetterDestination": dead},
+        options={"maxRowsPerTrigger": "10000"}, uri={**POLICY, "redelivery__deadLetterDestination": dead},
     )  # fmt: skip
     at = PAIRS.index(peer)
     campaign = Campaign(run, ALL_VICTIMS[at:] + ALL_VICTIMS[:at], KILLS, seed=at)

@@ -22,7 +22,6 @@ from moto.server import ThreadedMotoServer
 from integration.eventually import eventually
 from integration.peers import fill
 from integration.spark_run import LONGEST, SparkRun
-from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 from redelivery_spark.wal.store import prepared
 
 if TYPE_CHECKING:
@@ -87,14 +86,11 @@ def test_a_query_whose_log_is_in_s3(session: Session, bucket: str, unique_queue:
         tmp_path, broker, "stomp", unique_queue,
         options={"maxRowsPerTrigger": "100"},
         uri={**POLICY, "redelivery__deadLetterDestination": dead},
-        more={"wal": wal},
+        more={"wal": wal, "format": "redelivery-crashing"},
     )  # fmt: skip
     process = run.begin()
-    store = prepared(wal)
     try:
-        eventually(
-            lambda: max(store.names(SEGMENTS), default="") > f"{SEGMENTS}/{3:012d}", LONGEST, interval=0.5
-        )
+        eventually(lambda: run.committed() >= 2, LONGEST, interval=0.5)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 
 import redelivery_spark
+from integration.matrix import cover
 from integration.peers import fill
 from integration.spark_sinks import FailingSink, found, note, replays, sink
 from redelivery.errors import ConfigurationError
@@ -63,7 +64,9 @@ class Recipe:
         fill(self._broker, "stomp", self._queue, [body.encode() for body in bodies])
         return bodies
 
-    def load(self, schema: str | None = None, policy: Mapping[str, Any] = POLICY, **options: str) -> DataFrame:
+    def load(
+        self, schema: str | None = None, policy: Mapping[str, Any] = POLICY, **options: str
+    ) -> DataFrame:
         """Return the stream."""
         uri = self._broker.uri(protocol="stomp", **policy, redelivery__deadLetterDestination=self.dead)
         reader = self._spark.readStream.format("redelivery").option("url", uri)
@@ -87,7 +90,11 @@ class Recipe:
         """Return the dead letters: count and cause by body. None is there twice."""
         drained = session.client(self._broker, "stomp").drain(self.dead)
         told = [
-            ((each.body or b"").decode(), int(each.properties["redeliveryCount"]), each.properties["redeliveryCause"])
+            (
+                (each.body or b"").decode(),
+                int(each.properties["redeliveryCount"]),
+                each.properties["redeliveryCause"],
+            )
             for each in drained
         ]
         assert len({body for body, *_ in told}) == len(told)
@@ -122,8 +129,7 @@ def dies(row: Row) -> tuple[str, str, int]:
     return handle(row)
 
 
-@pytest.mark.parametrize("kind", ["ids", "table", "once"])
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize(("kind", "times"), cover(["ids", "table", "once"], [1, 2, 5]))
 def test_a_second_sink_fails(recipe: Recipe, kind: str, times: int) -> None:
     """Whatever is keyed by batch id has each row once: a batch that is tried again is the same batch."""
     sent, failing = recipe.fill({}), FailingSink(recipe.folder / "failed", times)
@@ -141,12 +147,10 @@ def test_a_second_sink_fails(recipe: Recipe, kind: str, times: int) -> None:
     assert len(recipe.queries) == times + 1
 
 
-@pytest.mark.parametrize(("kind", "times"), [("ids", 1), ("table", 2), ("once", 5)])
-def test_a_second_sink_fails_and_rows_fail(
-    recipe: Recipe, session: Session, kind: str, times: int
-) -> None:
+@pytest.mark.parametrize(("kind", "times"), cover(["once", "ids", "table"], [1, 2, 5]))
+def test_a_second_sink_fails_and_rows_fail(recipe: Recipe, session: Session, kind: str, times: int) -> None:
     """The same behind `process`: rows that fail are in later batches, once, or dead letters."""
-    kinds = {number: "once" for number in range(50, MESSAGES, 100)} | {3: "bad", 700: "bad"}
+    kinds = dict.fromkeys(range(50, MESSAGES, 100), "once") | {3: "bad", 700: "bad"}
     sent, failing = recipe.fill(kinds), FailingSink(recipe.folder / "failed", times)
     df = redelivery_spark.process(recipe.load(), handle, RESULT)
 
@@ -208,12 +212,19 @@ def test_windows_by_the_time_of_delivery(recipe: Recipe, session: Session) -> No
 
     By `timestamp`, which is the producer's, it would be late then, and Spark would drop it without a word.
     """
-    kinds = {number: "once" for number in range(0, 1000, 100)} | {500: "bad"}
+    kinds = dict.fromkeys(range(0, 1000, 100), "once") | {500: "bad"}
     slow = {name: 8000 if name.endswith("Delay") else value for name, value in POLICY.items()}
     sent = recipe.fill(kinds)
-    passed = redelivery_spark.process(recipe.load(policy={**slow, "jms__redeliveryPolicy__maximumRedeliveries": 1}), handle_time, "body string, at timestamp")
+    passed = redelivery_spark.process(
+        recipe.load(policy={**slow, "jms__redeliveryPolicy__maximumRedeliveries": 1}),
+        handle_time,
+        "body string, at timestamp",
+    )
     counted = (
-        passed.withWatermark("at", "2 seconds").groupBy(sf.window("at", "1 second")).count().selectExpr("window.start at", "count")
+        passed.withWatermark("at", "2 seconds")
+        .groupBy(sf.window("at", "1 second"))
+        .count()
+        .selectExpr("window.start at", "count")
     )
     windows: dict[object, int] = {}
 
@@ -242,7 +253,7 @@ def test_a_schema_of_two_columns(recipe: Recipe) -> None:
     sent = recipe.fill({})
     df = recipe.load("message_id string, body binary")
     assert df.columns == ["message_id", "body"]
-    with pytest.raises(ConfigurationError, match="no column _place and no column delivery_count|no column"):
+    with pytest.raises(ConfigurationError, match="no column _place and no column delivery_count"):
         redelivery_spark.process(df, handle, RESULT, wal_dir=recipe.wal)
     rows: list[Row] = []
     recipe.run(df, lambda batch, _: rows.extend(batch.collect()))
@@ -260,7 +271,6 @@ def test_a_schema_that_process_can_work_with(recipe: Recipe, session: Session) -
     assert set(recipe.letters(session)) == {"bad-7"}
 
 
-@sf.udf("string")
 def fatal(body: bytes) -> str:
     """End the worker's process over one message."""
     if bytes(body).startswith(b"killer"):
@@ -272,7 +282,7 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
     """`isolate=split` finds it; all others are once in a sink that is keyed by message_id."""
     sent = recipe.fill({333: "killer"})
     df = recipe.load(isolate="split", isolateAfter="2")
-    made = df.select("message_id", fatal("body").alias("body"))
+    made = df.select("message_id", sf.udf(fatal, "string")("body").alias("body"))
     out = Path(recipe.out)
     out.mkdir()
 
@@ -281,7 +291,9 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
             (out / hashlib.sha256(row.message_id.encode()).hexdigest()).write_text(row.body, encoding="utf-8")
 
     recipe.run(made, write, times=60)
-    assert Counter(path.read_text(encoding="utf-8") for path in out.iterdir()) == Counter(set(sent) - {"killer-333"})
+    assert Counter(path.read_text(encoding="utf-8") for path in out.iterdir()) == Counter(
+        set(sent) - {"killer-333"}
+    )
     letters = recipe.letters(session)
     assert set(letters) == {"killer-333"}
     print(f"\n{len(recipe.queries)} starts; {letters}")
@@ -290,7 +302,9 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
 def test_the_same_with_sparks_own_sink(recipe: Recipe, session: Session) -> None:
     """`run` marks the failures that Spark's own sink cannot."""
     sent = recipe.fill({333: "killer"})
-    made = recipe.load(isolate="split", isolateAfter="2").select("message_id", fatal("body").alias("body"))
+    made = recipe.load(isolate="split", isolateAfter="2").select(
+        "message_id", sf.udf(fatal, "string")("body").alias("body")
+    )
 
     def start() -> StreamingQuery:
         writer = made.writeStream.format("parquet").option("path", recipe.out)
