@@ -46,7 +46,7 @@ def test_an_executor_is_killed(session: Session, unique_queue: str, tmp_path: Pa
         cluster = stack.enter_context(Cluster(folder)) if kind == "standalone" else None
         run = SparkRun(
             tmp_path, broker, "stomp", unique_queue,
-            options={"maxMessagesPerTrigger": "100", "partitions": "2"},
+            options={"maxRowsPerTrigger": "100", "partitions": "2"},
             uri={**POLICY, "redelivery__deadLetterDestination": dead},
             more={
                 "master": "local-cluster[2,1,1024]" if cluster is None else cluster.url,

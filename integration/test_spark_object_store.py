@@ -85,7 +85,7 @@ def test_a_query_whose_log_is_in_s3(session: Session, bucket: str, unique_queue:
     wal = f"{bucket}/{unique_queue}"
     run = SparkRun(
         tmp_path, broker, "stomp", unique_queue,
-        options={"maxMessagesPerTrigger": "100"},
+        options={"maxRowsPerTrigger": "100"},
         uri={**POLICY, "redelivery__deadLetterDestination": dead},
         more={"wal": wal},
     )  # fmt: skip

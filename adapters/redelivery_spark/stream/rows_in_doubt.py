@@ -181,7 +181,8 @@ class RowsInDoubt:
         """
         while self._told:
             self._look_at(*self._told.popleft())
-        if not (self._known or self._kept) or self._clock.monotonic() - self._since < RETURN:
+        begun = bool(self._connection) and self._clock.monotonic() - self._since >= RETURN
+        if not begun or not (self._known or self._kept):
             return
         if self._came is None:
             self._came = arrived

@@ -8,8 +8,8 @@ which of the segment's wires restores them. A *wire* is what `redelivery.driver.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from array import array
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, cast
 
