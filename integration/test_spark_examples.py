@@ -18,12 +18,13 @@ from integration.eventually import eventually
 from integration.peers import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
     from integration.brokers import Broker
     from integration.conftest import Session
+    from integration.proxy import LinkProxy
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
@@ -79,18 +80,26 @@ def test_the_first_program(
 def test_a_stream_without_rows_is_watched(
     spark: SparkSession,
     artemis: Broker,
+    make_proxy: Callable[..., LinkProxy],
     unique_queue: str,
     reports: list[dict[str, int]],
     tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Spark has no progress to report then, and the listener shows what the source says all the same."""
+    """Spark has no progress then; the listener shows what the source says all the same, and that a connection is lost."""
+    proxy = make_proxy(artemis.stomp_port)
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "1s")
-    source = spark.readStream.format("redelivery").option("url", artemis.uri(protocol="stomp"))
+    source = spark.readStream.format("redelivery").option(
+        "url", artemis.uri(protocol="stomp", port=proxy.port)
+    )
     rows = source.option("destination", unique_queue).option("walDir", str(tmp_path / "log")).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    well = {"waiting": 0, "deadLettered": 0, "ahead": 0, "connected": 1}
     try:
-        eventually(lambda: reports)
+        eventually(lambda: well in reports)
+        proxy.close()
+        eventually(lambda: {**well, "connected": 0} in reports)
+        eventually(lambda: "there is no connection to the broker" in caplog.text)
     finally:
         query.stop()
         spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
-    assert reports[-1] == {"waiting": 0, "deadLettered": 0, "ahead": 0, "connected": 1}
