@@ -55,7 +55,7 @@ def test_the_first_program(
     orders = [json.dumps({"price": 2, "count": number}).encode() for number in range(20)]
     fill(artemis, "stomp", unique_queue, [*orders, b'{"price": 2}', b"no order"])
     dead = f"{unique_queue}.dead"
-    more = {
+    more: dict[str, Any] = {
         "jms__redeliveryPolicy__maximumRedeliveries": 1,
         "jms__redeliveryPolicy__redeliveryDelay": 200,
         "redelivery__deadLetterDestination": dead,
@@ -86,7 +86,7 @@ def test_a_stream_without_rows_is_watched(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Spark has no progress then; the listener shows what the source says all the same, and that a connection is lost."""
+    """Spark has no progress then; the listener shows what the source says all the same, and warns of a lost link."""
     proxy = make_proxy(artemis.stomp_port)
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "1s")
     source = spark.readStream.format("redelivery").option(
@@ -97,7 +97,8 @@ def test_a_stream_without_rows_is_watched(
     well = {"waiting": 0, "deadLettered": 0, "ahead": 0, "connected": 1}
     try:
         eventually(lambda: well in reports)
-        proxy.close()
+        proxy.refuse()
+        proxy.cut()
         eventually(lambda: {**well, "connected": 0} in reports)
         eventually(lambda: "there is no connection to the broker" in caplog.text)
     finally:
