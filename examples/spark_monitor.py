@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQueryListener, listener
+from pyspark.sql.streaming import listener
 
 KEYS = ("waiting", "deadLettered", "ahead", "connected")
 GROWS = 5  # reports in a row that each say that more waits
@@ -26,11 +26,11 @@ def alarms(reports: list[dict[str, int]]) -> list[str]:
     return found if reports[-1]["connected"] else [*found, "there is no connection to the broker"]
 
 
-class Monitor(StreamingQueryListener):
+class Monitor(listener.StreamingQueryListener):
     """For `spark.streams.addListener`. `show` gets the query's id and what its source reports."""
 
     def __init__(self, spark: SparkSession, show: Callable[[str, dict[str, int]], object] = print) -> None:
-        self.spark, self.show, self.reports = spark, show, dict[str, list[dict[str, int]]]()
+        self.streams, self.show, self.reports = spark.streams, show, dict[str, list[dict[str, int]]]()
 
     def _see(self, query: str, progress: listener.StreamingQueryProgress | None) -> None:
         for source in progress.sources if progress else ():
@@ -44,7 +44,7 @@ class Monitor(StreamingQueryListener):
         self._see(str(event.progress.id), event.progress)
 
     def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:  # no rows, as without a connection
-        self._see(str(event.id), getattr(self.spark.streams.get(str(event.id)), "lastProgress", None))
+        self._see(str(event.id), getattr(self.streams.get(str(event.id)), "lastProgress", None))
 
     def onQueryStarted(self, event: listener.QueryStartedEvent) -> None: ...
     def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None: ...

@@ -18,12 +18,13 @@ from integration.eventually import eventually
 from integration.peers import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import SparkSession
 
     from integration.brokers import Broker
     from integration.conftest import Session
+    from integration.proxy import LinkProxy
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
@@ -54,7 +55,7 @@ def test_the_first_program(
     orders = [json.dumps({"price": 2, "count": number}).encode() for number in range(20)]
     fill(artemis, "stomp", unique_queue, [*orders, b'{"price": 2}', b"no order"])
     dead = f"{unique_queue}.dead"
-    more = {
+    more: dict[str, Any] = {
         "jms__redeliveryPolicy__maximumRedeliveries": 1,
         "jms__redeliveryPolicy__redeliveryDelay": 200,
         "redelivery__deadLetterDestination": dead,
@@ -79,18 +80,27 @@ def test_the_first_program(
 def test_a_stream_without_rows_is_watched(
     spark: SparkSession,
     artemis: Broker,
+    make_proxy: Callable[..., LinkProxy],
     unique_queue: str,
     reports: list[dict[str, int]],
     tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Spark has no progress to report then, and the listener shows what the source says all the same."""
+    """Spark has no progress then; the listener shows what the source says all the same, and warns of a lost link."""
+    proxy = make_proxy(artemis.stomp_port)
     spark.conf.set("spark.sql.streaming.noDataProgressEventInterval", "1s")
-    source = spark.readStream.format("redelivery").option("url", artemis.uri(protocol="stomp"))
+    source = spark.readStream.format("redelivery").option(
+        "url", artemis.uri(protocol="stomp", port=proxy.port)
+    )
     rows = source.option("destination", unique_queue).option("walDir", str(tmp_path / "log")).load()
     query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    well = {"waiting": 0, "deadLettered": 0, "ahead": 0, "connected": 1}
     try:
-        eventually(lambda: reports)
+        eventually(lambda: well in reports)
+        proxy.refuse()
+        proxy.cut()
+        eventually(lambda: {**well, "connected": 0} in reports)
+        eventually(lambda: "there is no connection to the broker" in caplog.text)
     finally:
         query.stop()
         spark.conf.unset("spark.sql.streaming.noDataProgressEventInterval")
-    assert reports[-1] == {"waiting": 0, "deadLettered": 0, "ahead": 0, "connected": 1}
