@@ -146,7 +146,7 @@ def ahead(progress: Any) -> int:
 
 
 def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
-    """Return how old messages are when a sink has them, in seconds, but for `warm_up` seconds from the first batch on."""
+    """Return how old messages are when a sink has them, in seconds; not in the first `warm_up` seconds of batches."""
     ages: list[float] = []
     began: list[float] = []
     running = threading.Event()
