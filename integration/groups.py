@@ -42,7 +42,14 @@ NICE = 5  # a third of the processor's time that Spark's processes get
 USUAL = os.getpriority(os.PRIO_PROCESS, 0)
 # The tests of these modules start Spark in processes that they kill, those of Spark's other modules share a session. In
 # the full run each broker has its own group, because that takes four times as long.
-QUERIES = {"test_spark.py", "test_spark_idle.py", "test_spark_broker_killed.py"}
+QUERIES = {
+    "test_spark.py",
+    "test_spark_broker_killed.py",
+    "test_spark_cuts.py",
+    "test_spark_idle.py",
+    "test_spark_killed.py",
+    "test_spark_recipes_killed.py",
+}
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none
 
 

@@ -17,6 +17,7 @@ import pyspark
 from integration.brokers import free_ports
 from integration.eventually import eventually
 from integration.spark_jvm import java_options
+from integration.spark_run import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "executors_of"]
 
-ROOT = Path(__file__).parent.parent
 STARTS = 180.0  # seconds for a JVM on a busy machine
 
 
@@ -80,7 +80,7 @@ class Cluster:
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_WORKER_DIR": str(self._folder / name),
                 "PYSPARK_PYTHON": sys.executable,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": PATH,
                 "SPARK_DAEMON_JAVA_OPTS": java_options(),
             },
             start_new_session=True,

@@ -1,4 +1,8 @@
-"""The source with a SIGKILL in it: the whole driver dies at a point that the option `crashPoint` names, once."""
+"""The source with a SIGKILL in it: the whole driver, or the source's process, dies at the point `crashPoint`.
+
+A file beside the log has which of the two, and how often. Its segments are small, so that a few hundred messages make
+several batches.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redelivery_spark.source import RedeliveryDataSource
+from redelivery_spark.stream import lane_reader
 from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
 
 if TYPE_CHECKING:
@@ -19,19 +24,30 @@ if TYPE_CHECKING:
 
 __all__ = ["POINTS", "Crashing"]
 
-POINTS = ("before the log", "after the log", "after the ack", "before the settling")
-FROM = 3  # the batch from which on it dies
+POINTS = (
+    "before the log",
+    "after the log",
+    "after the ack",
+    "after a redelivery",
+    "before the settling",
+    "after the state",
+    "after the settling",
+)
+FROM = 3  # the segment up to which Spark has processed the log, from which on it dies
+ROWS = 50  # of a segment
 
 
 class _Reader(RedeliveryStreamReader):
-    """Dies at one point of one batch, if the flag is there, which it takes away."""
+    """Dies at one point, as often as the flag says."""
 
     def __init__(self, made: RedeliveryStreamReader, point: str, flag: str) -> None:
         assert made._options is not None
-        super().__init__(made._options)
+        super().__init__(made._options, made._columns)
         self._point = point
         self._flag = Path(flag)
         self._armed = False
+        # A checkpoint whose first batch never began is refused by Spark.
+        self._gone_on = False
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_point": "", "_flag": self._flag, "_armed": False}
@@ -40,32 +56,46 @@ class _Reader(RedeliveryStreamReader):
         coordinator = self._open()
         if not self._armed:
             self._armed = True
+            setattr(lane_reader, "MOST_ROWS", ROWS)  # noqa: B010 - it is not the module's own
             self._arm(coordinator)
-        if self._point == "before the settling" and start["n"] >= FROM:
+        self._gone_on = start.get("1", 0) >= FROM
+        if self._point == "before the settling" and self._gone_on:
             self._die()
         found = super().latestOffset(start, limit)
-        if self._point == "after the ack" and found["n"] >= FROM:
+        if self._point == "after the settling" and self._gone_on:
             self._die()
         return found
 
     def _arm(self, coordinator: Coordinator) -> None:
-        segments = coordinator._journal.segments
-        publish: Callable[..., bool] = segments.publish
+        reader, journal = coordinator._readers._reader, coordinator._journal  # type: ignore[attr-defined]
+        self._around(reader.lane, "publish", "before the log", "after the log")
+        self._around(reader._source, "accept", "", "after the ack")
+        self._around(journal.lanes.redeliveries, "publish", "", "after a redelivery")
+        self._around(journal._states, "publish", "", "after the state")
 
-        def dying(number: int, rows: Any) -> bool:
-            if self._point == "before the log" and number >= FROM:
-                self._die()
-            done = publish(number, rows)
-            if self._point == "after the log" and number >= FROM:
-                self._die()
-            return done
+    def _around(self, owner: Any, name: str, before: str, after: str) -> None:
+        called: Callable[..., Any] = getattr(owner, name)
 
-        segments.publish = dying  # type: ignore[method-assign]
+        def dying(*arguments: Any) -> Any:
+            if self._point == before and self._gone_on:
+                self._die()
+            made = called(*arguments)
+            if self._point == after and self._gone_on:
+                self._die()
+            return made
+
+        setattr(owner, name, dying)
 
     def _die(self) -> None:
-        if self._flag.exists():
-            self._flag.unlink()
+        if not self._point or not self._flag.exists():
+            return
+        whole, left = self._flag.read_text(encoding="utf-8").split()
+        self._flag.unlink()
+        if int(left) > 1:
+            self._flag.write_text(f"{whole} {int(left) - 1}", encoding="utf-8")
+        if whole == "all":
             os.killpg(os.getpgid(0), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Crashing(RedeliveryDataSource):

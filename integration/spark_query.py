@@ -1,7 +1,8 @@
 """A query in a process of its own, which can be killed: `python -m integration.spark_query CONFIG.json`.
 
 What a message does is told by the beginning of its body: `good`, `bad` (its handler always fails), `flaky` (fails
-twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down. The process ends with
+twice), `once` (fails once), `killer` (its sink fails). Each attempt's time is written down, and with `noted` what each
+try of a batch has. With `second` another sink behind the first one raises that often. The process ends with
 status 0 when the query has ended by itself, and prints the batches and the restarts as JSON lines. If the process that
 has started it ends first, it is killed with all that Spark has started.
 """
@@ -24,8 +25,11 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 import redelivery_spark
 from integration.spark_crash import Crashing
 from integration.spark_jvm import new_session
+from integration.spark_sinks import FailingSink, note, note_begun, sink
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -41,7 +45,7 @@ def session(config: dict[str, Any]) -> SparkSession:
     return spark
 
 
-def note(body: str, count: int) -> None:
+def note_attempt(body: str, count: int) -> None:
     """Write down when a message was tried; in the process that does it, in a file of its own."""
     folder = os.environ.get("REDELIVERY_TIMES")
     if folder is not None and not body.startswith("good"):
@@ -53,10 +57,34 @@ def handle(row: Row) -> tuple[str, str, int]:
     """Do what the message says."""
     body = bytes(row.body).decode()
     kind = body.split("-", 1)[0]
-    note(body.rstrip("x"), row.delivery_count)
+    note_attempt(body.rstrip("x"), row.delivery_count)
     if kind == "bad" or row.delivery_count < FAILS.get(kind, 0) + 1:
         raise ValueError(f"{kind} at delivery {row.delivery_count}")
     return row.message_id, body.rstrip("x"), row.delivery_count
+
+
+def writing(config: dict[str, Any]) -> Callable[[DataFrame, int], None]:
+    """Return what is to be done with a batch."""
+    flag = Path(config["wal"] + ".crash")
+    first = sink(config["sink"], config["out"])
+    second = FailingSink(Path(config["wal"] + ".second"), config.get("second", 0))
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        folder = Path(config["wal"]).parent
+        note_begun(folder, batch_id)
+        rows = df.persist()
+        if rows.filter("body like 'killer%'").count():
+            raise RuntimeError("the sink does not like it")
+        if config.get("noted"):
+            note(folder, batch_id, [row.body for row in rows.collect()])
+        first(rows, batch_id)
+        second(batch_id)
+        rows.unpersist()
+        if config.get("crash") == "in the sink" and batch_id >= 2 and flag.exists():
+            flag.unlink()
+            os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    return write
 
 
 def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
@@ -66,26 +94,10 @@ def start(spark: SparkSession, config: dict[str, Any]) -> StreamingQuery:
     for name, value in config.get("options", {}).items():
         reader = reader.option(name, value)
     made = redelivery_spark.process(reader.load(), handle, "message_id string, body string, count int")
-    flag = Path(config["wal"] + ".crash")
-
-    def write(df: DataFrame, batch_id: int) -> None:
-        rows = df.persist()
-        if rows.filter("body like 'killer%'").count():
-            raise RuntimeError("the sink does not like it")
-        if config["sink"] == "once":
-            redelivery_spark.write_once(rows, config["out"], batch_id)
-        else:
-            with Path(config["out"]).open("a", encoding="utf-8") as file:
-                file.writelines(f"{row.body}\n" for row in rows.collect())
-        rows.unpersist()
-        if config.get("crash") == "in the sink" and batch_id >= 2 and flag.exists():
-            flag.unlink()
-            os.killpg(os.getpgid(0), signal.SIGKILL)
-
     if config["sink"] == "files":
         writer = made.writeStream.format("parquet").option("path", config["out"])
     else:
-        writer = made.writeStream.foreachBatch(redelivery_spark.foreach_batch(write))
+        writer = made.writeStream.foreachBatch(redelivery_spark.foreach_batch(writing(config)))
     writer = writer.option("checkpointLocation", config["checkpoint"])
     trigger = (
         {"availableNow": True} if config.get("trigger") is None else {"processingTime": config["trigger"]}
@@ -118,7 +130,7 @@ def main(path: str) -> int:
         queries.append(start(spark, config))
         return queries[-1]
 
-    redelivery_spark.run(started, max_restarts=config.get("restarts"))
+    redelivery_spark.run(started, max_restarts=config.get("restarts"), wal_dir=config["wal"])
     for progress in (each for query in queries for each in query.recentProgress):
         began = datetime.fromisoformat(progress["timestamp"]).timestamp()
         told = {"batch": progress["batchId"], "rows": progress["numInputRows"]}

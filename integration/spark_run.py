@@ -7,25 +7,24 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import pyarrow.parquet as pq
+from typing import IO, TYPE_CHECKING, Any
 
 from integration.matrix import FULL
 from integration.spark_jvm import java_options
+from integration.spark_sinks import found
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections import Counter
 
     from integration.brokers import Broker
 
-__all__ = ["SparkRun"]
+__all__ = ["PATH", "SparkRun"]
 
 ROOT = Path(__file__).parent.parent
+PATH = os.pathsep.join(str(ROOT / name) for name in ("", "client", "adapters"))
 SIZE = 1000  # bytes of a body
 LONGEST = 1200.0 if FULL else 420.0  # seconds that a run may take
 KILLED = -signal.SIGKILL
@@ -50,6 +49,7 @@ class SparkRun:
         self.out = self.folder / "out"
         self.wal = self.folder / "wal"
         self.times = self.folder / "times"
+        self.log = self.folder / "log"
         self.times.mkdir()
 
     def config(self) -> dict[str, Any]:
@@ -66,17 +66,21 @@ class SparkRun:
             **self.more,
         }
 
-    def begin(self) -> subprocess.Popen[str]:
-        """Start a process, in a group of its own."""
+    def begin(self, *, quiet: bool = False) -> subprocess.Popen[str]:
+        """Start a process, in a group of its own. `quiet`: what it prints is in a file, and nobody needs to read it."""
+        with self.log.open("a") as log:
+            return self._begun(log if quiet else subprocess.PIPE)
+
+    def _begun(self, output: IO[str] | int) -> subprocess.Popen[str]:
         self.starts += 1
         path = self.folder / "config.json"
         path.write_text(json.dumps(self.config()), encoding="utf-8")
         return subprocess.Popen(
             [sys.executable, "-m", "integration.spark_query", str(path)],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "REDELIVERY_TIMES": str(self.times)},
+            env={**os.environ, "PYTHONPATH": PATH, "REDELIVERY_TIMES": str(self.times)},
             start_new_session=True,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
         )
@@ -94,15 +98,18 @@ class SparkRun:
     def run(self, crash: str | None = None) -> None:
         """Run until the query has ended by itself; `crash`: it dies there once."""
         if crash is not None:
-            self.wal.with_suffix(".crash").touch()
-            self.more["crash"] = crash
-            if crash != "in the sink":
-                self.more["format"] = "redelivery-crashing"
-                self.options["crashPoint"] = crash
+            self.arm(crash, "all 1")
             status = self.end(self.begin())
             assert status == KILLED, f"it should have died: {status}\n{self.printed[-3000:]}"
         status = self.end(self.begin())
         assert status == 0, f"{status}\n{self.printed[-5000:]}"
+
+    def arm(self, crash: str, whom: str) -> None:
+        """Have the next start die. `whom`: `all` or `runner`, and how often."""
+        self.wal.with_suffix(".crash").write_text(whom, encoding="utf-8")
+        self.more |= {"crash": crash, "format": "redelivery-crashing"}
+        if crash != "in the sink":
+            self.options["crashPoint"] = crash
 
     def told(self) -> list[dict[str, Any]]:
         """What the last process has printed as JSON."""
@@ -110,11 +117,13 @@ class SparkRun:
 
     def bodies(self) -> Counter[str]:
         """How often each body is in the output."""
-        if self.sink == "lines":
-            return Counter(self.out.read_text(encoding="utf-8").split())
-        if self.sink == "files":
-            return Counter(body for name in self._committed() for body in _column(name))
-        return Counter(body for name in self._parquet() for body in _column(name))
+        return found(self.sink, self.more.get("out", str(self.out)))
+
+    def committed(self) -> int:
+        """Return the number of the last batch that Spark has committed; -1: none."""
+        commits = self.folder / "checkpoint" / "commits"
+        names = [path.name for path in commits.iterdir()] if commits.is_dir() else []
+        return max((int(name) for name in names if name.isdigit()), default=-1)
 
     def attempts(self) -> dict[str, list[tuple[float, float]]]:
         """When each message that is not good was tried, on the wall's clock: first and last at each delivery's number.
@@ -152,20 +161,3 @@ class SparkRun:
             ]
             found.append((again[0] - settled - delay, max(meanwhile)))
         return found
-
-    def _parquet(self) -> Iterator[Path]:
-        """The files that no task is writing; what Spark takes away meanwhile is passed over."""
-        for folder, inside, names in os.walk(self.out):
-            inside[:] = [name for name in inside if name != "_temporary"]
-            yield from (Path(folder, name) for name in names if name.endswith(".parquet"))
-
-    def _committed(self) -> Sequence[Path]:
-        """The files of Spark's own sink that its log knows."""
-        logs = [path for path in (self.out / "_spark_metadata").iterdir() if not path.name.startswith(".")]
-        lines = [line for path in logs for line in path.read_text(encoding="utf-8").splitlines()[1:]]
-        names = {json.loads(line)["path"].rpartition("/")[2] for line in lines}
-        return [self.out / name for name in names]
-
-
-def _column(path: Path) -> list[str]:
-    return [str(value) for value in pq.ParquetFile(path).read(columns=["body"]).column("body").to_pylist()]

@@ -66,7 +66,7 @@ def said(error: BaseException) -> str:
         ({"walDir": "/proc/nowhere/wal"}, r"walDir.*/proc/nowhere/wal"),
         ({"walDir": ""}, r"walDir"),
         ({"destinaton": "x"}, r"destinaton.*destination"),
-        ({"maxWait": "soon"}, r"maxWait.*soon"),
+        ({"maxTriggerDelay": "soon"}, r"maxTriggerDelay.*soon"),
         ({"url": "stmop://localhost"}, r"stmop.*stomp"),
         ({"url": "tcp://localhost:61616"}, r"tcp:// is OpenWire.*use stomp://"),
     ],

@@ -47,17 +47,17 @@ def test_an_executor_is_killed(session: Session, unique_queue: str, tmp_path: Pa
         cluster = stack.enter_context(Cluster(folder)) if kind == "standalone" else None
         run = SparkRun(
             tmp_path, broker, "stomp", unique_queue,
-            options={"maxMessagesPerTrigger": "100", "partitions": "2"},
+            options={"maxRowsPerTrigger": "100", "partitions": "2"},
             uri={**POLICY, "redelivery__deadLetterDestination": dead},
             more={
+                "format": "redelivery-crashing",
                 "master": "local-cluster[2,1,1024]" if cluster is None else cluster.url,
                 "spark": {"spark.executor.memory": "1g", "spark.driver.bindAddress": "127.0.0.1"},
             },
         )  # fmt: skip
         process = run.begin()
         try:
-            fourth = run.wal / SEGMENTS / f"{4:012d}.arrow"
-            eventually(fourth.exists, LONGEST, interval=0.2)
+            eventually(lambda: run.committed() >= 2, LONGEST, interval=0.2)
             owners = [process.pid] if cluster is None else [each.pid for each in cluster.processes]
             os.kill(executors_of(*owners)[0], signal.SIGKILL)
             status = run.end(process)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from integration.proxy import LinkProxy
 
 IDLE = float(os.environ.get("REDELIVERY_SPARK_IDLE", "20"))  # seconds
-# Seconds: a trigger of one, maxWait, and the batch; many more where other processes of the run are busy.
+# Seconds: a trigger of one, the source's wait, and the batch; many more where other processes of the run are busy.
 LATE = 6 * SLACK if "PYTEST_XDIST_WORKER" in os.environ else 5.0
 PEERS = [("artemis", "stomp"), ("artemis", "amqp")]
 
@@ -46,7 +46,6 @@ def test_a_message_waits_while_nothing_else_happens(
         broker,
         peer[1],
         unique_queue,
-        options={"maxWait": "500"},
         uri={
             "port": proxy.port,
             "jms__redeliveryPolicy__initialRedeliveryDelay": int(IDLE * 1000),

@@ -21,7 +21,7 @@ from redelivery_spark.wal.places import parts_of, place
 from redelivery_spark.wal.records import DIED, FAILURES, VERDICTS, Records, batch_of
 from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS
 from redelivery_spark.wal.wal_state import FOLDER as STATES
-from redelivery_spark.wal.wal_state import ROWS, GivenUp, State, States
+from redelivery_spark.wal.wal_state import ROWS, GivenUpBatch, State, States
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -250,7 +250,7 @@ class Journal:
         mark = segments[0][1].connection if segments and segments[0][1].alone else ""
         # A group is one segment.
         groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
-        state.given_up = GivenUp(dict(end), groups, state.passed)
+        state.given_up = GivenUpBatch(dict(end), groups, state.passed)
         logger.warning(
             "a batch of %d messages is given up (%s): they are tried again in %d groups",
             number,

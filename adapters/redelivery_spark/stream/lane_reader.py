@@ -187,7 +187,7 @@ class LaneReader:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
         taken = self._taken
         facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
-        # All came over one subscription.
+        # All came over one subscription, so they are of one class.
         table = stored_table(*type(taken[0]).stored_all(taken), facts)
         self.lane.publish(table)
         if self._clock.monotonic() - self._checked >= CHECK:

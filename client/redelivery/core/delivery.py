@@ -141,7 +141,7 @@ class Delivery:
 
     @staticmethod
     def stored_all(deliveries: Sequence[Delivery]) -> tuple[list[bytes], list[bytes | None]]:
-        """Return the same of deliveries of this class: what is before the bodies, and the bodies."""
+        """Return the same of deliveries of this class: what is before each body, and the bodies."""
         stored = [each.stored() for each in deliveries]
         return [head for head, _ in stored], [body for _, body in stored]
 

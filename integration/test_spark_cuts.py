@@ -1,0 +1,100 @@
+"""What the broker may send again: links are cut under a query, and its source dies twice, at once after it accepted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from integration.need import need_spark
+
+need_spark()
+
+from integration.eventually import eventually
+from integration.matrix import some
+from integration.peers import fill
+from integration.spark_campaign import Stream
+from integration.spark_run import SparkRun
+from integration.spark_sinks import replays
+from integration.test_spark_killed import PAIRS, POLICY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from integration.conftest import Session
+    from integration.proxy import LinkProxy
+
+CUTS = 10
+
+
+@pytest.mark.parametrize("peer", some(PAIRS, PAIRS[:1] + PAIRS[3:]), ids="-".join)
+def test_links_are_cut(
+    session: Session,
+    peer: tuple[str, str],
+    unique_queue: str,
+    tmp_path: Path,
+    make_proxy: Callable[..., LinkProxy],
+) -> None:
+    """Ten times, while messages come: each is in the output once, and the query has never ended."""
+    broker, dead = session.broker(peer[0]), f"{unique_queue}.dead"
+    proxy = make_proxy(broker.ports[peer[1]])
+    run = SparkRun(
+        tmp_path, broker, peer[1], unique_queue,
+        uri={**POLICY, "port": proxy.port, "redelivery__deadLetterDestination": dead},
+        more={"trigger": "0 seconds", "restarts": 0, "noted": True},
+    )  # fmt: skip
+    stream, draw = Stream(broker, peer[1], unique_queue, 1000.0), random.Random(7)
+    stream.start()
+    process = run.begin(quiet=True)
+    try:
+        eventually(lambda: run.out.exists() and run.bodies(), 240, interval=0.5)
+        for _ in range(CUTS):
+            threading.Event().wait(draw.uniform(0.5, 3.0))
+            proxy.cut()
+        stream.close()
+        wanted = Counter(body for body in stream.sent if not body.startswith("bad"))
+        eventually(
+            lambda: set(run.bodies()) >= set(wanted), 240, interval=1.0, message="all is in the output"
+        )
+        assert process.poll() is None, "the query goes on"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    print(f"\n{'-'.join(peer)}: {proxy.cuts} links cut, {len(stream.sent)} sent, {run.bodies().total()} rows")
+    assert proxy.cuts >= CUTS // 2
+    assert run.bodies() == wanted
+    assert replays(tmp_path) == (0, 0)
+
+
+@pytest.mark.parametrize("whom", some(["runner 2", "all 2", "runner 3"], ["runner 2"]))
+@pytest.mark.parametrize("point", ["after the log", "after the ack"])
+@pytest.mark.parametrize("peer", some(PAIRS, PAIRS[:1]), ids="-".join)
+def test_it_dies_again_before_a_copy_has_come(
+    session: Session,
+    peer: tuple[str, str],
+    new_queue: Callable[[], str],
+    tmp_path: Path,
+    point: str,
+    whom: str,
+) -> None:
+    """Twice within two seconds, with messages in the log that the broker does not know for accepted: each once."""
+    broker, queue = session.broker(peer[0]), new_queue()
+    sent = [f"good-{number}-".encode().ljust(1000, b"x") for number in range(1500)]
+    fill(broker, peer[1], queue, sent)
+    options = {"maxRowsPerTrigger": "100", "maxBytesAhead": "120k"}
+    run = SparkRun(tmp_path, broker, peer[1], queue, uri=POLICY, options=options, more={"noted": True})
+    run.arm(point, whom)
+    flag, died = run.wal.with_suffix(".crash"), 0
+    while flag.exists():
+        run.end(run.begin())
+        died += 1
+    run.run()
+    assert run.bodies() == Counter(body.decode().rstrip("x") for body in sent)
+    assert replays(tmp_path)[1] == 0
+    assert session.client(broker, peer[1]).drain(queue) == []
