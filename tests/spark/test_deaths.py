@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections import Counter
+from collections import Counter, deque
 from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +27,7 @@ if find_spec("fsspec") is not None:
     from tests.spark.sound import register
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from tests.spark.query import Row
 
@@ -49,6 +49,9 @@ EVENTS = st.one_of(
     st.just("again"),
     st.just("partitions"),
     st.just("old"),
+    st.just("lost"),
+    WRITES,
+    WRITES,
     WRITES,
     OTHERS,
 )
@@ -57,13 +60,23 @@ EVENTS = st.one_of(
 class _Deaths:
     """A query to which things happen between and within its batches."""
 
-    def __init__(self, broker: MemoryBroker, query: Query, *, evidence: bool) -> None:
+    def __init__(
+        self, broker: MemoryBroker, query: Query, messages: Iterable[tuple[str, str]], *, evidence: bool
+    ) -> None:
         self._broker = broker
         self._query = query
         self._evidence = evidence
+        # What is not sent yet: bodies and ids.
+        self._left = deque(messages)
+        self._send(len(self._left) // 3)
         # Starts that were given up, and have not ended.
         self._old: list[Coordinator] = []
         self._new: Coordinator | None = None
+
+    def _send(self, most: int) -> None:
+        for _ in range(min(most, len(self._left))):
+            body, identity = self._left.popleft()
+            self._broker.send("orders", body, headers={"id": identity} if identity else {})
 
     def handle(self, row: Row) -> None:
         """Do what the body says."""
@@ -78,6 +91,7 @@ class _Deaths:
     def step(self, event: str | tuple[str, int, bool]) -> None:
         """Have something happen, and run a batch."""
         query, broker = self._query, self._broker
+        self._send(2)
         if event == "cut":
             broker.cut()
         elif event == "refuse":
@@ -85,6 +99,8 @@ class _Deaths:
             broker.refuse_settlements(2)
         elif event == "late":
             self._late()
+        elif event == "lost":
+            broker.drop_accepts(3)
         elif event == "restart":
             query.die()
         elif event == "old":
@@ -120,6 +136,8 @@ class _Deaths:
         """Run without any more accidents, until nothing waits; then as AvailableNow, which ends."""
         query = self._query
         query.die()  # what is armed still dies with it
+        self._broker.drop_accepts(0)
+        self._send(len(self._left))
         self._old_ones()
         for source in self._old:
             source.close()
@@ -269,15 +287,13 @@ def test_nothing_is_lost_and_nothing_comes_twice(
         nullcontext() if marks else no_marks(),
     ):
         names = [f"{kind}-{number}" for number, kind in enumerate(kinds)]
-        for name, identity in zip(names, ids, strict=False):
-            broker.send("orders", name, headers={"id": identity} if identity else {})
         how = {"isolate": "split", "isolateAfter": 2} if evidence else {}
         where = str(Path(folder) / "wal")
         if place == "store":
             register()
             where = "sound://bucket/log"
         with Query(broker, where, uri=URI, maxRowsPerTrigger=most, maxBytesAhead=ahead, **how) as query:
-            deaths = _Deaths(broker, query, evidence=evidence)
+            deaths = _Deaths(broker, query, zip(names, ids, strict=False), evidence=evidence)
             for event in events:
                 deaths.step(event)
             broker.refuse_sends(0)
