@@ -209,7 +209,7 @@ class Query:
 @contextmanager
 def task(batch: int) -> Iterator[None]:
     """Be a task of one of Spark's batches."""
-    with patch.object(segment_reader, "this_task", lambda: TaskIdentity(batch, 0, "", 0)):
+    with patch.object(segment_reader, "this_task", lambda: TaskIdentity(batch)):
         yield
 
 
