@@ -14,6 +14,8 @@ from integration.need import need_spark
 
 need_spark()
 
+from redelivery_spark.wal.segments import FOLDER as SEGMENTS
+
 from integration.eventually import eventually
 from integration.matrix import some
 from integration.peers import fill
