@@ -15,6 +15,7 @@ import json
 import os
 import statistics
 import sys
+import threading
 import time
 from datetime import datetime
 from pathlib import Path
@@ -145,19 +146,24 @@ def ahead(progress: Any) -> int:
 
 
 def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
-    """Return how old messages are when a sink has them, in seconds, but for those of the first `warm_up` seconds."""
+    """Return how old messages are when a sink has them, in seconds; not in the first `warm_up` seconds of batches."""
     ages: list[float] = []
-    began = time.monotonic()
+    began: list[float] = []
+    running = threading.Event()
 
     def write(df: DataFrame, _: int) -> None:
         bodies = [bytes(row.body) for row in df.select("body").collect()]
         now = time.time()
-        if time.monotonic() - began > config["warm_up"]:
+        if bodies and not began:
+            began.append(time.monotonic())
+            running.set()
+        if began and time.monotonic() - began[0] > config["warm_up"]:
             ages.extend(now - float(body[:17]) for body in bodies)
 
     writer = read(spark, config).writeStream.foreachBatch(write)
     query = writer.option("checkpointLocation", f"{config['folder']}/checkpoint").start()
     print(json.dumps({"ready": True}), flush=True)
+    running.wait(PATIENCE)
     query.awaitTermination(config["warm_up"] + config["latency"])
     query.stop()
     parts = statistics.quantiles(ages, n=100)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["fill", "send_times"]
 
 AT_ONCE = 500
+# Its receipt says that all before it was read. With a receipt of its own a message would have one more header than the
+# others, on Artemis, and the Spark source reads those with the same headers in a third of the time.
+SEEN = b"BEGIN\ntransaction:r\n\n\0ABORT\ntransaction:r\nreceipt:r\n\n\0"
 
 
 def fill(broker: Broker, queue: str, messages: int, size: int = 256) -> None:
@@ -25,11 +28,9 @@ def fill(broker: Broker, queue: str, messages: int, size: int = 256) -> None:
         for start in range(0, messages, AT_ONCE):
             count = min(AT_ONCE, messages - start)
             frames = [
-                b"%bxid:k%d\nxtype:order.created\n%b\n%b\0"
-                % (head, start + i, b"receipt:r\n" if i == count - 1 else b"", body)
-                for i in range(count)
+                b"%bxid:k%d\nxtype:order.created\n\n%b\0" % (head, start + i, body) for i in range(count)
             ]
-            link.sendall(b"".join(frames))
+            link.sendall(b"".join([*frames, SEEN]))
             _answer(link, b"RECEIPT")
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 WARM_UP = 20.0  # seconds that are not counted: Spark starts workers, and compiles itself
+READER_WARM_UP = 20_000  # messages
 
 
 class Variant(NamedTuple):
@@ -159,9 +160,13 @@ class Bench:
 
     def reader_alone(self, queue: str) -> dict[str, Any]:
         """Run this checkout's reader without Spark."""
+        warm_queue = f"{queue}.warm"
         self.fill(queue)
-        with tempfile.TemporaryDirectory() as folder:
-            return result(self.start("benchmarks.spark_reader_alone", self.config(queue, folder)))
+        filled(self.broker, self.arguments.protocol, warm_queue, READER_WARM_UP, self.arguments.size)
+        with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+            warm_up = {"queue": warm_queue, "messages": READER_WARM_UP, "folder": other}
+            config = self.config(queue, folder) | {"warm_up": warm_up}
+            return result(self.start("benchmarks.spark_reader_alone", config))
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
 from redelivery_stomp.frame_proof import BROWSES
 from redelivery_stomp.frames import Headers, RawHeaders, date_of, number
+from redelivery_stomp.identifying_headers import KNOWN_BY, OF_DELIVERY
 from redelivery_stomp.made_up_names import makes_sense
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
     from datetime import datetime
 
     from redelivery.core.commands import Subscribe
@@ -24,17 +25,6 @@ __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 MOST_URGENT = 255
 # In what came to ActiveMQ Classic over AMQP. Its producer may have given it an id (docs/measured-stomp.md).
 FROM_AMQP = b"\nJMS_AMQP_"
-# Header lines that a broker makes anew for each delivery (x-acquired-count: RabbitMQ 4.3, quorum queues).
-OF_DELIVERY = (
-    b"message-id:",
-    b"ack:",
-    b"subscription:",
-    b"redelivered:",
-    b"x-delivery-count:",
-    b"x-acquired-count:",
-)
-# Header lines by which a message is known again where the broker made its id.
-KNOWN_BY = (b"message-id:", b"timestamp:", b"destination:")
 # Bytes of a header block that may stay when a message is let go of. Ten thousand are kept.
 SMALL = 4096
 # No header has it.
@@ -151,6 +141,11 @@ class StompDelivery(Delivery):
 
     def stored(self) -> tuple[bytes, bytes]:
         return self.head, self.body
+
+    @staticmethod
+    def stored_all(deliveries: Sequence[Delivery]) -> tuple[list[bytes], list[bytes | None]]:
+        own = cast("Sequence[StompDelivery]", deliveries)
+        return [each.head for each in own], [each.body for each in own]
 
     def arrived_at(self, wall: float) -> None:
         """Take the time of the arrival, in seconds since the Unix epoch, where anything depends on it."""

@@ -189,3 +189,13 @@ def test_the_tests_that_the_requirements_name_are_there() -> None:
         assert named or remark.strip(), f"{number}: neither a test nor a reason"
         for path, _, name in (each.partition("::") for each in named):
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8") or not name, f"{path}::{name}"
+
+
+def test_the_tests_that_the_design_of_the_spark_source_names_are_there() -> None:
+    """Each of its invariants names tests that exist."""
+    page = (ROOT / "docs" / "design-spark.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(integration/|)(test_\w+\.py)::(\w+)`", page)
+    assert len(named) > 20
+    for folder, file, name in named:
+        path = ROOT / (folder or "tests/spark") / file
+        assert f"def {name}(" in path.read_text(encoding="utf-8"), f"{file}::{name}"

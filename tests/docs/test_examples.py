@@ -61,6 +61,8 @@ PROGRAMS = {
     ],
 }
 
+SPARK = {"spark_monitor.py", "spark_stream.py", "spark_triage.py"}
+
 
 def _module(name: str) -> ModuleType:
     """Import an example by its plain name, as it is imported in its own folder."""
@@ -116,8 +118,8 @@ def test_program_takes_a_url(
 def test_every_example_is_told_of() -> None:
     """The folder's README has a paragraph on each file, and no file is left out here."""
     files = {path.name for path in FOLDER.glob("*.py")}
-    # The last needs Spark: integration/ runs it.
-    assert files == {*PROGRAMS, "test_orders.py", "spark_triage.py"}
+    # These need Spark: integration/ runs them.
+    assert files == {*PROGRAMS, "test_orders.py", *SPARK}
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     assert {name for name in files if f"**[{name}]({name})**" in text} == files
 

@@ -81,6 +81,7 @@ def own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
         MemoryDelivery, "identity", property(lambda d: d.headers.get("id") or str(d.kept.broker_id))
     )
     monkeypatch.setattr(MemoryDelivery, "timestamp", property(lambda _: None))
+    monkeypatch.setattr(MemoryDelivery, "strong", property(lambda _: False))
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda d: (d.destination, d.identity, None)))
 
 

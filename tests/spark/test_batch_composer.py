@@ -60,6 +60,19 @@ def test_what_must_be_alone_does_not_wait_for_another_turn_when_there_is_nothing
     assert batch.end == {0: 1}
 
 
+def test_a_segment_without_rows_holds_nothing_up() -> None:
+    """A start begins lane 0 with one: what must be alone behind it goes, and by itself it is no batch."""
+    waiting = {0: [*lane(0), *lane(1, alone=True, after=1)], 1: lane(10)}
+
+    first = composed({}, waiting, 100, 10_000, alone_first=True)
+    second = composed({}, waiting, 100, 10_000, alone_first=False)
+
+    assert (first.end, first.alone) == ({0: 2}, True)
+    assert second.end == {0: 1, 1: 1}
+    assert composed({}, {0: lane(0)}, 100, 10_000, alone_first=True).rows == 0
+    assert composed({}, {0: waiting[0]}, 100, 10_000, alone_first=False).end == {0: 2}
+
+
 @given(
     st.dictionaries(st.integers(0, 4), st.lists(st.integers(1, 50), max_size=8), max_size=4),
     st.integers(1, 120),

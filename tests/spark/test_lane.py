@@ -10,6 +10,7 @@ from redelivery.errors import RedeliveryError
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import REDELIVERIES, Lane
 from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, redelivered_table, stored_table
+from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,6 +81,16 @@ def test_a_number_that_is_taken_is_part_of_the_lane(store: Folder) -> None:
         (2, "other"),
         (3, "mine"),
     ]
+
+
+def test_in_lane_0_a_number_that_is_taken_means_another_start(store: Folder) -> None:
+    """Its rows would be delivered twice; only what comes first may find others before it."""
+    old, new = Lane(store, REDELIVERIES), Lane(store, REDELIVERIES)
+    old.publish(again())
+    assert new.publish(again(), first=True).number == 2
+    with pytest.raises(LogTaken):
+        old.publish(again())
+    assert [each.number for each in new.after(0)] == [1, 2]
 
 
 def test_what_another_process_publishes_is_found_by_looking(store: Folder) -> None:

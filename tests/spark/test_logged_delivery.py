@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -42,7 +43,7 @@ def test_it_says_what_its_message_says(redelivery_broker: MemoryBroker) -> None:
 def test_it_is_known_by_its_place(redelivery_broker: MemoryBroker) -> None:
     """Two rows of equal messages are two: their ids say nothing."""
     one = stored_row(redelivery_broker, "same")
-    two = one._replace(place=one.place + 1)
+    two = replace(one, place=one.place + 1)
     first, second = LoggedDelivery(one), LoggedDelivery(two)
     assert first.identity == second.identity
     assert (first.key, second.key) == (one.place, two.place)
@@ -61,6 +62,6 @@ def test_its_next_delivery_has_the_next_count(redelivery_broker: MemoryBroker) -
 
 def test_a_protocol_that_is_not_installed_is_named(redelivery_broker: MemoryBroker) -> None:
     """A log that was written elsewhere may need a package that is not here."""
-    row = stored_row(redelivery_broker, "x")._replace(wire=json.dumps({"scheme": "nowhere"}))
+    row = replace(stored_row(redelivery_broker, "x"), wire=json.dumps({"scheme": "nowhere"}))
     with pytest.raises(ConfigurationError, match="nowhere"):
         LoggedDelivery(row)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from redelivery_spark.batch.read_columns import shown_schema
-from redelivery_spark.options.batch_options import read_batch_options
+from redelivery_spark.batch.read_columns import DEATH
 from redelivery_spark.options.spark_option import TABLE, SparkOption
-from redelivery_spark.schema import COLUMNS, ERROR, TEXT
+from redelivery_spark.schema import stream_schema
 
-PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.spark.query import Query
+
+    from redelivery.testing import MemoryBroker
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "spark.md").read_text(encoding="utf-8")
+OF_BATCHES = (DOCS / "spark-batch.md").read_text(encoding="utf-8")
 
 
 def row_of(option: SparkOption) -> str:
@@ -27,10 +36,22 @@ def test_every_option_is_on_the_page(option: SparkOption) -> None:
 
 
 def test_every_column_is_on_the_page() -> None:
-    """Those of messages, and those of dead letters."""
-    dead = shown_schema(read_batch_options({"url": "memory://b"})).names
-    for name in [*(field.name for field in COLUMNS), TEXT, ERROR, *dead]:
+    """A stream's columns are on its page, and those of dead letters on the page of batches."""
+    for name in stream_schema(text=True, error=True).names:
         assert f"`{name}`" in PAGE
+    for field in DEATH:
+        assert f"`{field.name}`" in OF_BATCHES
+
+
+def test_every_key_of_the_progress_is_on_the_page(
+    make_query: Callable[..., Query], redelivery_broker: MemoryBroker
+) -> None:
+    """What the source reports has a line for each of its keys."""
+    redelivery_broker.send("orders", "one")
+    query = make_query()
+    query.drain()
+    for key in query.start().report() or ():
+        assert f"`{key}`" in PAGE
 
 
 if __name__ == "__main__":

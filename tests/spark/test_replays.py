@@ -112,14 +112,20 @@ def _dies(row: Row) -> None:
     raise KillsQuery(row["body"].decode())
 
 
+@pytest.mark.parametrize("end", ["live", "die"])
 def test_a_verdict_that_comes_late_is_not_carried_out(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], end: str
 ) -> None:
-    """Of a batch that was settled, by a task that Spark had given up."""
-    fill(redelivery_broker)
+    """Of a batch that was settled, by a task that Spark had given up, before and after a restart."""
+    redelivery_broker.send("orders", SENT[0])
     query = make_query()
+    query.step()
+    for body in SENT[1:]:
+        redelivery_broker.send("orders", body)
     rows = query.step() or []
     query.step()
+    if end == "die":
+        query.die()
     refused = {rows[0]["_place"]: Refusal(1, "fail", "late")}
     query.records.judge(verdict_name(0, "late", list(refused)), Verdict(list(refused), refused), durable=True)
     redelivery_broker.send("orders", "later")

@@ -9,7 +9,7 @@ from tests.spark.stored import sent
 
 from redelivery.core.message_history import RETURN
 from redelivery_memory.messages import MemoryDelivery
-from redelivery_spark.stream.rows_in_doubt import RowsInDoubt, Window
+from redelivery_spark.stream.rows_in_doubt import RowsInDoubt, SentAhead
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
 from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery.testing import ManualClock, MemoryBroker
 
-WINDOW = Window(2)
+WINDOW = SentAhead(2)
 
 
 class Log:
@@ -106,7 +106,7 @@ def test_only_the_newest_two_windows_of_a_connection_are_in_doubt(log: Log) -> N
 
 def test_a_window_in_bytes_holds_more_rows(log: Log) -> None:
     """Both of its limits are reached before nothing more comes."""
-    log.doubt.begin("one", window := Window(1, 1 << 20))
+    log.doubt.begin("one", window := SentAhead(1, 1 << 20))
     came = [delivery for body in "abcdef" for delivery in log.append("one", body)]
     log.doubt.begin("two", window)
     assert copies(log, came) == [b"a", b"b", b"c", b"d", b"e", b"f"]

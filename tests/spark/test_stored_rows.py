@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.spark.stored import sent, stored_row
@@ -36,11 +37,11 @@ def test_rows_of_a_segment_are_those_that_came(redelivery_broker: MemoryBroker) 
 def test_redelivered_rows_keep_what_they_came_with(redelivery_broker: MemoryBroker) -> None:
     """Place, arrival and wire are those of the first time, and the count is that of this delivery."""
     one = stored_row(redelivery_broker, "one")
-    two = stored_row(redelivery_broker, "two", row=1)._replace(arrived=6.0)
+    two = replace(stored_row(redelivery_broker, "two", row=1), arrived=6.0)
 
     table = redelivered_table([(one, 2), (two, 3)], at=20.0, log="log", alone=True, group="3 0 ")
 
-    assert rows_in(table, 0, 0, 4, [0, 1]) == [one._replace(count=2), two._replace(count=3)]
+    assert rows_in(table, 0, 0, 4, [0, 1]) == [replace(one, count=2), replace(two, count=3)]
     facts = facts_of(table.schema)
     assert (facts.at, facts.alone, facts.connection, len(facts.wires)) == (20.0, True, "3 0 ", 1)
 
@@ -48,7 +49,7 @@ def test_redelivered_rows_keep_what_they_came_with(redelivery_broker: MemoryBrok
 def test_rows_that_came_over_other_wires_share_a_segment(redelivery_broker: MemoryBroker) -> None:
     """Each names its own."""
     one = stored_row(redelivery_broker, "one")
-    other = one._replace(wire=json.dumps(json.loads(one.wire) | {"more": "x"}, sort_keys=True))
+    other = replace(one, wire=json.dumps(json.loads(one.wire) | {"more": "x"}, sort_keys=True))
 
     table = redelivered_table([(one, 2), (other, 2), (one, 2)], at=1.0, log="log")
 

@@ -97,9 +97,11 @@ def test_bytes_of_rows_that_are_due_count(
     make_query: Callable[..., Query],
     redelivery_clock: ManualClock,
     segments_of: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """MaxBytesPerTrigger bounds a batch with redeliveries too; they are published in segments of about as much."""
+    """MaxBytesPerTrigger bounds a batch with redeliveries too: their segments have limits of their own."""
     segments_of(1)
+    monkeypatch.setattr("redelivery_spark.stream.journal.MOST_BYTES", 3000)
     query = make_query(maxBytesPerTrigger=5000, maxRowsPerTrigger=100)
     for _ in range(12):
         redelivery_broker.send("orders", "bad" + "x" * 1997)

@@ -11,7 +11,7 @@ from redelivery.core.ledger_entry import Entry
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.store import LogTaken
-from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUp, State, States
+from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUpBatch, State, States
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
         Fact(6, Entry(suspect=True)),
     ]
     facts.append(Fact(7, passed=3))
-    written = State("log", {0: 3, 1: 42}, 9, GivenUp({0: 3, 1: 43}, 8, 7), facts=facts)
+    written = State("log", {0: 3, 1: 42}, 9, GivenUpBatch({0: 3, 1: 43}, 8, 7), facts=facts)
     written.totals["accepted"] = 11
     States(folder).publish(written, None, ())
 

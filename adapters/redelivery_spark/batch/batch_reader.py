@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from redelivery_spark.batch.browse import browsed
 from redelivery_spark.batch.drain import drained
-from redelivery_spark.batch.read_columns import DEATH, ReadColumns, shown_schema
+from redelivery_spark.batch.read_columns import DEATH, ShownColumns, shown_schema
 from redelivery_spark.options.column_choice import NEEDS, chosen
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
         """Go through the rows of a queue, with the columns that were asked for. Raises RedeliveryError."""
         assert isinstance(partition, QueuePart)
         options, queue = self._options, partition.queue
-        columns = ReadColumns(options, self._names)
+        columns = ShownColumns(options, self._names)
         if options.mode == "browse":
             return browsed(options, queue, columns)
         assert queue is not None, "checked where options are read"

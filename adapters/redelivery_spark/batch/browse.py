@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dead_letter import DeadLetter
-    from redelivery_spark.batch.read_columns import ReadColumns
+    from redelivery_spark.batch.read_columns import ShownColumns
     from redelivery_spark.options.batch_options import ReadOptions
 
     Seen = tuple[Delivery, DeadLetter]
@@ -31,7 +31,7 @@ __all__ = ["browsed"]
 BYTES = 8 << 20
 
 
-def browsed(options: ReadOptions, queue: str | None, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
+def browsed(options: ReadOptions, queue: str | None, columns: ShownColumns) -> Iterator[pa.RecordBatch]:
     """Go through the rows of a queue.
 
     Raises:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from redelivery.core.delivery import Delivery
     from redelivery.dlq.dlq_consumer import DeadLetterConsumer
-    from redelivery_spark.batch.read_columns import ReadColumns
+    from redelivery_spark.batch.read_columns import ShownColumns
     from redelivery_spark.options.batch_options import ReadOptions
 
 __all__ = ["drained"]
@@ -39,7 +39,7 @@ COMPANY = 0.05
 LEFT = 1000
 
 
-def drained(options: ReadOptions, queue: str, columns: ReadColumns) -> Iterator[pa.RecordBatch]:
+def drained(options: ReadOptions, queue: str, columns: ShownColumns) -> Iterator[pa.RecordBatch]:
     """Empty a queue, or find that this has been done, and go through the rows: the same at each call.
 
     Raises:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redelivery.dlq.dead_letter import DeadLetter
     from redelivery_spark.options.batch_options import ReadOptions
 
-__all__ = ["DEATH", "ROWS", "ReadColumns", "shown_schema"]
+__all__ = ["DEATH", "ROWS", "ShownColumns", "shown_schema"]
 
 ROWS = 1000
 """Rows in one Arrow batch at most."""
@@ -52,7 +52,7 @@ def shown_schema(options: ReadOptions) -> pa.Schema:
     return pa.schema([*COLUMNS, *decode, *(DEATH if options.dead_letters else ())])
 
 
-class ReadColumns:
+class ShownColumns:
     """The columns that a query has asked for. Of other columns nothing is computed."""
 
     def __init__(self, options: ReadOptions, names: Sequence[str]) -> None:

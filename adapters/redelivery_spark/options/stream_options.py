@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redelivery.errors import ConfigurationError
 from redelivery_spark.options.credentials import connectable, logged_in
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from redelivery.settings import Settings
 
-__all__ = ["SourceOptions", "read_options"]
+__all__ = ["SourceOptions", "options_of", "read_options"]
 
 # The default of `redelivery.maximumSetAside`.
 UNSAID = 100
@@ -98,6 +98,12 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     if options.readers > 1:
         _refuse_readers(found, options)
     return options
+
+
+def options_of(fields: Mapping[str, Any]) -> SourceOptions:
+    """Return options of their fields, without `settings`, which the URI says."""
+    _, settings = connectable(fields["uri"], {})
+    return SourceOptions(**fields, settings=settings)
 
 
 def _most_bytes(found: Given) -> int:

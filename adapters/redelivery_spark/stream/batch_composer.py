@@ -48,7 +48,7 @@ def composed(
         alone_first: whether it is the turn of one that must be alone.
     """
     left = {lane: list(segments) for lane, segments in waiting.items() if segments}
-    suspect = left.get(REDELIVERIES, [None])[0]
+    suspect = next((segment for segment in left.get(REDELIVERIES, ()) if segment.rows), None)
     if suspect is not None and suspect.alone and (alone_first or len(left) == 1):
         end = {**start, REDELIVERIES: suspect.number}
         return Composed(end, suspect.rows, suspect.size, complete=True, alone=True)

@@ -21,7 +21,7 @@ from redelivery_spark.wal.places import parts_of, place
 from redelivery_spark.wal.records import DIED, FAILURES, VERDICTS, Records, batch_of
 from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS
 from redelivery_spark.wal.wal_state import FOLDER as STATES
-from redelivery_spark.wal.wal_state import ROWS, GivenUp, State, States
+from redelivery_spark.wal.wal_state import ROWS, GivenUpBatch, State, States
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +59,8 @@ class Journal:
         # The log is this start's from now on.
         self._states.publish(self.state, None, ())
         lanes.go_on_from(self.state.settled)
+        # An older start can append no row any more that this one has delivered again.
+        lanes.redeliveries.publish(redelivered_table((), at=clock.time(), log=self.state.log), first=True)
         self._make = redeliveries
         self._clock = clock
         self.redeliveries: EngineDriver
@@ -134,31 +136,20 @@ class Journal:
         if given_up:
             # Nothing was handed out of it since it was given up.
             refused = {}
-        # The first time, too: by it a checkpoint that begins anew is known not to be this log's.
-        changed = given_up or bool(refused) or not state.settled
         rows = sum(segment.rows for _, segment in self.lanes.between(state.settled, upto))
         if rows > len(refused) and not given_up:
             state.passed += 1
             state.totals["accepted"] += rows - len(refused)
-            # By it a suspect is charged, over restarts too.
-            changed |= self._suspects(upto)
-        changed |= self._settle_redelivered(upto, refused)
+        self._settle_redelivered(upto, refused)
         self._settle_fresh(refused)
         state.settled, state.given_up = dict(upto), None if given_up else state.given_up
-        if changed or self.redeliveries.changed:
-            self.save()
+        # Each time: what a task that was given up says later of this batch is known to be late, by a later start too.
+        self.save()
         self.records.forget(names)
         self.records.forget_failures()
         if names:
             sweep(self._store, max(map(batch_of, names)))
         self.lanes.settle(upto)
-
-    def _suspects(self, upto: Vector) -> bool:
-        """Whether rows wait, or are behind an offset, that must be alone."""
-        waiting = any(entry.suspect for entry in self.redeliveries.ledger.entries.values())
-        return waiting or any(
-            segment.alone for segment in self.lanes.redeliveries.after(upto.get(REDELIVERIES, 0))
-        )
 
     def _check(self, upto: Vector) -> None:
         settled = self.state.settled
@@ -170,9 +161,9 @@ class Journal:
                 option="walDir",
             )
 
-    def _settle_redelivered(self, upto: Vector, refused: dict[Place, Refusal]) -> bool:
-        """Settle the rows that the batch had from lane 0; return whether the log knows more of any than its place."""
-        lane, changed = self.lanes.redeliveries, False
+    def _settle_redelivered(self, upto: Vector, refused: dict[Place, Refusal]) -> None:
+        """Settle the rows that the batch had from lane 0."""
+        lane = self.lanes.redeliveries
         for segment in lane.after(self.state.settled.get(REDELIVERIES, 0), upto.get(REDELIVERIES, 0)):
             for at, origin in enumerate(self._origins(segment.number)):
                 if self._out.get(origin) != segment.number:
@@ -186,9 +177,7 @@ class Journal:
                     row = LoggedDelivery(rows_in(table, REDELIVERIES, self.tag, segment.number, [at])[0])
                     self.redeliveries.add(row)
                 if row is not None:
-                    changed = True
                     self._settle_row(row, refusal)
-        return changed
 
     def _settle_fresh(self, refused: dict[Place, Refusal]) -> None:
         """Have the rows wait that were refused when they were delivered for the first time."""
@@ -245,12 +234,13 @@ class Journal:
 
         One that was a batch alone is charged, if another batch has gone through since: else it need not be the cause.
         """
-        state, segments = self.state, self.lanes.between(start, end)
+        state = self.state
+        segments = [each for each in self.lanes.between(start, end) if each[1].rows]
         number = sum(segment.rows for _, segment in segments)
         mark = segments[0][1].connection if segments and segments[0][1].alone else ""
         # A group is one segment.
         groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
-        state.given_up = GivenUp(dict(end), groups, state.passed)
+        state.given_up = GivenUpBatch(dict(end), groups, state.passed)
         logger.warning(
             "a batch of %d messages is given up (%s): they are tried again in %d groups",
             number,

@@ -186,9 +186,9 @@ class LaneReader:
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
         taken = self._taken
-        stored = [each.stored() for each in taken]
         facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
-        table = stored_table([head for head, _ in stored], [body for _, body in stored], facts)
+        # All came over one subscription, so they are of one class.
+        table = stored_table(*type(taken[0]).stored_all(taken), facts)
         self.lane.publish(table)
         if self._clock.monotonic() - self._checked >= CHECK:
             # This process may have stood still, and the log be another's: then all of it comes again to that one.

@@ -64,7 +64,7 @@ class Lanes:
         found = self.between(start, end)
         for number, last in end.items():
             first = start.get(number, 0)
-            there = sum(lane == number for lane, _ in found)
+            there = len([lane for lane, _ in found if lane == number])
             if there < last - first:
                 raise ConfigurationError(
                     f"walDir: segments of lane {number} behind {first} are gone: the checkpoint is older than the log, "

@@ -13,9 +13,8 @@ import threading
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from redelivery import parse_uri
 from redelivery.errors import RedeliveryError
-from redelivery_spark.options.stream_options import SourceOptions
+from redelivery_spark.options.stream_options import SourceOptions, options_of
 from redelivery_spark.stream.available_now import AvailableNow
 from redelivery_spark.stream.lane_reader import LaneReader
 from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
@@ -43,8 +42,7 @@ class _Child:
     """One reader, as its process has it."""
 
     def __init__(self, config: Mapping[str, Any], out: TextIO) -> None:
-        given: dict[str, Any] = config["options"]
-        options = SourceOptions(**given, settings=parse_uri(given["uri"]))
+        options = options_of(config["options"])
         self._out = out
         self._lock = threading.Lock()
         self._parent = os.getppid()

@@ -50,7 +50,7 @@ class _Process:
         self._run = run
         self._starts = 0
         self._child: subprocess.Popen[str] | None = None
-        self.state: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
         self._before: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._connections: set[str] = set()
         self._thread = threading.Thread(
@@ -63,7 +63,7 @@ class _Process:
 
     def total(self, name: str) -> int:
         """Return a count over all starts."""
-        return int(self._before[name] + self.state.get(name, 0))
+        return int(self._before[name] + self.status.get(name, 0))
 
     def _keep(self) -> None:
         pause = FIRST_PAUSE
@@ -104,7 +104,7 @@ class _Process:
         child.wait()
         # What was set aside is at the broker, and comes again.
         self._before |= {name: self.total(name) for name in ("copies", "refused")}
-        self.state = {}
+        self.status = {}
         lane.look()
         for connection in self._connections:
             self._readers.ended(self, connection)
@@ -119,7 +119,7 @@ class _Process:
             self._readers.more()
             return True
         if "state" in said:
-            self.state = said["state"]
+            self.status = said["state"]
         elif "ended" in said:
             self._readers.ended(self, said["ended"])
         elif "error" in said:
@@ -210,7 +210,7 @@ class ReaderProcesses:
         """See Readers."""
         if self._error is not None:
             raise errors.another(self._error)
-        if self._available is not None and all(each.state.get("exhausted") for each in self._processes):
+        if self._available is not None and all(each.status.get("exhausted") for each in self._processes):
             self._available.exhausted = True
         return self._count
 
@@ -220,7 +220,7 @@ class ReaderProcesses:
 
     def full(self) -> bool:
         """See Readers."""
-        return any(each.state.get("full") for each in self._processes)
+        return any(each.status.get("full") for each in self._processes)
 
     def wait(self, seen: int, timeout: float) -> None:
         """See Readers."""
@@ -238,7 +238,7 @@ class ReaderProcesses:
     @property
     def connected(self) -> bool:
         """See Readers."""
-        return all(each.state.get("connected") for each in self._processes)
+        return all(each.status.get("connected") for each in self._processes)
 
     def stop(self) -> None:
         """See Readers."""

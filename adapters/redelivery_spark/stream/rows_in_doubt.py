@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from redelivery.core.delivery import Delivery
     from redelivery_spark.wal.lane import Lane, Segment
 
-__all__ = ["RowsInDoubt", "Window"]
+__all__ = ["RowsInDoubt", "SentAhead"]
 
 
-class Window(NamedTuple):
+class SentAhead(NamedTuple):
     """How far a broker sends ahead: both are reached before nothing more comes."""
 
     messages: int
@@ -60,7 +60,7 @@ class RowsInDoubt:
         self._clock = clock
         self._siblings = siblings
         self._connection = ""
-        self._window = Window(0)
+        self._window = SentAhead(0)
         self._since = 0.0
         # Messages of this connection that came when it had stood for long enough.
         self._came: int | None = None
@@ -75,7 +75,7 @@ class RowsInDoubt:
         self._ended: set[str] = set()
         self._told: deque[tuple[int, str]] = deque()
 
-    def begin(self, connection: str, window: Window) -> None:
+    def begin(self, connection: str, window: SentAhead) -> None:
         """Learn that a connection begins: all others of its own lane have ended."""
         self._connection, self._window = connection, window
         self._since, self._came = self._clock.monotonic(), None
@@ -181,7 +181,8 @@ class RowsInDoubt:
         """
         while self._told:
             self._look_at(*self._told.popleft())
-        if not (self._known or self._kept) or self._clock.monotonic() - self._since < RETURN:
+        begun = bool(self._connection) and self._clock.monotonic() - self._since >= RETURN
+        if not begun or not (self._known or self._kept):
             return
         if self._came is None:
             self._came = arrived

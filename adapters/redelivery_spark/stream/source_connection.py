@@ -18,7 +18,7 @@ from redelivery.driver.port import (
     single,
 )
 from redelivery.errors import RedeliveryError, TransportError
-from redelivery_spark.stream.rows_in_doubt import Window
+from redelivery_spark.stream.rows_in_doubt import SentAhead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -101,10 +101,10 @@ class SourceConnection:
         return min(self.credit, FIRST) if self.capabilities.flow else self.credit
 
     @property
-    def window(self) -> Window:
+    def window(self) -> SentAhead:
         """The same, and in bytes where the broker counts those."""
         in_bytes = self.capabilities.window_in_bytes
-        return Window(self.credit, self.credit * UNIT if in_bytes else 0)
+        return SentAhead(self.credit, self.credit * UNIT if in_bytes else 0)
 
     @property
     def held(self) -> int | None:

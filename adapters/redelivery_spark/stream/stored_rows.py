@@ -43,7 +43,7 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
 def redelivered_table(
     rows: Sequence[tuple[StoredRow, int]], *, at: float, log: str, alone: bool = False, group: str = ""
 ) -> pa.Table:
-    """Return rows as a segment of lane 0, each with the count of this delivery. `group`: see `GivenUp`."""
+    """Return rows as a segment of lane 0, each with the count of this delivery. `group`: see `GivenUpBatch`."""
     wires: dict[str, int] = {}
     numbers = [wires.setdefault(row.wire, len(wires)) for row, _ in rows]
     return segment_schema.redelivered_table(

@@ -1,7 +1,9 @@
 """One lane of the log: numbered segments, appended by one reader, and read in that order.
 
 Appending needs no lock to be right: a number can be published once. Whoever finds it taken counts the segment that is
-there as part of the lane, because its messages may have been acknowledged, and goes on with the next number.
+there as part of the lane, because its messages may have been acknowledged, and goes on with the next number. In lane 0
+only the newest start appends: it begins with a segment without rows, and whoever finds a number taken later is an older
+one.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from redelivery.errors import RedeliveryError
 from redelivery_spark.wal.arrow_files import number_of, read_table, written
 from redelivery_spark.wal.segment_schema import facts_of, folder_of, segment_name
+from redelivery_spark.wal.store import taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,10 +74,21 @@ class Lane:
         """Learn that numbers up to this one have been used: their segments may be gone."""
         self.last = max(self.last, number)
 
-    def publish(self, table: pa.Table) -> Segment:
-        """Append a segment, durably. Raises OSError, or what an object store's library raises."""
+    def publish(self, table: pa.Table, *, first: bool = False) -> Segment:
+        """Append a segment, durably.
+
+        Args:
+            table: its rows.
+            first: in lane 0, whether it is the first one of a start, before which others may have appended.
+
+        Raises:
+            LogTaken: in lane 0, another start has appended since this one began: its rows would be there twice.
+            OSError: or what an object store's library raises.
+        """
         content = written(table)
         while not self._store.publish(segment_name(self.number, self.last + 1), content):
+            if self.number == REDELIVERIES and not first:
+                raise taken(self._store)
             self._take_in(self.last + 1)
         return self._add(_segment(self.last + 1, table))
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUp", "State", "States"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUpBatch", "State", "States"]
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
@@ -51,7 +51,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUpBatch:
     """A batch that was given up: `isolate=split`. Its rows are in `groups` segments of lane 0, and it has none itself.
 
     `end`: how far each lane goes in it. `passed`: how many batches with rows had gone through when it was.
@@ -69,7 +69,7 @@ class State:
     log: str
     settled: Vector = field(default_factory=dict[int, int])
     passed: int = 0
-    given_up: GivenUp | None = None
+    given_up: GivenUpBatch | None = None
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     facts: Sequence[Fact] = ()
 
@@ -190,7 +190,7 @@ def _read(found: Mapping[str, Any]) -> State:
         log=found["log"],
         settled=_vector(found["settled"]),
         passed=found["passed"],
-        given_up=None if given_up is None else GivenUp(_vector(given_up[0]), *given_up[1:]),
+        given_up=None if given_up is None else GivenUpBatch(_vector(given_up[0]), *given_up[1:]),
         totals=dict.fromkeys(TOTALS, 0) | found["totals"],
         facts=[Fact(place, Entry(*entry), *more) for place, entry, *more in found["facts"]],
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from redelivery.core.cause import EXPIRED, UNKNOWN, Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
     from datetime import datetime
 
 __all__ = ["DIGEST", "EXPIRED", "UNKNOWN", "BodyKind", "Cause", "Delivery", "Outcome", "Record", "State"]
@@ -138,6 +138,12 @@ class Delivery:
         A `Restore` makes an equal delivery of them. Asked before the body is let go of; changes nothing.
         """
         raise NotImplementedError
+
+    @staticmethod
+    def stored_all(deliveries: Sequence[Delivery]) -> tuple[list[bytes], list[bytes | None]]:
+        """Return the same of deliveries of this class: what is before each body, and the bodies."""
+        stored = [each.stored() for each in deliveries]
+        return [head for head, _ in stored], [body for _, body in stored]
 
     def plain(self, now: float) -> bool:
         """True if the message has not expired at the wall-clock time `now`, and its body is there and arrived whole.

@@ -1,0 +1,50 @@
+"""Watches streams with Spark: prints what their source reports, and warns when something is wrong."""
+
+import json
+import logging
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import listener
+
+KEYS = ("waiting", "deadLettered", "ahead", "connected")
+GROWS = 5  # reports in a row that each say that more waits
+
+
+def reported(latest_offset: str | None) -> dict[str, int]:
+    """Return what a source reports, as numbers; nothing: it is another source, or it has not begun."""
+    said = json.loads(latest_offset or "null")
+    watched = KEYS if isinstance(said, dict) and "deadLettered" in said else ()
+    return {key: sum(said[key].values()) if key == "ahead" else int(said[key]) for key in watched}
+
+
+def alarms(reports: list[dict[str, int]]) -> list[str]:
+    """Return what is wrong by the reports of one query, of which the last is the newest."""
+    waiting = [each["waiting"] for each in reports[-GROWS - 1 :]]
+    grows = len(waiting) > GROWS and waiting == sorted(set(waiting))
+    found = [f"{waiting[-1]} messages wait for a redelivery, more at each report"] * grows
+    return found if reports[-1]["connected"] else [*found, "there is no connection to the broker"]
+
+
+class Monitor(listener.StreamingQueryListener):
+    """For `spark.streams.addListener`. `show` gets the query's id and what its source reports."""
+
+    def __init__(self, spark: SparkSession, show: Callable[[str, dict[str, int]], object] = print) -> None:
+        self.streams, self.show, self.reports = spark.streams, show, dict[str, list[dict[str, int]]]()
+
+    def _see(self, query: str, progress: listener.StreamingQueryProgress | None) -> None:
+        for source in progress.sources if progress else ():
+            if report := reported(source.latestOffset):
+                self.show(query, report)
+                self.reports[query] = [*self.reports.get(query, []), report][-GROWS - 1 :]
+                for alarm in alarms(self.reports[query]):
+                    logging.getLogger("monitor").warning("%s: %s", query, alarm)
+
+    def onQueryProgress(self, event: listener.QueryProgressEvent) -> None:
+        self._see(str(event.progress.id), event.progress)
+
+    def onQueryIdle(self, event: listener.QueryIdleEvent) -> None:  # no rows, as without a connection
+        self._see(str(event.id), getattr(self.streams.get(str(event.id)), "lastProgress", None))
+
+    def onQueryStarted(self, event: listener.QueryStartedEvent) -> None: ...
+    def onQueryTerminated(self, event: listener.QueryTerminatedEvent) -> None: ...
