@@ -55,12 +55,12 @@ class Dying:
     """A handler that ends its process over one message always, and over another one the first time."""
 
     def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+        self._folder = folder
 
     def __call__(self, row: Row) -> tuple[str, str, int]:
         """Handle a row, or die."""
         body = bytes(row.body).decode()
-        flag = self._folder / body
+        flag = Path(self._folder, body)
         if body.startswith("killer") or (body.startswith("flaky") and not flag.exists()):
             flag.touch()
             os._exit(9)
