@@ -173,7 +173,7 @@ class Campaign:
         told = (
             f"{sum(self.killed.values())} kills {dict(self.killed)}, {self.run.starts} starts: {sent.total()} sent, "
             f"{rows.total()} rows, {len(rows)} distinct, {dead.total()} dead letters ({len(dead)} distinct of "
-            f"{len(bad)}), {tries(self.run.folder)} replays of batches, {several} of them of a batch that the sink had, "
+            f"{len(bad)}), {tries(self.run.folder)} replays of batches, {several} of batches that the sink had, "
             f"{other} with other rows"
         )
         print(f"\n{self.run.broker.name}-{self.run.protocol}, {self.run.sink}: {told}", flush=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-KEYS = {"by", "facts", "files", "format", "given_up", "log", "passed", "settled", "totals"}
+KEYS = {"start", "by", "facts", "files", "format", "given_up", "log", "passed", "settled", "totals"}
 
 
 @pytest.fixture

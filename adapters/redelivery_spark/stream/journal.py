@@ -41,16 +41,21 @@ __all__ = ["FOLDERS", "Journal"]
 
 logger = logging.getLogger("redelivery.spark")
 GROUPS = 8
-"""Into which the rows of a batch that is given up are split: 100,000 rows are single ones after six rounds."""
+"""Into which the rows of a batch that is given up are split, or more of them: a group is one segment."""
 FOLDERS = (STATES, ROWS, VERDICTS, FAILURES, CRUMBS)
-"""Of the log, besides one for each lane."""
+"""Of the log; each lane has another one."""
 
 
 class Journal:
     """Rows and batches of one log. One thread; its process owns the log: it has published the newest state."""
 
     def __init__(
-        self, store: WalStore, tag: int, lanes: Lanes, redeliveries: Callable[[], EngineDriver], clock: Clock
+        self,
+        store: WalStore,
+        tag: int,
+        lanes: Lanes,
+        redeliveries: Callable[[str], EngineDriver],
+        clock: Clock,
     ) -> None:
         self._store = store
         self.tag = tag
@@ -72,6 +77,11 @@ class Journal:
         self._kept: set[Place] = set()
         self._resumed = False
 
+    @property
+    def start(self) -> str:
+        """What this start is called in the log."""
+        return self._states.start
+
     def check(self) -> None:
         """See that no other start has taken the log. Raises LogTaken."""
         self._states.check()
@@ -83,7 +93,7 @@ class Journal:
         if self._resumed:
             return
         self._resumed = True
-        self.redeliveries = self._make()
+        self.redeliveries = self._make(self.state.log)
         for segment in self.lanes.redeliveries.after(self._done_with()):
             self._out |= dict.fromkeys(self._origins(segment.number), segment.number)
         facts = {fact.place: fact for fact in self.state.facts}
@@ -248,7 +258,6 @@ class Journal:
         segments = [each for each in self.lanes.between(start, end) if each[1].rows]
         number = sum(segment.rows for _, segment in segments)
         mark = segments[0][1].connection if segments and segments[0][1].alone else ""
-        # A group is one segment.
         groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
         state.given_up = GivenUpBatch(dict(end), groups, state.passed)
         logger.warning(
