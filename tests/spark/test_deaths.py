@@ -38,7 +38,11 @@ URI = f"{FAST}&redelivery.maximumDeferrals=2"
 KINDS = st.sampled_from(["good"] * 6 + ["bad", "flaky", "killer"])
 # A start of the query that does not wait for the end of the one before: at the next but so many write of that one.
 OTHERS = st.tuples(st.just("other"), st.integers(0, 6), st.booleans())
-WRITES = st.tuples(st.sampled_from(["publish", "remove", "accept", "send"]), st.integers(1, 8), st.booleans())
+WRITES = st.tuples(
+    st.sampled_from(["publish", "publish", "remove", "accept", "send", "break"]),
+    st.integers(1, 8),
+    st.booleans(),
+)
 EVENTS = st.one_of(
     st.just("go"),
     st.just("go"),
@@ -166,18 +170,23 @@ class _Deaths:
         connection = readers_of(source).source
         owners = {"accept": connection, "send": connection._port}
         owner: object = owners.get(what, source._journal._store)
-        wrapped: Callable[..., object] = getattr(owner, what)
+        name = "publish" if what == "break" else what
+        wrapped: Callable[..., object] = getattr(owner, name)
         left = [count]
 
         def dying(*arguments: object, **named: object) -> object:
             left[0] -= 1
             if left[0] and not left[0] < 0:
                 return wrapped(*arguments, **named)
+            if what == "break":
+                # The connection, at a publication.
+                self._broker.cut()
+                return wrapped(*arguments, **named)
             if after:
                 wrapped(*arguments, **named)
             raise Killed
 
-        setattr(owner, what, dying)
+        setattr(owner, name, dying)
 
     def _arm_other(self, source: Coordinator, count: int) -> None:
         """Start the query once more, in another process, at so many writes of this one: only the newest may write."""
@@ -222,6 +231,15 @@ def _identity(delivery: MemoryDelivery) -> str:
 OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "flaky", "killer", "good"]
 
 
+# A death at each of the first writes of each kind.
+EACH = [
+    (what, count, after)
+    for what in ("publish", "accept", "remove", "send", "break")
+    for count in (1, 2, 3)
+    for after in (False, True)
+]
+
+
 @settings(max_examples=MOST, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     kinds=st.lists(KINDS, min_size=1, max_size=20),
@@ -256,6 +274,14 @@ OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "fl
     ahead="1k",
     place="folder",
 )
+@example(
+    kinds=[*["good"] * 12, *OFTEN], ids=[""] * 30, events=EACH, size=2, most=4, evidence=True, marks=True, ahead="256m",
+    place="folder",
+)  # fmt: skip
+@example(
+    kinds=[*["good"] * 19, "bad"], ids=[""] * 20, events=["lost", ("break", 1, False), "go", "cut", "restart"] * 3,
+    size=3, most=1, evidence=False, marks=False, ahead="256m", place="folder",
+)  # fmt: skip
 @example(
     kinds=OFTEN, ids=[""] * 20, events=[("other", 0, False), "old", ("other", 2, False), "old"] * 3, size=2, most=4,
     evidence=True, marks=False, ahead="256m", place="store",
