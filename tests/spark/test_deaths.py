@@ -97,6 +97,9 @@ class _Deaths:
         query, broker = self._query, self._broker
         self._send(2)
         if event == "cut":
+            if query.source is not None:
+                # Some of what has come is taken, and not published.
+                readers_of(query.source).reader.step(0.0)
             broker.cut()
         elif event == "refuse":
             broker.refuse_sends(2)
