@@ -35,7 +35,7 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
         ]
     more: list[list[Any]] = [some.column(name).to_pylist() for name in ("origin", "wire", "arrived", "count")]
     return [
-        StoredRow(origin, head, body, wires[wire], arrived, count)
+        StoredRow(origin, head, body, wires[int(wire)], arrived, count)
         for head, body, origin, wire, arrived, count in zip(heads, bodies, *more, strict=True)
     ]
 
