@@ -38,10 +38,9 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
     numbers: list[int] = some.column("wire").to_pylist()
     arrived: list[float] = some.column("arrived").to_pylist()
     counts: list[int] = some.column("count").to_pylist()
-    rows_of = zip(origins, heads, bodies, numbers, arrived, counts, strict=True)
     return [
-        StoredRow(origin, head, body, wires[wire], at, count)
-        for origin, head, body, wire, at, count in rows_of
+        StoredRow(origins[at], heads[at], bodies[at], wires[numbers[at]], arrived[at], counts[at])
+        for at in range(len(wanted))
     ]
 
 
