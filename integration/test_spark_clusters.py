@@ -14,7 +14,6 @@ from integration.need import need_spark
 
 need_spark()
 
-from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 
 from integration.eventually import eventually
 from integration.matrix import some

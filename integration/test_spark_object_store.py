@@ -18,7 +18,6 @@ need_spark("s3fs", "moto")
 
 import fsspec
 from moto.server import ThreadedMotoServer
-from redelivery_spark.wal.segments import FOLDER as SEGMENTS
 
 from integration.eventually import eventually
 from integration.peers import fill
