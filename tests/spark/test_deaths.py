@@ -14,7 +14,7 @@ from unittest.mock import patch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.spark.conftest import FAST, no_marks
-from tests.spark.query import InlineReader, Killed, KillsQuery, Query, with_options
+from tests.spark.query import InlineReader, Killed, KillsQuery, Query, readers_of, with_options
 
 from redelivery.errors import ConfigurationError
 from redelivery.testing import ManualClock, MemoryBroker
@@ -78,9 +78,7 @@ class _Deaths:
     def step(self, event: str | tuple[str, int, bool]) -> None:
         """Have something happen, and run a batch."""
         query, broker = self._query, self._broker
-        if isinstance(event, tuple):
-            self._arm(*event)
-        elif event == "cut":
+        if event == "cut":
             broker.cut()
         elif event == "refuse":
             broker.refuse_sends(2)
@@ -94,8 +92,14 @@ class _Deaths:
         elif event == "partitions":
             query.die()
             with_options(query, partitions=1 if query.options.partitions > 1 else 3)
+        elif isinstance(event, tuple):
+            self._arm(*event)
+        self._run(again=event == "again")
+
+    def _run(self, *, again: bool) -> None:
+        query = self._query
         try:
-            if event == "again":
+            if again:
                 self._again()
             query.step(self.handle, evidence=self._evidence)
         except (Killed, KillsQuery):
@@ -141,7 +145,7 @@ class _Deaths:
             if not source._journal._store.url.startswith("/"):
                 self._arm_other(source, count)
             return
-        connection = source._readers._source
+        connection = readers_of(source).source
         owners = {"accept": connection, "send": connection._port}
         owner: object = owners.get(what, source._journal._store)
         wrapped: Callable[..., object] = getattr(owner, what)
@@ -175,7 +179,7 @@ class _Deaths:
         for source in list(self._old):
             try:
                 for _ in range(3):
-                    source._readers._reader.step(0.5)
+                    readers_of(source).reader.step(0.5)
                     source.latest(self._query.committed, 30)
             except (LogTaken, ConfigurationError):
                 source.close()
@@ -213,10 +217,25 @@ OFTEN = ["bad", "good", "killer", "good", "flaky", "good", "killer", "good", "fl
     place=st.sampled_from(["folder", "store"]),
 )
 @example(
-    kinds=OFTEN, ids=[""] * 20, events=[], size=4, most=4, evidence=True, marks=True, ahead="1k", place="folder"
+    kinds=OFTEN,
+    ids=[""] * 20,
+    events=[],
+    size=4,
+    most=4,
+    evidence=True,
+    marks=True,
+    ahead="1k",
+    place="folder",
 )
 @example(
-    kinds=OFTEN, ids=[""] * 20, events=["cut", "restart"] * 5, size=2, most=4, evidence=True, marks=False, ahead="1k",
+    kinds=OFTEN,
+    ids=[""] * 20,
+    events=["cut", "restart"] * 5,
+    size=2,
+    most=4,
+    evidence=True,
+    marks=False,
+    ahead="1k",
     place="folder",
 )
 @example(

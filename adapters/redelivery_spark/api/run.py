@@ -28,6 +28,7 @@ FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 HOPELESS = (
     "redelivery.errors.ConfigurationError:",
     "redelivery.errors.AdapterError:",
+    "redelivery_spark.executors.decoding.UndecodableBody:",
     "redelivery_spark.wal.store.LogTaken:",
 )
 """What another start does not mend, as a Python traceback names it: our own classes, and no others of those names."""

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 
-__all__ = ["decoded"]
+from redelivery.errors import RedeliveryError
+
+__all__ = ["UndecodableBody", "decoded"]
+
+
+class UndecodableBody(RedeliveryError):
+    """A body is not what `decode` asks for, and `onDecodeError=fail`: another run of the batch ends the same way."""
 
 
 def decoded(body: bytes, decode: str) -> tuple[str | None, str | None]:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from redelivery.driver.port import column_reader, restorer
 from redelivery.errors import RedeliveryError
-from redelivery_spark.executors.decoding import decoded
+from redelivery_spark.executors.decoding import UndecodableBody, decoded
 from redelivery_spark.executors.task_identity import this_task
 from redelivery_spark.message_columns import message_column
 from redelivery_spark.schema import ERROR, PLACE, TEXT, stream_schema
@@ -265,7 +265,7 @@ def _decodable(stored: _StoredRows, given: SegmentSlice, store: WalStore) -> _St
     if given.on_decode_error == "fail":
         row, error = next(iter(wrong.items()))
         identity = stored.column("message_id")[row].as_py()
-        raise RedeliveryError(f"message {identity} of {stored.column('destination')[row].as_py()} {error}")
+        raise UndecodableBody(f"message {identity} of {stored.column('destination')[row].as_py()} {error}")
     _refuse(stored, wrong, store)
     return stored.only([row for row in range(len(found)) if row not in wrong])
 

@@ -32,7 +32,7 @@ _GONE = (
     _Advice(("consumers",), "is no option any more: the driver consumes, over as many connections as readers=N says; "
            "leave it out, or use readers"),
     _Advice(("maxWait",), "is no option any more: use maxTriggerDelay, the longest wait for minRowsPerTrigger"),
-    _Advice(("isolateFanout",), "is no option any more: isolate=split makes 8 groups of a batch; leave it out"),
+    _Advice(("isolateFanout",), "is no option any more: isolate=split makes 8 groups or more; leave it out"),
     _Advice(("pushFilters",), "is no option any more: Spark filters the rows itself, and correctly; leave it out"),
 )  # fmt: skip
 _KAFKAS = (

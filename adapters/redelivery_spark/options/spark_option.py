@@ -50,11 +50,11 @@ TABLE: tuple[SparkOption, ...] = (
                 LONGEST_DELAY),
     SparkOption("maxBytesAhead", "size", "256m", "Bytes of messages in `walDir` that no batch has completed; with more "
                 "the source stops taking.", 1),
-    SparkOption("readers", "integer", "1", "Connections that consume at once, each more in a process of its own. More "
-                "than 1 for queues only.", 1, 31),
+    SparkOption("readers", "integer", "1", "Connections that consume at once. More than 1 are processes, and for "
+                "queues only.", 1, 31),
     SparkOption("partitions", "integer", "the driver's processors, 8 at most", "Tasks of a batch.", 1),
     SparkOption("isolate", "choice", "never", "What becomes of a batch that fails without evidence against a row: it "
-                "is replayed, or split into 8 groups. Splitting may write rows twice in some sinks.",
+                "is replayed, or split into 8 groups or more. Splitting may write rows twice in some sinks.",
                 choices=("never", "split")),
     SparkOption("isolateAfter", "integer", "5", "Failures of a batch until it is split. Only with `isolate=split`.", 1),
     SparkOption("credentialsFile", "text", "", "TOML file with `user` and `password`: on the driver for readStream, "

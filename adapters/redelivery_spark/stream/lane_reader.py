@@ -146,7 +146,7 @@ class LaneReader:
         self._wire = dict(self._source.wire())
         window, held = self._source.window, self._source.held
         self._rows = max(1, min(MOST_ROWS, window.messages // PARTS))
-        self._bytes = min(MOST_BYTES, window.size // PARTS or MOST_BYTES)
+        self._bytes = MOST_BYTES if window.size is None else max(1, min(MOST_BYTES, window.size // PARTS))
         if held is not None:
             self._rows, self._linger = max(1, min(self._rows, held // 2)), SHORT_LINGER
         self._doubt.begin(self.connection, window)

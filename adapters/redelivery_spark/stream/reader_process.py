@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redelivery.errors import RedeliveryError
@@ -21,6 +22,7 @@ from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
 from redelivery_spark.stream.source_connection import SourceConnection
 from redelivery_spark.wal.lane import LANES, REDELIVERIES, Lane
 from redelivery_spark.wal.store import store_at
+from redelivery_spark.wal.wal_state import check_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -61,7 +63,8 @@ class _Child:
         self._doubt = RowsInDoubt(own, others, self.source.clock, config["siblings"])
         ahead = options.bytes_ahead // options.readers
         name = config["name"]
-        self._reader = LaneReader(self.source, own, self._doubt, config["log"], ahead, lambda: None, name)
+        check = partial(check_start, store, config["start"])
+        self._reader = LaneReader(self.source, own, self._doubt, config["log"], ahead, check, name)
         self._connection = ""
         self._said: dict[str, Any] = {}
 

@@ -7,7 +7,6 @@ import logging
 import subprocess
 import sys
 import threading
-import uuid
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -41,13 +40,13 @@ class _Process:
     """One reader's process, over all its starts."""
 
     def __init__(
-        self, readers: ReaderProcesses, lane: Lane, options: SourceOptions, log: str, run: str
+        self, readers: ReaderProcesses, lane: Lane, options: SourceOptions, log: str, start: str
     ) -> None:
         self.lane = lane
         self._readers = readers
         self._options = options
         self._log = log
-        self._run = run
+        self._start = start
         self._starts = 0
         self._child: subprocess.Popen[str] | None = None
         self.status: dict[str, Any] = {}
@@ -85,8 +84,9 @@ class _Process:
             last=lane.last,
             settled=lane.settled,
             log=self._log,
-            siblings=f"{self._run}.",
-            name=f"{self._run}.{lane.number}.{self._starts}",
+            start=self._start,
+            siblings=f"{self._start}.",
+            name=f"{self._start}.{lane.number}.{self._starts}",
         )
         argv = [sys.executable, "-m", "redelivery_spark.stream.reader_process"]
         # What it needs, secrets among it, is written to its input.
@@ -156,11 +156,11 @@ class _Process:
 class ReaderProcesses:
     """See `Readers`."""
 
-    def __init__(self, options: SourceOptions, lanes: Lanes, log: str, clock: Clock) -> None:
-        run = uuid.uuid4().hex[:12]
+    def __init__(self, options: SourceOptions, lanes: Lanes, log: str, start: str, clock: Clock) -> None:
+        """`start`: what this start of the query is called in its log."""
         self._clock = clock
         self._processes = [
-            _Process(self, lanes[number], options, log, run) for number in range(1, options.readers + 1)
+            _Process(self, lanes[number], options, log, start) for number in range(1, options.readers + 1)
         ]
         self.ending = threading.Event()
         self.available = False

@@ -26,15 +26,22 @@ if TYPE_CHECKING:
 __all__ = ["RowsInDoubt", "SentAhead"]
 
 
+MOST_IN_DOUBT = 256 << 20
+"""Bytes of one connection. Messages are accepted in lists of 8 MB, and a broker that is so far behind with reading its
+acceptances has none that would come."""
+
+
 class SentAhead(NamedTuple):
-    """How far a broker sends ahead: both are reached before nothing more comes."""
+    """How far a broker sends ahead: so many messages, or, where it counts those, so many bytes."""
 
     messages: int
-    size: int = 0
+    size: int | None = None
 
     def holds(self, rows: int, size: int) -> bool:
-        """Whether so much may be unaccepted at once, with a second window for what is on its way."""
-        return rows < 2 * self.messages or size < 2 * self.size
+        """Whether so much may be unaccepted at once, with as much again for what is on its way."""
+        if self.size is not None:
+            return size < 2 * self.size
+        return rows < 2 * self.messages and size < MOST_IN_DOUBT
 
 
 class _Place(NamedTuple):

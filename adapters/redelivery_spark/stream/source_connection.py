@@ -104,7 +104,7 @@ class SourceConnection:
     def window(self) -> SentAhead:
         """The same, and in bytes where the broker counts those."""
         in_bytes = self.capabilities.window_in_bytes
-        return SentAhead(self.credit, self.credit * UNIT if in_bytes else 0)
+        return SentAhead(self.credit, self.credit * UNIT if in_bytes else None)
 
     @property
     def held(self) -> int | None:
@@ -192,9 +192,17 @@ class SourceConnection:
         """How many rows may wait in the log before nothing fresh goes into a batch."""
         return self.settings.max_parked or 1000
 
-    def forward(self, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
-        """Send a copy; `done` is called, on any thread, when the broker has answered."""
-        future = self._port.send(command.copy)
+    def forward(self, log: str, command: Forward, done: Callable[[RedeliveryError | None], None]) -> None:
+        """Send the copy of a row; `done` is called, on any thread, when the broker has answered.
+
+        A process that dies before it has written down that the copy is there sends it again: Artemis drops the second
+        one by what no other row of any log is called.
+        """
+        own, copy = self.capabilities.duplicate_property, command.copy
+        if own is not None:
+            mark = f"redelivery:{log}:{command.delivery.key}"
+            copy = replace(copy, headers={**copy.headers, own: mark})
+        future = self._port.send(copy)
 
         def answered(_: object) -> None:
             error = future.exception()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from redelivery.driver.port import result_log
@@ -87,7 +88,7 @@ def _readers(
     if options.readers > 1:
         for number in range(1, options.readers + 1):
             lanes[number].removes = False
-        return ReaderProcesses(options, lanes, log, source.clock)
+        return ReaderProcesses(options, lanes, log, journal.start, source.clock)
     source.begin()
     own = lanes[1]
     others = [lane for lane in lanes if lane.number not in (REDELIVERIES, own.number)]
@@ -97,13 +98,13 @@ def _readers(
 
 
 def _journal(options: SourceOptions, store: WalStore, lanes: Lanes, source: SourceConnection) -> Journal:
-    def redeliveries() -> EngineDriver:
+    def redeliveries(log: str) -> EngineDriver:
         return EngineDriver(
             source.engine_for_log(),
             source.log_capabilities(),
             WalLedger(),
             result_log(options.destination, source.settings.policies, source.clock),
-            source.forward,
+            partial(source.forward, log),
             source.clock,
         )
 

@@ -1,1 +1,1 @@
-"""The write-ahead log: one folder that the driver writes and all executors can read."""
+"""The write-ahead log: a folder or an object store that the runner and its readers write, and executors read."""

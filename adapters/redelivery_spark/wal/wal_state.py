@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUpBatch", "State", "States"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUpBatch", "State", "States", "check_start"]
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
-TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded", "copies", "refused")
+TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,8 @@ class States:
 
     def __init__(self, store: WalStore) -> None:
         self._store = store
+        self.start = uuid.uuid4().hex
+        """What this start is called in its states."""
         self._number = 0
         # The files of waiting rows, and which of those that wait are in each.
         self._files: dict[str, set[Place]] = {}
@@ -126,7 +128,7 @@ class States:
             files[name] = set(places)
         waiting = {fact.place for fact in state.facts}
         files = {name: left for name, there in files.items() if (left := there & waiting)}
-        if not self._store.publish(self._name(self._number + 1), _written(state, files)):
+        if not self._store.publish(self._name(self._number + 1), _written(state, self.start, files)):
             raise taken(self._store)
         self._number += 1
         # Nothing but what this writer has seen: a newer one may be writing its own by now.
@@ -136,13 +138,21 @@ class States:
         self._store.remove(sorted(old))
 
     def check(self) -> None:
-        """See that nobody has written a newer state. Raises LogTaken."""
-        if self._name(self._number) != max(self._store.names(FOLDER), default=""):
-            raise taken(self._store)
+        """See that the log is still this start's. Raises LogTaken. On any thread: no number is looked at."""
+        check_start(self._store, self.start)
 
     @staticmethod
     def _name(number: int) -> str:
         return f"{FOLDER}/{number:012d}.json"
+
+
+def check_start(store: WalStore, start: str) -> None:
+    """See that a log is still that of a start; for a process that writes no state. Raises LogTaken."""
+    names = store.names(FOLDER)
+    content = store.read(names[-1]) if names else None
+    # None: a newer state has taken its place just now.
+    if content is not None and json.loads(content)["start"] != start:
+        raise taken(store)
 
 
 def _old(store: WalStore) -> ConfigurationError:
@@ -153,12 +163,13 @@ def _old(store: WalStore) -> ConfigurationError:
     )
 
 
-def _written(state: State, files: Mapping[str, Collection[Place]]) -> bytes:
+def _written(state: State, start: str, files: Mapping[str, Collection[Place]]) -> bytes:
     given_up = state.given_up
     content = {
         "format": FORMAT,
         # Or the same state of two writers would be taken for one's own.
         "by": uuid.uuid4().hex,
+        "start": start,
         "log": state.log,
         "settled": _plain(state.settled),
         "passed": state.passed,
