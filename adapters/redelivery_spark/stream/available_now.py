@@ -47,6 +47,10 @@ class AvailableNow:
         elif age is not None and age >= STEADY and now - self._quiet_since >= GAP:
             self.exhausted = True
 
+    def go_on(self) -> None:
+        """Learn that some of what was there may come only now: another reader had taken it."""
+        self._quiet_since, self.exhausted = self._clock.monotonic(), False
+
     def wants(self, times: Sequence[datetime | None]) -> bool:
         """Whether one of these messages was there at the beginning, by when it was sent."""
         return not all(map(self._late, times))
