@@ -17,14 +17,14 @@ from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
-from redelivery_stomp.delivery import StompDelivery, Subscription
+from redelivery_stomp.delivery import ColumnRule, StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
 from redelivery_stomp.frames import NEVER, number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.delivery import BodyKind
@@ -68,6 +68,10 @@ class RabbitDelivery(StompDelivery):
 
     __slots__ = ("arrived",)
     digested: ClassVar[bool] = True
+    columns: ClassVar[Mapping[str, ColumnRule]] = {
+        "identity": ColumnRule(("amqp-message-id", "redeliveryId"), lambda own, ours: own or ours),
+        "timestamp": ColumnRule(("timestamp",), lambda value: _time_of(value)),
+    }
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
         # Not by super(): it runs for each message.
@@ -135,10 +139,14 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def timestamp(self) -> datetime | None:
-        at = number(self._property(b"\ntimestamp:"))
-        if at is None or at >= NEVER:
-            return None
-        return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
+        return _time_of(self._property(b"\ntimestamp:"))
+
+
+def _time_of(value: str | bytes | None) -> datetime | None:
+    at = number(value)
+    if at is None or at >= NEVER:
+        return None
+    return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
 
 
 class StompRabbitMQ(StompProfile):
