@@ -14,7 +14,7 @@ from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import date_of, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+    from collections.abc import Collection, Hashable, Iterator, Sequence
 
     from redelivery_stomp.delivery import ColumnRule, Subscription
 
@@ -57,7 +57,7 @@ def even_columns(source: Subscription, heads: Sequence[bytes], asked: Collection
 
 def _shapes(heads: Sequence[bytes]) -> Iterator[tuple[Sequence[int], _Block]]:
     """Find messages whose header blocks are of one shape: the larger groups first."""
-    todo = _grouped(range(len(heads)), [head.count(b"\n") for head in heads])
+    todo = _grouped([*range(len(heads))], [head.count(b"\n") for head in heads])
     looks, shapes = MOST_LOOKS * len(heads), 0
     while todo and shapes < MOST_SHAPES:
         todo.sort(key=len)
@@ -66,19 +66,15 @@ def _shapes(heads: Sequence[bytes]) -> Iterator[tuple[Sequence[int], _Block]]:
         if looks < 0:
             return
         given = [heads[row] for row in rows]
-        try:
-            block = _Block(given)
-            names = block.names()
-        except UnicodeDecodeError:
-            todo += _without(rows, given, _is_text)
-        except _LineEnds:
-            todo += _without(rows, given, _is_plain)
-        else:
-            if names is None:
-                shapes += 1
-                yield rows, block
-            else:
-                todo += _grouped(rows, names)
+        block = _Block.read(given)
+        if block is None:
+            left = [row for row, head in zip(rows, given, strict=True) if _is_plain(head)]
+            todo += [left] if FEW <= len(left) < len(rows) else []
+        elif block.uneven is not None:
+            todo += _grouped(rows, block.uneven)
+        elif not block.odd:
+            shapes += 1
+            yield rows, block
 
 
 def _grouped(rows: Sequence[int], keys: Sequence[Hashable]) -> list[Sequence[int]]:
@@ -91,42 +87,40 @@ def _grouped(rows: Sequence[int], keys: Sequence[Hashable]) -> list[Sequence[int
     return [group for group in groups.values() if len(group) >= FEW]
 
 
-def _without(rows: Sequence[int], heads: Sequence[bytes], good: Callable[[bytes], bool]) -> list[Sequence[int]]:
-    left = [row for row, head in zip(rows, heads, strict=True) if good(head)]
-    return [left] if FEW <= len(left) < len(rows) else []
-
-
-def _is_text(head: bytes) -> bool:
+def _is_plain(head: bytes) -> bool:
     try:
-        head.decode()
+        return "\r" not in head.decode()
     except UnicodeDecodeError:
         return False
-    return True
-
-
-def _is_plain(head: bytes) -> bool:
-    return b"\r" not in head
-
-
-class _LineEnds(ValueError):
-    """A line ends as on Windows."""
 
 
 class _Block:
-    """Header blocks with equally many lines. `at`: the number of the line that counts for each name."""
+    """Header blocks with equally many lines, and of one shape unless `uneven` or `odd` says otherwise.
 
-    def __init__(self, heads: Sequence[bytes]) -> None:
-        text = b"\n".join(heads).decode()
-        if "\r" in text:
-            raise _LineEnds
+    `at`: the number of the line that counts for each name. `uneven`: what differs in each of them. `odd`: a name is
+    escaped, and another one may be the same.
+    """
+
+    def __init__(self, heads: Sequence[bytes], text: str) -> None:
         self.heads = heads
         self._lines = text.split("\n")
         self._width = len(self._lines) // len(heads)
         self.at: dict[str, int] = {}
         self.repeated: set[str] = set()
+        self.odd = False
+        self.uneven = self._names()
 
-    def names(self) -> list[Hashable] | None:
-        """Read the names; where they differ, return what stands there in each."""
+    @classmethod
+    def read(cls, heads: Sequence[bytes]) -> _Block | None:
+        """Read header blocks; None: one of them is no UTF-8, or has other line ends."""
+        try:
+            text = b"\n".join(heads).decode()
+        except UnicodeDecodeError:
+            return None
+        return None if "\r" in text else cls(heads, text)
+
+    def _names(self) -> list[Hashable] | None:
+        """Find the names; where they differ, return what stands there in each."""
         width = self._width
         # Of repeated headers the first counts, and the last says where the name stands: as in `read_headers`.
         for at in range(width - 1, 0, -1):
@@ -136,9 +130,7 @@ class _Block:
             alike = ("\n" + "\n".join(column)).count(begin) if colon else column.count(name)
             if alike != len(column):
                 return [line.partition(":")[:2] for line in column]
-            if "\\" in name:
-                # Another one may be the same without its escapes.
-                return list(range(len(column)))
+            self.odd = self.odd or "\\" in name
             if colon and name in self.at:
                 self.repeated.add(name)
             if colon:
