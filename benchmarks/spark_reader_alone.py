@@ -11,18 +11,36 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.processor_time import ProcessorTime
+from redelivery_spark.options.stream_options import read_options
+from redelivery_spark.stream.startup import opened
+
+if TYPE_CHECKING:
+    from redelivery_spark.wal.lane import Vector
 
 
 def read_to_log(config: dict[str, Any]) -> int:
-    """Read `messages` of the queue into a log in `folder`, accept them, drop what is settled; return how many.
-
-    To be filled in with the source's own reader: one lane, the reader's `step()` on this thread, `lane.settle()` after
-    each segment. Until then there is none that runs without Spark.
-    """
-    raise NotImplementedError(f"no reader without Spark yet: {sorted(config)}")
+    """Read `messages` of the queue into a log in `folder`, batch by batch as Spark asks for them; return how many."""
+    options = read_options(
+        {
+            "url": config["url"],
+            "destination": config["queue"],
+            "walDir": f"{config['folder']}/wal",
+        }
+    )
+    coordinator = opened(options)
+    start: Vector = {}
+    rows = 0
+    try:
+        while rows < config["messages"]:
+            end = coordinator.latest(start, options.most_rows)
+            rows += sum(segment.rows for _, segment in coordinator.segments(start, end))
+            start = end
+    finally:
+        coordinator.close()
+    return rows
 
 
 def main() -> None:

@@ -37,6 +37,7 @@ MARKS = {
 }
 STARTS = 180.0  # seconds until a query that was started has written something, on a busy machine
 KINDS = {300: "bad", 100: "once"}  # every so manyth message
+A_ROUND = 4000  # messages until a batch has gone through, and again until the kill
 LEAST, MOST = 0.1, 2.5  # seconds from a batch, or a start, to the kill
 
 
@@ -52,7 +53,7 @@ def members(first: int, victim: Victim) -> list[int]:
 
 
 class Stream:
-    """Sends numbered messages at a rate, on a thread of its own, until it is closed."""
+    """Sends numbered messages at a rate, on a thread of its own, as many as are allowed, until it is closed."""
 
     def __init__(self, broker: Broker, protocol: str, queue: str, rate: float, size: int = 100) -> None:
         self._broker = broker
@@ -61,6 +62,7 @@ class Stream:
         self._rate = rate
         self._size = size
         self._end = threading.Event()
+        self._most = 0
         self._thread = threading.Thread(target=self._send, daemon=True)
         self._error: BaseException | None = None
         self.sent: list[str] = []
@@ -68,6 +70,10 @@ class Stream:
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def allow(self, more: int) -> None:
+        """Have so many more sent: a broker with little memory bears no more than a query takes."""
+        self._most = max(self._most, len(self.sent)) + more
 
     def close(self) -> None:
         """End, and see all of it confirmed."""
@@ -84,16 +90,21 @@ class Stream:
             self._error = error
 
     def _messages(self) -> Iterator[tuple[bytes, str, dict[str, str]]]:
-        began, number = time.monotonic(), 0
+        next_at, number = time.monotonic(), 0
         while not self._end.is_set():
+            if number >= self._most:
+                self._end.wait(0.05)
+                next_at = time.monotonic()
+                continue
             kind = next((kind for every, kind in KINDS.items() if number % every == every - 1), "good")
             body = f"{kind}-{number}-"
             self.sent.append(body)
             yield body.ljust(self._size, "x").encode(), f"m{number}", {"redeliveryId": f"m{number}"}
             number += 1
-            late = began + number / self._rate - time.monotonic()
-            if late > 0.01:
-                self._end.wait(late)
+            next_at += 1 / self._rate
+            early = next_at - time.monotonic()
+            if early > 0.01:
+                self._end.wait(early)
 
 
 @dataclass
@@ -121,7 +132,9 @@ class Campaign:
                 if not groups or groups[-1].poll() is not None:
                     groups.append(run.begin(quiet=True))
                 before = self.run.committed()
+                self.stream.allow(A_ROUND)
                 eventually(partial(self._moves, groups[-1], before), STARTS, interval=0.1)
+                self.stream.allow(A_ROUND)
                 victim = self.victims[number % len(self.victims)]
                 threading.Event().wait(draw.uniform(*self.moments))
                 self._kill(groups[-1], victim)
@@ -174,7 +187,7 @@ class Campaign:
         told = (
             f"{sum(self.killed.values())} kills {dict(self.killed)}, {self.run.starts} starts: {sent.total()} sent, "
             f"{rows.total()} rows, {len(rows)} distinct, {dead.total()} dead letters ({len(dead)} distinct of "
-            f"{len(bad)}), {tries(self.run.folder)} replays of batches, {several} of them of a batch that the sink had, "
+            f"{len(bad)}), {tries(self.run.folder)} replays of batches, {several} of batches that the sink had, "
             f"{other} with other rows"
         )
         print(f"\n{self.run.broker.name}-{self.run.protocol}, {self.run.sink}: {told}", flush=True)

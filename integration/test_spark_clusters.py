@@ -14,6 +14,7 @@ from integration.need import need_spark
 
 need_spark()
 
+
 from integration.eventually import eventually
 from integration.matrix import some
 from integration.peers import fill

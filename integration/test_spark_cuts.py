@@ -50,6 +50,7 @@ def test_links_are_cut(
         more={"trigger": "0 seconds", "restarts": 0, "noted": True},
     )  # fmt: skip
     stream, draw = Stream(broker, peer[1], unique_queue, 1000.0), random.Random(7)
+    stream.allow(1_000_000)
     stream.start()
     process = run.begin(quiet=True)
     try:

@@ -44,7 +44,8 @@ def reading(session: Session, peer: tuple[str, str], queue: str, folder: Path) -
     """Send messages, and return a query of two readers, which are never more than a fifth of them ahead of Spark."""
     broker = session.broker(peer[0])
     messages: Iterator[tuple[bytes, str, dict[str, str]]] = (
-        (body.ljust(SIZE, "x").encode(), f"m{at}", {"redeliveryId": f"m{at}"}) for at, body in enumerate(bodies())
+        (body.ljust(SIZE, "x").encode(), f"m{at}", {"redeliveryId": f"m{at}"})
+        for at, body in enumerate(bodies())
     )
     pour(broker, peer[1], queue, messages)
     return SparkRun(
@@ -65,7 +66,9 @@ def newest(run: SparkRun, lane: int) -> int:
 def check(session: Session, run: SparkRun, peer: tuple[str, str]) -> Counter[str]:
     """See that nothing is lost, and return what is in the output more than once."""
     client = session.client(run.broker, peer[1])
-    letters = Counter((letter.body or b"").decode().rstrip("x") for letter in client.drain(f"{run.queue}.dead"))
+    letters = Counter(
+        (letter.body or b"").decode().rstrip("x") for letter in client.drain(f"{run.queue}.dead")
+    )
     rows, sent = run.bodies(), Counter(bodies())
     bad = Counter(body for body in sent if body.startswith("bad"))
     lost = sent - bad - rows
@@ -86,7 +89,9 @@ def test_two_readers(session: Session, peer: tuple[str, str], unique_queue: str,
 
 
 @pytest.mark.parametrize("peer", PEERS, ids="-".join)
-def test_readers_that_are_killed(session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path) -> None:
+def test_readers_that_are_killed(
+    session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
+) -> None:
     """Nothing is lost, and the query goes on; what the other one got before it heard of the death is there twice.
 
     That is at most what the broker had sent to the dead one and not seen accepted: a window for each death.
@@ -96,7 +101,9 @@ def test_readers_that_are_killed(session: Session, peer: tuple[str, str], unique
     killed = 0
     try:
         for number in range(KILLS):
-            eventually(lambda before=number: newest(run, 1) + newest(run, 2) > 2 * before, 240, interval=0.002)
+            eventually(
+                lambda before=number: newest(run, 1) + newest(run, 2) > 2 * before, 240, interval=0.002
+            )
             found = members(process.pid, "reader")
             # The one that is not at its beginning: a start takes a second.
             for pid in found[:1]:
@@ -111,6 +118,9 @@ def test_readers_that_are_killed(session: Session, peer: tuple[str, str], unique
     assert killed == KILLS
     twice = check(session, run, peer)
     starts = run.log.read_text().count("is started again")
-    print(f"\n{'-'.join(peer)}: {killed} readers killed, {starts} started again, {twice.total()} rows twice", flush=True)
+    print(
+        f"\n{'-'.join(peer)}: {killed} readers killed, {starts} started again, {twice.total()} rows twice",
+        flush=True,
+    )
     assert starts >= KILLS
     assert twice.total() <= KILLS * WINDOW

@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,83 +22,18 @@ from pyspark.sql import functions as sf
 
 import redelivery_spark
 from integration.matrix import cover
-from integration.peers import fill
+from integration.spark_recipe import MESSAGES, POLICY, Recipe
 from integration.spark_sinks import FailingSink, found, note, replays, sink
 from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from integration.brokers import Broker
     from integration.conftest import Session
 
-MESSAGES = 1000
 RESULT = "message_id string, body string, count int"
-POLICY = {
-    "jms__redeliveryPolicy__maximumRedeliveries": 2,
-    "jms__redeliveryPolicy__initialRedeliveryDelay": 200,
-    "jms__redeliveryPolicy__redeliveryDelay": 200,
-}
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-
-
-class Recipe:
-    """One queue, and queries over it."""
-
-    def __init__(self, spark: SparkSession, broker: Broker, queue: str, folder: Path) -> None:
-        self._spark = spark
-        self._broker = broker
-        self._queue = queue
-        self.folder = folder
-        self.wal = str(folder / "wal")
-        self.dead = f"{queue}.dead"
-        self.out = str(folder / "out")
-        self.queries: list[StreamingQuery] = []
-
-    def fill(self, kinds: Mapping[int, str], count: int = MESSAGES) -> list[str]:
-        """Send messages, and return their bodies."""
-        bodies = [f"{kinds.get(number, 'good')}-{number}" for number in range(count)]
-        fill(self._broker, "stomp", self._queue, [body.encode() for body in bodies])
-        return bodies
-
-    def load(
-        self, schema: str | None = None, policy: Mapping[str, Any] = POLICY, **options: str
-    ) -> DataFrame:
-        """Return the stream."""
-        uri = self._broker.uri(protocol="stomp", **policy, redelivery__deadLetterDestination=self.dead)
-        reader = self._spark.readStream.format("redelivery").option("url", uri)
-        reader = reader.options(destination=self._queue, walDir=self.wal, **options)
-        return (reader if schema is None else reader.schema(schema)).load()
-
-    def run(
-        self, df: DataFrame, write: Callable[[DataFrame, int], None], times: int | None = 20, **options: str
-    ) -> None:
-        """Process all that is there, starting again after failures."""
-
-        def start() -> StreamingQuery:
-            writer = df.writeStream.foreachBatch(redelivery_spark.foreach_batch(write, wal_dir=self.wal))
-            writer = writer.option("checkpointLocation", str(self.folder / "checkpoint")).options(**options)
-            self.queries.append(writer.trigger(availableNow=True).start())
-            return self.queries[-1]
-
-        redelivery_spark.run(start, max_restarts=times, wal_dir=self.wal)
-
-    def letters(self, session: Session) -> dict[str, tuple[int, str]]:
-        """Return the dead letters: count and cause by body. None is there twice."""
-        drained = session.client(self._broker, "stomp").drain(self.dead)
-        told = [
-            (
-                (each.body or b"").decode(),
-                int(each.properties["redeliveryCount"]),
-                each.properties["redeliveryCause"],
-            )
-            for each in drained
-        ]
-        assert len({body for body, *_ in told}) == len(told)
-        return {body: (count, cause) for body, count, cause in told}
 
 
 @pytest.fixture
@@ -116,17 +51,20 @@ def handle(row: Row) -> tuple[str, str, int]:
     return row.message_id, body, row.delivery_count
 
 
-def dies(row: Row) -> tuple[str, str, int]:
-    """End the worker's process over one message always, and over another one the first time."""
-    body = bytes(row.body).decode()
-    if body.startswith("killer"):
-        os._exit(9)
-    if body.startswith("flaky"):
-        flag = Path(os.environ["REDELIVERY_FLAGS"]) / body
-        if not flag.exists():
+class Dying:
+    """A handler that ends its process over one message always, and over another one the first time."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __call__(self, row: Row) -> tuple[str, str, int]:
+        """Handle a row, or die."""
+        body = bytes(row.body).decode()
+        flag = Path(self._folder, body)
+        if body.startswith("killer") or (body.startswith("flaky") and not flag.exists()):
             flag.touch()
             os._exit(9)
-    return handle(row)
+        return handle(row)
 
 
 @pytest.mark.parametrize(("kind", "times"), cover(["ids", "table", "once"], [1, 2, 5]))
@@ -169,15 +107,11 @@ def test_a_second_sink_fails_and_rows_fail(recipe: Recipe, session: Session, kin
 
 
 @pytest.mark.parametrize("kind", ["ids", "once"])
-def test_messages_that_kill_their_process(
-    recipe: Recipe, session: Session, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_that_kill_their_process(recipe: Recipe, session: Session, kind: str) -> None:
     """They are found and dead-lettered with that cause, all others are in the output once, and no batch is emptied."""
-    monkeypatch.setenv("REDELIVERY_FLAGS", str(recipe.folder))
     sent = recipe.fill({333: "killer", 444: "bad", 555: "flaky"})
     counts: dict[str, int] = {}
-    handler = _Dying(str(recipe.folder))
-    df = redelivery_spark.process(recipe.load(), handler, RESULT, name="dies")
+    df = redelivery_spark.process(recipe.load(), Dying(str(recipe.folder)), RESULT)
 
     def write(rows: DataFrame, batch: int) -> None:
         kept = rows.persist().collect()
@@ -194,17 +128,6 @@ def test_messages_that_kill_their_process(
     assert "process died" in letters["killer-333"][1]
     assert replays(recipe.folder)[1] == 0
     print(f"\n{len(recipe.queries)} starts")
-
-
-class _Dying:
-    """`dies`, with its folder: workers may be older than a variable of the environment."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def __call__(self, row: Row) -> tuple[str, str, int]:
-        os.environ["REDELIVERY_FLAGS"] = self._folder
-        return dies(row)
 
 
 def test_windows_by_the_time_of_delivery(recipe: Recipe, session: Session) -> None:
@@ -278,11 +201,17 @@ def fatal(body: bytes) -> str:
     return bytes(body).decode()
 
 
+def decoded_fatally() -> Column:
+    """Return the column that a UDF makes: Spark cannot read the annotations of `fatal`."""
+    unannotated = sf.udf(lambda body: fatal(body), "string")  # noqa: PLW0108 - that is what it is for
+    return unannotated("body").alias("body")
+
+
 def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
     """`isolate=split` finds it; all others are once in a sink that is keyed by message_id."""
     sent = recipe.fill({333: "killer"})
     df = recipe.load(isolate="split", isolateAfter="2")
-    made = df.select("message_id", sf.udf(fatal, "string")("body").alias("body"))
+    made = df.select("message_id", decoded_fatally())
     out = Path(recipe.out)
     out.mkdir()
 
@@ -302,9 +231,7 @@ def test_a_killer_outside_of_process(recipe: Recipe, session: Session) -> None:
 def test_the_same_with_sparks_own_sink(recipe: Recipe, session: Session) -> None:
     """`run` marks the failures that Spark's own sink cannot."""
     sent = recipe.fill({333: "killer"})
-    made = recipe.load(isolate="split", isolateAfter="2").select(
-        "message_id", sf.udf(fatal, "string")("body").alias("body")
-    )
+    made = recipe.load(isolate="split", isolateAfter="2").select("message_id", decoded_fatally())
 
     def start() -> StreamingQuery:
         writer = made.writeStream.format("parquet").option("path", recipe.out)

@@ -98,7 +98,7 @@ def fill(wal: str) -> None:
     facts = SegmentFacts(AT, "ab" * 16, (WIRE,))
     store.publish(segment_name(1, 1), written(stored_table(heads, bodies, facts)))
     origin = place(1, tag_of(wal), 1, 99)
-    again = redelivered_table([heads[0]], [b"[99]"], [origin], [2], [0], facts)
+    again = redelivered_table([heads[0]], [b"[99]"], [origin], [2], [0], [AT], facts)
     store.publish(segment_name(0, 1), written(again))
 
 

@@ -1,4 +1,4 @@
-"""The header blocks of many messages at once, column by column: those that have the same header lines in the same order.
+"""The header blocks of many messages at once, column by column: those with the same header lines in the same order.
 
 Most queues have messages of few such shapes. What is read is what the delivery says of each, for about a third of the
 time. What is odd, or of a shape that few have, is not read here.
@@ -34,13 +34,19 @@ _OF_HEADERS = (
 )  # fmt: skip
 
 
-def even_columns(source: Subscription, heads: Sequence[bytes], asked: Collection[str]) -> Sequence[HeadColumns]:
+def even_columns(
+    source: Subscription, heads: Sequence[bytes], asked: Collection[str]
+) -> Sequence[HeadColumns]:
     """Return what deliveries with these header blocks say; those that are missing are to be read one by one.
 
     See `redelivery.core.head_columns`.
     """
     kind = source.make
-    if any(getattr(kind, each) is not getattr(StompDelivery, each) for each in _OF_HEADERS if each not in kind.columns):
+    if any(
+        getattr(kind, each) is not getattr(StompDelivery, each)
+        for each in _OF_HEADERS
+        if each not in kind.columns
+    ):
         return ()
     rules = [kind.columns[name] for name in asked if name in kind.columns]
     found: list[HeadColumns] = []
@@ -170,12 +176,12 @@ def _column(source: Subscription, block: _Block, name: str) -> Sequence[Any]:
         identity = source.profile.identity
         return [identity(value) or None for value in block.values("message-id") or [""] * rows]
     values = block.values(name.replace("_", "-"))
-    if values is None:
-        return [None] * rows
-    if name == "reply_to":
+    if values is not None and name == "reply_to":
         address = {value: source.profile.qualified(value, "queue") for value in set(values)}
         return [address[value] for value in values]
-    return _microseconds(values) if name == "timestamp" else values
+    if values is not None and name == "timestamp":
+        return _microseconds(values)
+    return [None] * rows if values is None else values
 
 
 def _ruled(rule: ColumnRule, block: _Block) -> Sequence[Any]:

@@ -63,6 +63,13 @@ def delay_ms(seconds: float) -> int:
     return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
+def _time_of(value: str | bytes | None) -> datetime | None:
+    at = number(value)
+    if at is None or at >= NEVER:
+        return None
+    return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
+
+
 class RabbitDelivery(StompDelivery):
     """One MESSAGE of RabbitMQ. The application's headers stand before those that the broker makes of properties."""
 
@@ -70,7 +77,7 @@ class RabbitDelivery(StompDelivery):
     digested: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, ColumnRule]] = {
         "identity": ColumnRule(("amqp-message-id", "redeliveryId"), lambda own, ours: own or ours),
-        "timestamp": ColumnRule(("timestamp",), lambda value: _time_of(value)),
+        "timestamp": ColumnRule(("timestamp",), _time_of),
     }
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
@@ -140,13 +147,6 @@ class RabbitDelivery(StompDelivery):
     @property
     def timestamp(self) -> datetime | None:
         return _time_of(self._property(b"\ntimestamp:"))
-
-
-def _time_of(value: str | bytes | None) -> datetime | None:
-    at = number(value)
-    if at is None or at >= NEVER:
-        return None
-    return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
 
 
 class StompRabbitMQ(StompProfile):

@@ -52,7 +52,9 @@ def test_no_log_names_a_module(
     for body in ("good", "bad", "flaky", "killer", "late"):
         redelivery_broker.send("orders", body)
     how = {"isolate": "split", "isolateAfter": 1}
-    with Query(redelivery_broker, tmp_path / "wal", uri=f"{FAST}&redelivery.maximumDeferrals=2", **how) as query:
+    with Query(
+        redelivery_broker, tmp_path / "wal", uri=f"{FAST}&redelivery.maximumDeferrals=2", **how
+    ) as query:
         query.drain(fails_bad, evidence=True)
     redelivery_broker.send("orders", "drained")
     assert read(redelivery_broker, mode="drain", destination="orders", walDir=str(tmp_path / "drain"))

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from redelivery_spark.stream.coordinator import Coordinator
+    from redelivery_spark.stream.lane_reader import LaneReader
+    from redelivery_spark.stream.source_connection import SourceConnection
     from redelivery_spark.wal.lane import Vector
 
 Row = dict[str, Any]
@@ -42,6 +44,16 @@ class KillsQuery(BaseException):
 class InlineReader(ReadingThread):
     """A reader that reads whenever the coordinator waits, on its thread: then a test repeats itself exactly."""
 
+    @property
+    def reader(self) -> LaneReader:
+        """What reads."""
+        return self._reader
+
+    @property
+    def source(self) -> SourceConnection:
+        """What it reads from."""
+        return self._source
+
     def start(self) -> None:
         """Begin."""
 
@@ -49,6 +61,13 @@ class InlineReader(ReadingThread):
         """Read for a while."""
         if self._reader.step(timeout):
             self._tell()
+
+
+def readers_of(source: Coordinator) -> InlineReader:
+    """Return what reads for a query."""
+    readers = source._readers
+    assert isinstance(readers, InlineReader)
+    return readers
 
 
 def fails_bad(row: Row) -> None:
@@ -109,8 +128,9 @@ class Query:
         """Have the reader publish all that is there, as it does while Spark is at work."""
         source = self.start()
         source.begin(self.planned)
-        while source._readers.pending() or source._readers._reader.step(0.1):
-            source._readers._reader.step(1.0)
+        readers = readers_of(source)
+        while readers.pending() or readers.reader.step(0.1):
+            readers.reader.step(1.0)
 
     def plan(self) -> bool:
         """Ask for the next batch, unless one is to be replayed; return whether there is one."""

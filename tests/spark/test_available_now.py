@@ -62,7 +62,7 @@ def test_a_producer_that_never_stops(
 
     def send() -> None:
         sent.append(redelivery_broker.send("orders", "good"))
-        redelivery_clock.call_later(0.7, send)
+        redelivery_clock.call_later(1.3, send)
 
     query = make_query(maxRowsPerTrigger=10)
     query.start().available_now()

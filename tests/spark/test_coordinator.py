@@ -6,9 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.query import Killed, Query, Row, fails_bad
+from tests.spark.query import Killed, Query, Row, fails_bad, readers_of
 
-from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ def test_a_death_loses_nothing(
         raise Killed
 
     if point in ("publish", "accept"):
-        reader = source._readers._reader
+        reader = readers_of(source).reader
         owner = reader.lane if point == "publish" else reader._source
         setattr(owner, point, killed)
         with pytest.raises(Killed):
@@ -202,59 +202,6 @@ def test_lanes_of_readers_that_are_gone_are_still_read(
     redelivery_broker.send("orders", "later")
     query.drain()
     assert query.bodies()[-1] == "later"
-
-
-def test_what_cannot_be_decoded_is_poisoned_and_counted(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
-) -> None:
-    """decode=json dead-letters what is no JSON, with the place of the fault and nothing of the body."""
-    redelivery_broker.send("orders", '{"a": 1}')
-    redelivery_broker.send("orders", '{"secret": ')
-    query = make_query(decode="json")
-    query.drain()
-    assert [row["text"] for rows in query.output.values() for row in rows] == ['{"a": 1}']
-    (dead,) = redelivery_broker.dead_letters()
-    assert "JSONDecodeError: Expecting value at character 11" in dead.headers["redeliveryCause"]
-    report = query.start().report()
-    assert report is not None
-    assert (report["deadLettered"], report["accepted"]) == (1, 1)
-
-
-def test_permissive_shows_what_is_wrong(
-    redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
-) -> None:
-    """onDecodeError=permissive hands the row on, with the error in its column."""
-    redelivery_broker.send("orders", b"\xff")
-    query = make_query(decode="text", onDecodeError="permissive")
-    query.drain()
-    (row,) = query.output[0]
-    assert (row["body"], row["text"]) == (b"\xff", None)
-    assert "UnicodeDecodeError" in row["_error"]
-
-
-def test_fail_ends_the_query(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """onDecodeError=fail ends the query with the message's id each time, until another option says what to do."""
-    redelivery_broker.send("orders", b"\xff")
-    query = make_query(decode="text", onDecodeError="fail")
-    for _ in range(2):
-        with pytest.raises(RedeliveryError, match="cannot be decoded as text"):
-            query.step()
-        query.die()
-    query.options = make_query(decode="text").options
-    query.drain()
-    assert [dead.body for dead in redelivery_broker.dead_letters()] == [b"\xff"]
-
-
-def test_decode_is_switched_on(redelivery_broker: MemoryBroker, make_query: Callable[..., Query]) -> None:
-    """What waits is decoded when it is delivered again."""
-    query = make_query()
-    redelivery_broker.send("orders", "flaky")
-    query.step(fails_bad)
-    query.step(fails_bad)
-    query.die()
-    query.options = make_query(decode="text").options
-    query.drain()
-    assert [row["text"] for rows in query.output.values() for row in rows] == ["flaky"]
 
 
 def test_a_log_without_its_checkpoint(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -208,7 +210,11 @@ def test_a_row_over_which_processes_died_comes_alone(
         [(row["body"].decode(), row["delivery_count"]) for row in rows] for rows in query.output.values()
     ]
     assert [("good-1", 2)] in batches
-    assert sorted(sum(batches, [])) == [("fresh", 1), ("good-1", 2), ("good-2", 2)]
+    assert sorted(functools.reduce(operator.iadd, batches, [])) == [
+        ("fresh", 1),
+        ("good-1", 2),
+        ("good-2", 2),
+    ]
 
 
 def test_suspects_take_turns_with_the_others(

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.spark.query import Query
+from tests.spark.query import readers_of
 
 from redelivery.errors import RedeliveryError
 from redelivery_memory.messages import MemoryDelivery
@@ -14,6 +14,8 @@ from redelivery_spark.stream.available_now import AvailableNow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.spark.query import Query
 
     from redelivery.testing import ManualClock, MemoryBroker
     from redelivery_spark.stream.lane_reader import LaneReader
@@ -23,7 +25,7 @@ def reading(query: Query) -> LaneReader:
     """Start a query, and return its reader before Spark asks for anything."""
     source = query.start()
     source.begin({})
-    reader: LaneReader = source._readers._reader
+    reader = readers_of(source).reader
     reader.step(0.0)
     return reader
 
@@ -126,15 +128,15 @@ def test_a_reader_on_a_thread_says_what_ended_it(
     """The error is raised where Spark asks next."""
     query = make_query()
     query.start().begin({})
-    readers = query.start()._readers
+    readers = readers_of(query.start())
     redelivery_broker.send("orders", "good")
 
     def full(_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(readers._reader.lane, "publish", full)
+    monkeypatch.setattr(readers.reader.lane, "publish", full)
     readers._run()
-    with pytest.raises(RedeliveryError, match="nothing more is read: .*No space left"):
+    with pytest.raises(RedeliveryError, match=r"nothing more is read: .*No space left"):
         readers.published()
     assert redelivery_broker.depth("orders") == 1
 
@@ -154,7 +156,7 @@ def test_bytes_ahead_stop_the_reader_and_a_batch_frees_it(
     for number in range(12):
         redelivery_broker.send("orders", f"good-{number}".ljust(2000))
     query.read_ahead()
-    reader = query.start()._readers._reader
+    reader = readers_of(query.start()).reader
     assert reader.full
     assert not reader.pending
     assert redelivery_broker.depth("orders") == 9
@@ -175,7 +177,10 @@ def test_what_came_over_a_lost_connection_and_was_not_published_comes_again(
     reader = reading(query)
     redelivery_broker.send("orders", "good")
     assert not reader.step(0.0)
+    before = reader.connection
     redelivery_broker.cut()
+    while reader.connection == before:
+        assert not reader.step(0.01), "published over the connection that was lost"
     query.drain()
     assert query.bodies() == ["good"]
     assert query.output[0][0]["redelivered"]

@@ -158,7 +158,9 @@ def test_a_state_is_said_when_it_changes(log: Log) -> None:
     assert runner.named("state")[-1] == {
         "copies": 0, "refused": 0, "set_aside": 0, "connected": True, "full": False, "exhausted": False
     }  # fmt: skip
-    assert all(one != other for one, other in zip(runner.named("state"), runner.named("state")[1:], strict=False))
+    assert all(
+        one != other for one, other in zip(runner.named("state"), runner.named("state")[1:], strict=False)
+    )
 
 
 def test_what_an_older_process_published_is_said(log: Log) -> None:
@@ -196,7 +198,9 @@ def test_when_all_has_been_taken(log: Log) -> None:
     assert not runner.named("error")
 
 
-def test_a_siblings_row_is_in_doubt_once_its_connection_has_ended(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_siblings_row_is_in_doubt_once_its_connection_has_ended(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Until then an equal message is another one."""
     monkeypatch.setattr(MemoryDelivery, "key", property(lambda each: each.body))
     monkeypatch.setattr(MemoryDelivery, "digest", lambda each: each.body)
@@ -232,7 +236,9 @@ def test_its_own_connection_that_ended_is_said(log: Log) -> None:
         log.broker.send("orders", "a")
         return [{"wanted": True}]
 
-    runner = log.run((state(connected=True), send), (segment, cut), (lambda said: said.get("ended") == "S.1.1-1", list))
+    runner = log.run(
+        (state(connected=True), send), (segment, cut), (lambda said: said.get("ended") == "S.1.1-1", list)
+    )
     assert runner.named("ended")[-1] == "S.1.1-1"
 
 
@@ -242,7 +248,9 @@ def test_settled_segments_are_removed_here(log: Log) -> None:
     monkeypatch = log._patch
     removed: list[int] = []
     settle = Lane.settle
-    monkeypatch.setattr(Lane, "settle", lambda lane, number: (removed.append(number), settle(lane, number))[1])
+    monkeypatch.setattr(
+        Lane, "settle", lambda lane, number: (removed.append(number), settle(lane, number))[1]
+    )
     log.run((segment, lambda: [{"settled": 1}]), settled=0)
     assert removed == [0, 1]
 

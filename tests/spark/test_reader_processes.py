@@ -155,7 +155,9 @@ class Runner:
 
 
 @pytest.fixture
-def runner(redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runner]:
+def runner(
+    redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Runner]:
     """Return one whose processes are started."""
     made = Runner(redelivery_broker, tmp_path / "wal")
     monkeypatch.setattr("subprocess.Popen", made.popen)
@@ -192,7 +194,9 @@ def test_secrets_go_by_the_input_alone(runner: Runner, caplog: pytest.LogCapture
 def test_a_process_finds_what_the_runner_finds(runner: Runner) -> None:
     """Spark puts what `--py-files` names on the path of the runner alone."""
     path = runner.child(1).env["PYTHONPATH"].split(os.pathsep)
-    assert os.path.dirname(os.path.dirname(reader_processes.__file__)).removesuffix("/redelivery_spark") in path
+    assert (
+        os.path.dirname(os.path.dirname(reader_processes.__file__)).removesuffix("/redelivery_spark") in path
+    )
 
 
 def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
@@ -202,7 +206,9 @@ def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
     first = runner.child(2)
     first.die()
     again = runner.child(2, 2)
-    plain = {name: again.config[name] for name in ("lane", "last", "settled", "log", "start", "siblings", "name")}
+    plain = {
+        name: again.config[name] for name in ("lane", "last", "settled", "log", "start", "siblings", "name")
+    }
     assert plain == {
         "lane": 2, "last": 1, "settled": 1, "log": "log", "start": "S", "siblings": "S.", "name": "S.2.2"
     }  # fmt: skip
@@ -330,9 +336,12 @@ def test_one_that_starts_learns_what_has_ended_before(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "wanted"), [("AdapterError", AdapterError), ("ConfigurationError", ConfigurationError), ("LogTaken", LogTaken)]
+    ("kind", "wanted"),
+    [("AdapterError", AdapterError), ("ConfigurationError", ConfigurationError), ("LogTaken", LogTaken)],
 )
-def test_an_error_ends_the_query_with_its_kind(runner: Runner, kind: str, wanted: type[RedeliveryError]) -> None:
+def test_an_error_ends_the_query_with_its_kind(
+    runner: Runner, kind: str, wanted: type[RedeliveryError]
+) -> None:
     """`run` knows by the kind whether another start would mend it; the process is not started again."""
     child = runner.child(1)
     child.say(error="no", kind=kind)
@@ -351,7 +360,9 @@ def test_errors_of_others_end_the_query_too(runner: Runner, kind: str) -> None:
     assert (type(error), str(error)) == (RedeliveryError, "nothing more is read: No space left")
 
 
-def test_a_process_that_cannot_be_started_ends_the_query(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_ends_the_query(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing would read its lane, and nothing would say so."""
 
     def none(*_: object, **__: object) -> None:

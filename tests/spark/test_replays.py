@@ -145,7 +145,7 @@ def test_verdicts_that_a_death_left_behind_are_carried_out_once(
     def killed(_: object) -> None:
         raise KillsQuery("here")
 
-    query.start()._journal.records.forget = killed  # type: ignore[method-assign]
+    query.start()._journal.records.forget = killed  # type: ignore[method-assign,assignment]
     with pytest.raises(KillsQuery):
         query.step(fails_bad)
     query.die()

@@ -77,6 +77,14 @@ def test_our_own_refusals_end_it(pauses: list[float]) -> None:
     assert len(pauses) == 3
 
 
+def test_a_checkpoint_that_spark_refuses_ends_it(pauses: list[float]) -> None:
+    """Of a query that was killed before its first batch: each start would fail alike."""
+    text = "[STREAM_FAILED] Query terminated: [STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY] should be empty"
+    with pytest.raises(StreamingQueryException, match="LOCATION_NOT_EMPTY"):
+        supervise(Ended(text))
+    assert pauses == []
+
+
 def test_a_query_is_started_again_so_often(pauses: list[float]) -> None:
     """max_restarts bounds the starts after the first one."""
     with pytest.raises(StreamingQueryException, match="third"):

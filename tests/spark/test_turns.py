@@ -6,13 +6,14 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
 from tests.spark.conftest import FAST, HOURS
 from tests.spark.query import Query, Row, fails_bad
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import pytest
 
     from redelivery.testing import ManualClock, MemoryBroker
 

@@ -31,7 +31,7 @@ def marks(request: pytest.FixtureRequest) -> Iterator[bool]:
 def test_a_lost_acceptance(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], end: str, *, settled: bool
 ) -> None:
-    """The connection ends between the acceptance and the broker's reading it; the next one makes no second row of it."""
+    """The connection ends between the acceptance and the broker's reading it; no second row is made of it."""
     redelivery_broker.send("orders", "good")
     redelivery_broker.drop_accepts(1)
     query = make_query()

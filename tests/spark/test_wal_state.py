@@ -10,6 +10,7 @@ import pytest
 from redelivery.core.ledger_entry import Entry
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.segment_schema import SegmentFacts, redelivered_table
 from redelivery_spark.wal.store import LogTaken
 from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUpBatch, State, States
 
@@ -31,9 +32,7 @@ def folder(tmp_path: Path) -> Folder:
 
 def waiting() -> pa.Table:
     """Return rows that wait."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    return pa.table({"head": [b"x"]})
+    return redelivered_table([b"x"], [None], [1], [1], [0], [1.0], SegmentFacts(1.0, "log", ({},)))
 
 
 def test_the_state_has_the_names_that_are_read(folder: Folder) -> None:

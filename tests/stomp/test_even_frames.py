@@ -93,7 +93,9 @@ def said(broker: str, heads: Sequence[bytes]) -> dict[str, list[Any]]:
     return found
 
 
-def groups_of(broker: str, heads: Sequence[bytes], asked: Collection[str] = PROPERTIES) -> Sequence[HeadColumns]:
+def groups_of(
+    broker: str, heads: Sequence[bytes], asked: Collection[str] = PROPERTIES
+) -> Sequence[HeadColumns]:
     """Return what is read column by column."""
     reader = column_reader(wire(broker))
     assert reader is not None
@@ -171,7 +173,9 @@ def test_the_commonest_shapes_are_read() -> None:
     """Of many shapes not all, and nothing is looked at for ever."""
     heads = [b"\n%b:1\n" % (b"a" * size) for size in range(1, 13) for _ in range(size)]
     assert check("artemis", heads) == {row for row, head in enumerate(heads) if len(head) - 4 >= 5}
-    uneven = [b"".join(b"\n%c%d:1" % (97 + (row >> bit & 1), bit) for bit in range(12)) for row in range(4096)]
+    uneven = [
+        b"".join(b"\n%c%d:1" % (97 + (row >> bit & 1), bit) for bit in range(12)) for row in range(4096)
+    ]
     assert len(check("artemis", [*uneven, *[b"\na:1\n"] * 9])) <= 9
 
 

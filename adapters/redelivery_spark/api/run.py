@@ -32,6 +32,8 @@ HOPELESS = (
     "redelivery_spark.wal.store.LogTaken:",
 )
 """What another start does not mend, as a Python traceback names it: our own classes, and no others of those names."""
+REFUSED_BY_SPARK = ("[STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY]",)
+"""What Spark says at each start: a query was killed before its first batch, and needs a new checkpoint."""
 NOT_OF_THE_BATCH = ("redelivery.errors.TransportError:", "redelivery_spark.stream.startup.LogInUse:")
 """Failures of the source, which say nothing about the rows of a batch or about their sink."""
 
@@ -65,7 +67,7 @@ def run(
             query.awaitTermination()
         except StreamingQueryException as error:
             text = str(error)
-            if any(name in text for name in HOPELESS):
+            if any(name in text for name in (*HOPELESS, *REFUSED_BY_SPARK)):
                 raise
             marks.failed(text)
             if restarts == max_restarts:

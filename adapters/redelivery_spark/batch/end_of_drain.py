@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redelivery_spark.stream.available_now import GAP
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
@@ -16,6 +14,8 @@ __all__ = ["EndOfDrain"]
 
 # Seconds that the clocks of producers, broker and this machine may differ.
 MARGIN = 60.0
+# Seconds for which a message has had to be waited for, if nothing was there.
+GAP = 0.5
 # Seconds in which each message had to be waited for: nothing is behind them.
 LONGEST_TRICKLE = 60.0
 

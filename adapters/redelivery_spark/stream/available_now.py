@@ -22,8 +22,9 @@ send again, or each run would begin to wait for it anew."""
 LONGEST_INTAKE = 600.0
 # Seconds after which a connection would have brought a first message.
 STEADY = 1.0
-# Seconds without a message after which the destination is empty.
-GAP = 0.5
+# Seconds without a message after which the destination is empty: a broker that pauses for longer ends a run too early,
+# and the next run has the rest.
+GAP = 1.0
 
 
 class AvailableNow:
@@ -50,6 +51,10 @@ class AvailableNow:
     def go_on(self) -> None:
         """Learn that some of what was there may come only now: another reader had taken it."""
         self._quiet_since, self.exhausted = self._clock.monotonic(), False
+
+    def accepted(self) -> None:
+        """Learn that messages were accepted: a broker may have waited for that before it sends the next ones."""
+        self._quiet_since = self._clock.monotonic()
 
     def wants(self, times: Sequence[datetime | None]) -> bool:
         """Whether one of these messages was there at the beginning, by when it was sent."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from redelivery.core.delivery import Cause
 from redelivery.core.ledger_entry import fingerprint
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.executors.crumbs import CRUMBS, sweep
 from redelivery_spark.stream.logged_delivery import LoggedDelivery
 from redelivery_spark.stream.record_codec import fact_of, record_of
@@ -25,6 +25,8 @@ from redelivery_spark.wal.wal_state import ROWS, GivenUpBatch, State, States
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import pyarrow as pa
 
     from redelivery.clock import Clock
     from redelivery_spark.stream.engine_driver import EngineDriver
@@ -125,8 +127,16 @@ class Journal:
         return end.get(REDELIVERIES, 0)
 
     def _origins(self, number: int) -> list[Place]:
-        origins: list[Place] = self.lanes.redeliveries.read(number).column("origin").to_pylist()
+        origins: list[Place] = self._read(REDELIVERIES, number).column("origin").to_pylist()
         return origins
+
+    def _read(self, lane: int, number: int) -> pa.Table:
+        """Return the rows of a segment. Raises LogTaken: it is gone because another start has settled it."""
+        try:
+            return self.lanes[lane].read(number)
+        except RedeliveryError:
+            self.check()
+            raise
 
     # A batch.
 
@@ -183,7 +193,7 @@ class Journal:
                 refusal = refused.pop(place(REDELIVERIES, self.tag, segment.number, at), None)
                 row = self.redeliveries.held.get(origin)
                 if row is None and refusal is not None:
-                    table = lane.read(segment.number)
+                    table = self._read(REDELIVERIES, segment.number)
                     row = LoggedDelivery(rows_in(table, REDELIVERIES, self.tag, segment.number, [at])[0])
                     self.redeliveries.add(row)
                 if row is not None:
@@ -198,7 +208,7 @@ class Journal:
         for (lane, number), some in sorted(by_segment.items()):
             if lane == REDELIVERIES:
                 continue
-            table = self.lanes[lane].read(number)
+            table = self._read(lane, number)
             rows = rows_in(table, lane, self.tag, number, some)
             for stored, refusal in zip(rows, some.values(), strict=True):
                 row = LoggedDelivery(stored)
@@ -263,7 +273,7 @@ class Journal:
         self.records.forget_failures()
 
     def _charge(self, lane: int, segment: Segment, cause: Cause, *, charged: bool) -> None:
-        stored = rows_in(self.lanes[lane].read(segment.number), lane, self.tag, segment.number, [0])[0]
+        stored = rows_in(self._read(lane, segment.number), lane, self.tag, segment.number, [0])[0]
         self._out.pop(stored.place, None)
         row = self.redeliveries.held.get(stored.place)
         if row is None:
@@ -286,7 +296,7 @@ class Journal:
             return
         rows: list[StoredRow] = []
         for lane, segment in self.lanes.between(start, given_up.end):
-            table = self.lanes[lane].read(segment.number)
+            table = self._read(lane, segment.number)
             rows += rows_in(table, lane, self.tag, segment.number, range(segment.rows))
         groups = split(rows, given_up.groups)
         for at in missing:

@@ -130,7 +130,7 @@ class LaneReader:
         if taken:
             self._last = self._clock.monotonic()
             self._arrived += len(taken)
-        if self.available is not None:
+        if self.available is not None and (taken or not self._taken):
             age = self._clock.monotonic() - self._since if self._source.connected else None
             self.available.saw(taken, age)
         fresh = self._without_copies(taken)
@@ -195,4 +195,6 @@ class LaneReader:
             self._check()
         self._taken, self._size = [], 0
         self._source.accept(taken)
+        if self.available is not None:
+            self.available.accepted()
         self._doubt.published()

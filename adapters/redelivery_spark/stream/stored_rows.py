@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from redelivery_spark.stream.logged_delivery import LoggedDelivery
+    from redelivery_spark.wal.places import Place
 
 __all__ = ["redelivered_table", "rows_in", "waiting_table"]
 
@@ -25,7 +26,7 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
     """Return some rows of a segment; number 0: of a file of rows that wait, which is as one of lane 0."""
     wanted = list(rows)
     facts = facts_of(table.schema)
-    wires = [json.dumps(dict(wire), sort_keys=True) for wire in facts.wires]
+    wires: list[str] = [json.dumps(dict(wire), sort_keys=True) for wire in facts.wires]
     some = table.take(pa.array(wanted, pa.int64()))
     heads, bodies = some.column("head").to_pylist(), some.column("body").to_pylist()
     if lane != REDELIVERIES:
@@ -33,10 +34,13 @@ def rows_in(table: pa.Table, lane: int, tag: int, number: int, rows: Iterable[in
             StoredRow(place(lane, tag, number, row), head, body, wires[0], facts.at)
             for row, head, body in zip(wanted, heads, bodies, strict=True)
         ]
-    more: list[list[Any]] = [some.column(name).to_pylist() for name in ("origin", "wire", "arrived", "count")]
+    origins: list[Place] = some.column("origin").to_pylist()
+    numbers: list[int] = some.column("wire").to_pylist()
+    arrived: list[float] = some.column("arrived").to_pylist()
+    counts: list[int] = some.column("count").to_pylist()
     return [
-        StoredRow(origin, head, body, wires[wire], arrived, count)
-        for head, body, origin, wire, arrived, count in zip(heads, bodies, *more, strict=True)
+        StoredRow(origins[at], heads[at], bodies[at], wires[numbers[at]], arrived[at], counts[at])
+        for at in range(len(wanted))
     ]
 
 

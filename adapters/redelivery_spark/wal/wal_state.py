@@ -138,9 +138,8 @@ class States:
         self._store.remove(sorted(old))
 
     def check(self) -> None:
-        """See that nobody has written a newer state. Raises LogTaken."""
-        if self._name(self._number) != max(self._store.names(FOLDER), default=""):
-            raise taken(self._store)
+        """See that the log is still this start's. Raises LogTaken. On any thread: no number is looked at."""
+        check_start(self._store, self.start)
 
     @staticmethod
     def _name(number: int) -> str:
