@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from redelivery.core.delivery import DIGEST, BodyKind, Delivery
 from redelivery_stomp.frame_proof import BROWSES
@@ -13,13 +13,14 @@ from redelivery_stomp.made_up_names import makes_sense
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
     from datetime import datetime
 
     from redelivery.core.commands import Subscribe
+    from redelivery_stomp.column_rules import ColumnRule
     from redelivery_stomp.windows import Window
 
-__all__ = ["ColumnRule", "DeliveryProfile", "StompDelivery", "Subscription"]
+__all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
 
 # Highest priority. RabbitMQ allows 255; JMS ends at 9.
 MOST_URGENT = 255
@@ -53,13 +54,6 @@ class DeliveryProfile(Protocol):
     def moved(self, headers: RawHeaders) -> bool: ...
     def died_of(self, headers: RawHeaders) -> str | None: ...
     def window(self, command: Subscribe) -> Window | None: ...
-
-
-class ColumnRule(NamedTuple):
-    """How one property is read where thousands of messages are: from these headers, each of which stands once."""
-
-    headers: tuple[str, ...]
-    read: Callable[..., Any]
 
 
 class Subscription:
@@ -107,7 +101,7 @@ class StompDelivery(Delivery):
     """One MESSAGE frame."""
 
     __slots__ = ("_raw", "head", "source")
-    # Properties that a subclass reads in another way: from which headers, and how from their values, as on the wire.
+    # Properties that a subclass reads in another way.
     columns: ClassVar[Mapping[str, ColumnRule]] = {}
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:

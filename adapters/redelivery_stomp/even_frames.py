@@ -16,7 +16,8 @@ from redelivery_stomp.frames import date_of, unescape
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterator, Sequence
 
-    from redelivery_stomp.delivery import ColumnRule, Subscription
+    from redelivery_stomp.column_rules import ColumnRule
+    from redelivery_stomp.delivery import Subscription
 
 __all__ = ["even_columns"]
 
@@ -176,12 +177,12 @@ def _column(source: Subscription, block: _Block, name: str) -> Sequence[Any]:
         identity = source.profile.identity
         return [identity(value) or None for value in block.values("message-id") or [""] * rows]
     values = block.values(name.replace("_", "-"))
-    if values is not None and name == "reply_to":
+    if values is None:
+        return [None] * rows
+    if name == "reply_to":
         address = {value: source.profile.qualified(value, "queue") for value in set(values)}
-        return [address[value] for value in values]
-    if values is not None and name == "timestamp":
-        return _microseconds(values)
-    return [None] * rows if values is None else values
+        values = [address[value] for value in values]
+    return _microseconds(values) if name == "timestamp" else values
 
 
 def _ruled(rule: ColumnRule, block: _Block) -> Sequence[Any]:

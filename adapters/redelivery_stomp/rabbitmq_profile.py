@@ -17,7 +17,8 @@ from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
-from redelivery_stomp.delivery import ColumnRule, StompDelivery, Subscription
+from redelivery_stomp.column_rules import ColumnRule
+from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
 from redelivery_stomp.frames import NEVER, number
 from redelivery_stomp.profile_base import PROTOCOL, StompProfile
@@ -63,6 +64,10 @@ def delay_ms(seconds: float) -> int:
     return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
+def _either(own: str | None, ours: str | None) -> str | None:
+    return own or ours
+
+
 def _time_of(value: str | bytes | None) -> datetime | None:
     at = number(value)
     if at is None or at >= NEVER:
@@ -76,7 +81,7 @@ class RabbitDelivery(StompDelivery):
     __slots__ = ("arrived",)
     digested: ClassVar[bool] = True
     columns: ClassVar[Mapping[str, ColumnRule]] = {
-        "identity": ColumnRule(("amqp-message-id", "redeliveryId"), lambda own, ours: own or ours),
+        "identity": ColumnRule(("amqp-message-id", "redeliveryId"), _either),
         "timestamp": ColumnRule(("timestamp",), _time_of),
     }
 

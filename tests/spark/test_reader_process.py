@@ -242,15 +242,17 @@ def test_its_own_connection_that_ended_is_said(log: Log) -> None:
     assert runner.named("ended")[-1] == "S.1.1-1"
 
 
-def test_settled_segments_are_removed_here(log: Log) -> None:
+def test_settled_segments_are_removed_here(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner says how far; two windows of the connection that stands stay, and what is in doubt."""
     log.broker.send("orders", "a")
-    monkeypatch = log._patch
     removed: list[int] = []
     settle = Lane.settle
-    monkeypatch.setattr(
-        Lane, "settle", lambda lane, number: (removed.append(number), settle(lane, number))[1]
-    )
+
+    def noted(lane: Lane, number: int) -> None:
+        removed.append(number)
+        settle(lane, number)
+
+    monkeypatch.setattr(Lane, "settle", noted)
     log.run((segment, lambda: [{"settled": 1}]), settled=0)
     assert removed == [0, 1]
 

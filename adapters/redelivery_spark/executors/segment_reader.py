@@ -210,7 +210,8 @@ class _StoredRows:
             heads, bodies = table.column("head").to_pylist(), table.column("body").to_pylist()
             if self._lane:
                 restore, at = restores[0], facts.at
-                made = [restore(head, body, at) for head, body in zip(heads, bodies, strict=True)]
+                pairs = zip(heads, bodies, strict=True)
+                made: list[Delivery] = [restore(head, body, at) for head, body in pairs]
             else:
                 wires, arrived = table.column("wire").to_pylist(), table.column("arrived").to_pylist()
                 each = zip(wires, heads, bodies, arrived, strict=True)
@@ -263,7 +264,8 @@ class _StoredRows:
             parts.append(message_column("properties", self._restored(rest)))
         if len(parts) == 1:
             return parts[0]
-        return pa.concat_arrays(parts).take(pa.array(self._order(), pa.int64()))
+        ordered: pa.Array = pa.concat_arrays(parts).take(pa.array(self._order(), pa.int64()))
+        return ordered
 
 
 def _map_of(heads: HeadColumns) -> pa.Array:

@@ -73,10 +73,11 @@ class _Process:
     def _keep(self) -> None:
         try:
             self._start_again_and_again()
+        except RedeliveryError as error:
+            self._readers.fail(error)
         except Exception as error:  # noqa: BLE001 - raised where Spark asks next
-            known = isinstance(error, RedeliveryError)
             text = f"reader {self.lane.number} cannot be run: {error or type(error).__name__}"
-            self._readers.fail(error if known else RedeliveryError(text))
+            self._readers.fail(RedeliveryError(text))
 
     def _start_again_and_again(self) -> None:
         pause = FIRST_PAUSE
