@@ -178,8 +178,8 @@ class LaneReader:
 
     def _complete(self) -> bool:
         return (
-            len(self._taken) >= MOST_ROWS
-            or self._size >= MOST_BYTES
+            len(self._taken) >= self._rows
+            or self._size >= self._bytes
             or self._clock.monotonic() >= self._due()
         )
 

@@ -150,6 +150,8 @@ class RowsInDoubt:
 
     def copies(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Return those that the log has already. The same are key and digest: all that their producer sent."""
+        # They may have come just after the news that a sibling's connection has ended.
+        self._look_at_ended()
         if not self._known:
             return []
         return [each for each in deliveries if self._is_copy(each)]
@@ -186,8 +188,7 @@ class RowsInDoubt:
             arrived: messages of this connection.
             idle: it brings none.
         """
-        while self._told:
-            self._look_at(*self._told.popleft())
+        self._look_at_ended()
         begun = bool(self._connection) and self._clock.monotonic() - self._since >= RETURN
         if not begun or not (self._known or self._kept):
             return
@@ -195,6 +196,10 @@ class RowsInDoubt:
             self._came = arrived
         if idle or arrived - self._came > 2 * self._window.messages:
             self._forget()
+
+    def _look_at_ended(self) -> None:
+        while self._told:
+            self._look_at(*self._told.popleft())
 
     def _look_at(self, number: int, connection: str) -> None:
         self._ended.add(connection)
