@@ -96,6 +96,9 @@ class States:
         """
         self._left = set(self._store.names(ROWS))
         names = self._store.names(FOLDER)
+        if not names and self._left:
+            # Not listed yet, or removed: a new log would be the end of all that waits.
+            raise RedeliveryError(f"the write-ahead log {self._store.url} has rows that wait, and no state")
         if not names:
             return None
         self._number = number_of(names[-1])
