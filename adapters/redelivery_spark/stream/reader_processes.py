@@ -90,10 +90,12 @@ class _Process:
         )
         argv = [sys.executable, "-m", "redelivery_spark.stream.reader_process"]
         # What it needs, secrets among it, is written to its input.
-        child = self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+        child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
             argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self.say(config)
+        _write(child, config)
+        # Only now: others may have something to say, and the first line is the configuration.
+        self._child = child
         if self._readers.available:
             self.say({"available": True})
         said = False
@@ -129,11 +131,8 @@ class _Process:
 
     def say(self, line: dict[str, Any]) -> None:
         """Write a line to the process, if it lives."""
-        child = self._child
-        if child is not None and child.stdin is not None:
-            with suppress(OSError, ValueError):
-                child.stdin.write(json.dumps(line) + "\n")
-                child.stdin.flush()
+        if self._child is not None:
+            _write(self._child, line)
 
     def end(self) -> None:
         """Have it end by itself."""
@@ -151,6 +150,13 @@ class _Process:
             child.wait(timeout)
         except subprocess.TimeoutExpired:
             child.kill()
+
+
+def _write(child: subprocess.Popen[str], line: dict[str, Any]) -> None:
+    if child.stdin is not None:
+        with suppress(OSError, ValueError):
+            child.stdin.write(json.dumps(line) + "\n")
+            child.stdin.flush()
 
 
 class ReaderProcesses:
