@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import pytest
 from tests.spark.conftest import FAST
-from tests.spark.query import KillsQuery, fails_bad
+from tests.spark.query import KillsQuery, fails_bad, readers_of
 
 from redelivery.core.events import TakenBack
 from redelivery.errors import RedeliveryError
 from redelivery_spark.wal.folder import Folder
-from redelivery_spark.wal.wal_state import FOLDER
+from redelivery_spark.wal.wal_state import FOLDER, ROWS, Fact, State, States
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def test_a_segment_is_complete_by_its_part_of_the_window(
     query = make_query(uri="redelivery.credit=8")
     source = query.start()
     source.begin({})
-    reader = source._readers._reader
+    reader = readers_of(source).reader
     reader.step(0.0)
     began = redelivery_clock.monotonic()
     for number in range(6):
@@ -76,12 +77,12 @@ def test_what_the_broker_has_taken_back_is_not_published(
     query = make_query()
     source = query.start()
     source.begin({})
-    reader = source._readers._reader
+    reader = readers_of(source).reader
     redelivery_broker.send("orders", "good")
     reader.step(0.0)
     reader.step(0.0)
     (taken,) = reader._taken
-    source._readers._source.bulk.take_back(TakenBack(taken.consumer, [taken]))
+    readers_of(source).reader._source.bulk.take_back(TakenBack(taken.consumer, [taken]))
     while reader.pending:
         reader.step(0.5)
     assert not reader.lane.after(0)
@@ -95,7 +96,7 @@ def test_copies_of_one_segment_are_compared_with_one_reading_of_it(
     for number in range(100):
         redelivery_broker.send("orders", f"good-{number}")
     source = query.start()
-    with patch.object(source._readers._source, "accept", lambda _: None):
+    with patch.object(readers_of(source).reader._source, "accept", lambda _: None):
         query.read_ahead()
     lane = source._journal.lanes[1]
     redelivery_broker.cut()
@@ -136,10 +137,24 @@ def test_a_log_with_segments_and_no_state_is_not_begun_anew(
     query.step(fails_bad)
     query.die()
     names = Folder.names
+
+    def late(folder: Folder, of: str) -> list[str]:
+        return [] if of == FOLDER else names(folder, of)
+
     with (
-        patch.object(Folder, "names", lambda folder, of: [] if of == FOLDER else names(folder, of)),
+        patch.object(Folder, "names", late),
         pytest.raises(RedeliveryError, match="no state"),
     ):
         query.start()
     query.drain(fails_bad)
     assert query.bodies() == ["flaky"]
+
+
+def test_whether_a_log_is_a_starts_is_seen_without_reading_what_waits(tmp_path: Path) -> None:
+    """The reader looks each second, and there may be a hundred thousand rows."""
+    folder = Folder(str(tmp_path))
+    folder.prepare(FOLDER, ROWS)
+    states = States(folder)
+    states.publish(State("log", facts=[Fact(1)]), None, ())
+    with patch.object(json, "loads", side_effect=AssertionError):
+        states.check()
