@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL_VICTIMS", "Campaign", "Stream", "Victim", "members"]
 
-Victim = Literal["driver", "jvm", "runner", "worker", "all"]
+Victim = Literal["driver", "jvm", "runner", "reader", "worker", "all"]
 ALL_VICTIMS: tuple[Victim, ...] = ("driver", "jvm", "runner", "worker", "all")
 MARKS = {
     "driver": "integration.spark_query",
     "jvm": "org.apache.spark.deploy.SparkSubmit",
     "runner": "python_streaming_source_runner",
+    "reader": "redelivery_spark.stream.reader_process",
     "worker": "pyspark.worker",
 }
 STARTS = 180.0  # seconds until a query that was started has written something, on a busy machine
@@ -84,9 +85,20 @@ class Stream:
 
     def _send(self) -> None:
         try:
-            pour(self._broker, self._protocol, self._queue, self._messages())
+            for some in self._chunks():
+                pour(self._broker, self._protocol, self._queue, some)
         except BaseException as error:
             self._error = error
+
+    def _chunks(self) -> Iterator[list[tuple[bytes, str, dict[str, str]]]]:
+        """A quarter of a second each: proton sends nothing by itself."""
+        chunk: list[tuple[bytes, str, dict[str, str]]] = []
+        for message in self._messages():
+            chunk.append(message)
+            if len(chunk) >= self._rate / 4 or len(self.sent) >= self._most:
+                yield chunk
+                chunk = []
+        yield chunk
 
     def _messages(self) -> Iterator[tuple[bytes, str, dict[str, str]]]:
         next_at, number = time.monotonic(), 0
