@@ -72,6 +72,21 @@ def test_the_newest_state_counts_and_only_one_can_write_it(folder: Folder) -> No
     assert States(folder).load() == State("log", {1: 1}, facts=[])
 
 
+def test_who_stood_still_while_several_states_were_written_is_too_late(folder: Folder) -> None:
+    """The number that it had in mind was removed by then, and could be published."""
+    old, new = States(folder), States(folder)
+    old.publish(State("log"), None, ())
+    new.load()
+    for number in (1, 2, 3):
+        new.publish(State("log", {1: number}), None, ())
+    for _ in range(2):
+        with pytest.raises(LogTaken, match="taken over by another start"):
+            old.publish(State("log", {1: 9}), None, ())
+    new.publish(State("log", {1: 4}), None, ())
+    assert States(folder).load() == State("log", {1: 4}, facts=[])
+    assert len(folder.names(FOLDER)) == 1
+
+
 def test_a_file_of_rows_goes_with_the_last_row_that_waits(folder: Folder) -> None:
     """It stays while one of its rows does."""
     states = States(folder)

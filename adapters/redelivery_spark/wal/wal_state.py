@@ -1,8 +1,8 @@
 """What the log knows beyond its segments: how far all is settled, and what is known of the rows that wait.
 
 A state is a small file of facts, published whole under a new number, which only one can; the newest that is there
-counts. A start publishes one at once: from then on, an older runner that comes back finds its next number taken. The
-rows themselves are written when they begin to wait, one file for all of one state.
+counts. A start publishes one at once: from then on, an older runner that comes back finds its next number taken, or a
+later one. The rows themselves are written when they begin to wait, one file for all of one state.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class States:
         return [read_table(self._store, name) for name in self._files]
 
     def publish(self, state: State, rows: pa.Table | None, places: Collection[Place]) -> None:
-        """Write a state durably, and remove the one before it. Raises LogTaken: somebody else has written this number.
+        """Write a state durably, and remove the one before it. Raises LogTaken: another start has written this one.
 
         `rows`: those at `places`, which wait from now on; None: there are none.
         """
@@ -135,11 +135,15 @@ class States:
         files = {name: left for name, there in files.items() if (left := there & waiting)}
         if not self._store.publish(self._name(self._number + 1), _written(state, self.start, files)):
             raise taken(self._store)
+        names = self._store.names(FOLDER)
+        if names and names[-1] > self._name(self._number + 1):
+            # The number was free again: this process stood still while another start wrote several states.
+            raise taken(self._store)
         self._number += 1
         # Nothing but what this writer has seen: a newer one may be writing its own by now.
         old = self._left | (self._files.keys() - files.keys())
         self._files, self._left = files, set()
-        self._store.remove(each for each in self._store.names(FOLDER) if number_of(each) < self._number)
+        self._store.remove(each for each in names if number_of(each) < self._number)
         self._store.remove(sorted(old))
 
     def check(self) -> None:
