@@ -9,7 +9,7 @@ from tests.spark.stored import sent
 
 from redelivery.core.message_history import RETURN
 from redelivery_memory.messages import MemoryDelivery
-from redelivery_spark.stream.rows_in_doubt import RowsInDoubt, SentAhead
+from redelivery_spark.stream.rows_in_doubt import LONGEST, RowsInDoubt, SentAhead
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
 from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
@@ -294,10 +294,31 @@ def test_rows_of_ones_own_earlier_process_are_in_doubt(log: Log) -> None:
     assert copies(log, came) == [b"mine"]
 
 
-def test_news_of_a_sibling_begins_the_time_of_doubt_anew(log: Log) -> None:
-    """Its copies come later than those that the connection began with."""
+def test_each_connection_is_in_doubt_for_its_own_time(log: Log) -> None:
+    """The copies of one that has just ended come later than those that this connection began with."""
     came = siblings_of(log)
     log.clock.advance(RETURN)
     log.doubt.ended(2, "S.2.1-1")
     log.doubt.look(0, idle=True)
-    assert copies(log, came) == [b"older", b"first"]
+    assert copies(log, came) == [b"first"]
+
+
+def test_a_connection_that_is_lost_again_and_again_leaves_no_more_behind(log: Log) -> None:
+    """What ended long since is in doubt no longer, though no connection has stood for as long."""
+    for number in range(40):
+        log.doubt.begin(f"c{number}", WINDOW)
+        log.append(f"c{number}", "a")
+        log.doubt.published()
+        log.clock.advance(RETURN / 4)
+        log.doubt.look(0, idle=True)
+    assert len(log.left()) < 8
+
+
+def test_a_destination_that_is_never_empty_does_not_keep_a_doubt_for_ever(log: Log) -> None:
+    """After ten minutes it is over in any case."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    log.doubt.begin("two", WINDOW)
+    log.clock.advance(LONGEST + 1)
+    log.doubt.look(0, idle=False)
+    assert copies(log, came) == []
