@@ -48,6 +48,7 @@ QUERIES = {
     "test_spark_cuts.py",
     "test_spark_idle.py",
     "test_spark_killed.py",
+    "test_spark_readers.py",
     "test_spark_recipes_killed.py",
 }
 WITHOUT_SPARK = {"test_spark_drain_killed.py"}  # it needs the package, and starts none

@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL_VICTIMS", "Campaign", "Stream", "Victim", "members"]
 
-Victim = Literal["driver", "jvm", "runner", "worker", "all"]
+Victim = Literal["driver", "jvm", "runner", "reader", "worker", "all"]
 ALL_VICTIMS: tuple[Victim, ...] = ("driver", "jvm", "runner", "worker", "all")
 MARKS = {
     "driver": "integration.spark_query",
     "jvm": "org.apache.spark.deploy.SparkSubmit",
     "runner": "python_streaming_source_runner",
+    "reader": "redelivery_spark.stream.reader_process",
     "worker": "pyspark.worker",
 }
 STARTS = 180.0  # seconds until a query that was started has written something, on a busy machine

@@ -46,7 +46,7 @@ BODIES = frozenset({DATA, SEQUENCE, VALUE})
 TEXTS, BINARIES = (0xA1, 0xB1), (0xA0, 0xB0)
 # What the producer sent, and no broker changes.
 BARE = BODIES | {PROPERTIES, APPLICATION_PROPERTIES}
-_DESCRIBED = 0x00
+_DESCRIBED, _NULL, _SHORT_TEXT = 0x00, 0x40, 0xA1
 _SMALL_ULONG, _ULONG, _SYMBOL, _LONG_SYMBOL = 0x53, 0x80, 0xA3, 0xB3
 # A section's descriptor may also be written as a name (AMQP 1.0 part 3, 3.2).
 _NAMES = {
@@ -252,8 +252,18 @@ def read_list(data: bytes, at: int, limit: int) -> list[Any]:
     try:
         count, at, end = compound(data, at)
         for _ in range(min(count, limit)):
-            value, at = _read(data, at)
-            fields.append(value)
+            # Written out: most fields are a text, or none.
+            code = data[at]
+            if code == _NULL:
+                at += 1
+                fields.append(None)
+            elif code == _SHORT_TEXT:
+                begin = at + 2
+                at = begin + data[at + 1]
+                fields.append(data[begin:at].decode())
+            else:
+                value, at = _read(data, at)
+                fields.append(value)
     except _NONSENSE as error:
         raise Unknown(str(error)) from error
     if at > end:
@@ -267,10 +277,21 @@ def read_map(data: bytes, at: int) -> dict[str, Any]:
     try:
         count, at, end = compound(data, at)
         for _ in range(count // 2):
-            key, at = _read(data, at)
-            if not isinstance(key, str):
-                raise Unknown("a key that is no text")
-            found[key], at = _read(data, at)
+            # Written out: all keys are short texts, and most values.
+            if data[at] == _SHORT_TEXT:
+                begin = at + 2
+                at = begin + data[at + 1]
+                key = data[begin:at].decode()
+            else:
+                key, at = _read(data, at)
+                if not isinstance(key, str):
+                    raise Unknown("a key that is no text")
+            if data[at] == _SHORT_TEXT:
+                begin = at + 2
+                at = begin + data[at + 1]
+                found[key] = data[begin:at].decode()
+            else:
+                found[key], at = _read(data, at)
     except _NONSENSE as error:
         raise Unknown(str(error)) from error
     if at > end:

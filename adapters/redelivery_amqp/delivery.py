@@ -191,8 +191,10 @@ class AmqpDelivery(Delivery):
 
     @property
     def identity(self) -> str | None:
-        key: Any = self.key
-        return None if key is None else str(key[2])
+        identity: object = self.field(MESSAGE_ID)
+        if identity is None:
+            return self._our_id()
+        return str(identity)
 
     @property
     def destination(self) -> str:

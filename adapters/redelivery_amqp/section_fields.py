@@ -55,11 +55,22 @@ _KINDS: dict[int, tuple[type | tuple[type, ...], ...]] = {
 }
 
 
+# Types of all fields, as they were found right: most messages of a queue have the same.
+_RIGHT: set[tuple[int, tuple[type, ...]]] = set()
+_MOST_RIGHT = 1000
+
+
 def typed(fields: list[Any], code: int) -> list[Any]:
     """Return the fields of a section; one of a type that it cannot have is as if it were not there."""
+    found = code, tuple(map(type, fields))
+    if found in _RIGHT:
+        return fields
     kinds = _KINDS[code]
-    return [
+    right = [
         # To Python a boolean is a number.
         field if isinstance(field, kind) and (field.__class__ is not bool or kind is bool) else None
         for field, kind in zip(fields, kinds, strict=False)
     ]
+    if len(_RIGHT) < _MOST_RIGHT and found[1] == tuple(map(type, right)):
+        _RIGHT.add(found)
+    return right

@@ -13,10 +13,11 @@ from redelivery_stomp.made_up_names import makes_sense
 from redelivery_stomp.unsettled_deliveries import UnsettledDeliveries
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
     from datetime import datetime
 
     from redelivery.core.commands import Subscribe
+    from redelivery_stomp.column_rules import ColumnRule
     from redelivery_stomp.windows import Window
 
 __all__ = ["DeliveryProfile", "StompDelivery", "Subscription"]
@@ -100,6 +101,8 @@ class StompDelivery(Delivery):
     """One MESSAGE frame."""
 
     __slots__ = ("_raw", "head", "source")
+    # Properties that a subclass reads in another way.
+    columns: ClassVar[Mapping[str, ColumnRule]] = {}
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
         # Written out, because it runs for each message: a call of super().__init__ costs as much as the rest.

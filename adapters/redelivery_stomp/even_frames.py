@@ -1,6 +1,7 @@
-"""The header blocks of many messages at once, column by column: where all have the same header lines in the same order.
+"""The header blocks of many messages at once, column by column: those with the same header lines in the same order.
 
-Most queues have such messages. What is read is what `StompDelivery` says of each, for about a third of the time.
+Most queues have messages of few such shapes. What is read is what the delivery says of each, for about a third of the
+time. What is odd, or of a shape that few have, is not read here.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from redelivery_stomp.delivery import StompDelivery
 from redelivery_stomp.frames import date_of, unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Hashable, Iterator, Sequence
 
+    from redelivery_stomp.column_rules import ColumnRule
     from redelivery_stomp.delivery import Subscription
 
 __all__ = ["even_columns"]
@@ -23,65 +25,124 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 # Digits of a Unix time in milliseconds (until the year 2286) whose float is exact to half a microsecond.
 _PLAIN_DIGITS = 13
+# Shapes of one segment that are read, and how often its messages are looked at to find them, at most.
+MOST_SHAPES, MOST_LOOKS = 8, 3
+# Messages of one shape from which on this is faster than one by one.
+FEW = 8
 # Properties whose columns are read here. `destination` is not among them: deliveries are asked for it.
 _OF_HEADERS = (
     "identity", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered", "headers",
 )  # fmt: skip
 
 
-def even_columns(source: Subscription, heads: Sequence[bytes], asked: Collection[str]) -> HeadColumns | None:
-    """Return what deliveries with these header blocks say; None: they are to be read one by one.
+def even_columns(
+    source: Subscription, heads: Sequence[bytes], asked: Collection[str]
+) -> Sequence[HeadColumns]:
+    """Return what deliveries with these header blocks say; those that are missing are to be read one by one.
 
     See `redelivery.core.head_columns`.
     """
-    kind = source.profile.makes or StompDelivery
-    if any(getattr(kind, name) is not getattr(StompDelivery, name) for name in _OF_HEADERS):
-        return None
-    block = _Block.read(heads)
-    if block is None:
-        return None
-    found: dict[str, Sequence[Any]] = {}
-    for name in asked:
-        if name != "headers":
-            found[name] = _column(source, heads, block, name)
-    hidden = source.profile.protocol_headers
-    own = [name for name in block.at if name not in hidden] if "headers" in asked else []
-    return HeadColumns(found, own, [block.values(name) or () for name in own])
+    kind = source.make
+    if any(
+        getattr(kind, each) is not getattr(StompDelivery, each)
+        for each in _OF_HEADERS
+        if each not in kind.columns
+    ):
+        return ()
+    rules = [kind.columns[name] for name in asked if name in kind.columns]
+    found: list[HeadColumns] = []
+    for rows, block in _shapes(heads):
+        if any(header in block.repeated for rule in rules for header in rule.headers):
+            # Each such property has its own way to choose one of them.
+            continue
+        values = {name: _column(source, block, name) for name in asked if name != "headers"}
+        hidden = source.profile.protocol_headers
+        own = [name for name in block.at if name not in hidden] if "headers" in asked else []
+        found.append(HeadColumns(rows, values, own, [block.values(name) or () for name in own]))
+    return found
+
+
+def _shapes(heads: Sequence[bytes]) -> Iterator[tuple[Sequence[int], _Block]]:
+    """Find messages whose header blocks are of one shape: the larger groups first."""
+    todo = _grouped([*range(len(heads))], [head.count(b"\n") for head in heads])
+    looks, shapes = MOST_LOOKS * len(heads), 0
+    while todo and shapes < MOST_SHAPES:
+        todo.sort(key=len)
+        rows = todo.pop()
+        looks -= len(rows)
+        if looks < 0:
+            return
+        given = [heads[row] for row in rows]
+        block = _Block.read(given)
+        if block is None:
+            left = [row for row, head in zip(rows, given, strict=True) if _is_plain(head)]
+            todo += [left] if FEW <= len(left) < len(rows) else []
+        elif block.uneven is not None:
+            todo += _grouped(rows, block.uneven)
+        elif not block.odd:
+            shapes += 1
+            yield rows, block
+
+
+def _grouped(rows: Sequence[int], keys: Sequence[Hashable]) -> list[Sequence[int]]:
+    """Return the rows of each key but for those that few have."""
+    if len(set(keys)) == 1:
+        return [rows] if len(rows) >= FEW else []
+    groups: dict[Hashable, list[int]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        groups.setdefault(key, []).append(row)
+    return [group for group in groups.values() if len(group) >= FEW]
+
+
+def _is_plain(head: bytes) -> bool:
+    try:
+        return "\r" not in head.decode()
+    except UnicodeDecodeError:
+        return False
 
 
 class _Block:
-    """Header blocks of the same shape. `at`: the number of the line that counts for each name, as in `read_headers`."""
+    """Header blocks with equally many lines, and of one shape unless `uneven` or `odd` says otherwise.
 
-    def __init__(self, lines: list[str], width: int, at: dict[str, int]) -> None:
-        self._lines = lines
-        self._width = width
-        self.at = at
-        self.rows = len(lines) // width
+    `at`: the number of the line that counts for each name. `uneven`: what differs in each of them. `odd`: a name is
+    escaped, and another one may be the same.
+    """
+
+    def __init__(self, heads: Sequence[bytes], text: str) -> None:
+        self.heads = heads
+        self._lines = text.split("\n")
+        self._width = len(self._lines) // len(heads)
+        self.at: dict[str, int] = {}
+        self.repeated: set[str] = set()
+        self.odd = False
+        self.uneven = self._names()
 
     @classmethod
     def read(cls, heads: Sequence[bytes]) -> _Block | None:
-        breaks = heads[0].count(b"\n") if heads else 0
-        if not breaks or any(head.count(b"\n") != breaks for head in heads):
-            return None
+        """Read header blocks; None: one of them is no UTF-8, or has other line ends."""
         try:
             text = b"\n".join(heads).decode()
         except UnicodeDecodeError:
             return None
-        if "\r" in text:
-            return None
-        lines, width = text.split("\n"), breaks + 1
-        names: dict[str, int] = {}
+        return None if "\r" in text else cls(heads, text)
+
+    def _names(self) -> list[Hashable] | None:
+        """Find the names; where they differ, return what stands there in each."""
+        width = self._width
         # Of repeated headers the first counts, and the last says where the name stands: as in `read_headers`.
         for at in range(width - 1, 0, -1):
-            name, colon, _ = lines[at].partition(":")
-            column = lines[at::width]
+            column = self._lines[at::width]
+            name, colon, _ = column[0].partition(":")
             begin = f"\n{name}{colon}"
             alike = ("\n" + "\n".join(column)).count(begin) if colon else column.count(name)
-            if alike != len(heads) or "\\" in name:
-                return None
+            if alike != len(column):
+                return [line.partition(":")[:2] for line in column]
+            self.odd = self.odd or "\\" in name
+            if colon and name in self.at:
+                self.repeated.add(name)
             if colon:
-                names[name] = at
-        return cls(lines, width, names)
+                self.at[name] = at
+        return None
 
     def raw(self, name: str) -> list[str] | None:
         """Return the values of a header as on the wire; None: there is no such header."""
@@ -99,12 +160,15 @@ class _Block:
         return [unescape(value) if "\\" in value else value for value in raw]
 
 
-def _column(source: Subscription, heads: Sequence[bytes], block: _Block, name: str) -> Sequence[Any]:
-    rows = block.rows
+def _column(source: Subscription, block: _Block, name: str) -> Sequence[Any]:
+    rows = len(block.heads)
+    rule = source.make.columns.get(name)
+    if rule is not None:
+        return _ruled(rule, block)
     if name == "destination":
         # It depends on its header alone, which few values have.
         raw = block.raw("destination") or [""] * rows
-        heads_of = dict(zip(raw, heads, strict=True))
+        heads_of = dict(zip(raw, block.heads, strict=True))
         known = {value: source.make(source, head, b"").destination for value, head in heads_of.items()}
         return [known[value] for value in raw]
     if name == "redelivered":
@@ -117,8 +181,19 @@ def _column(source: Subscription, heads: Sequence[bytes], block: _Block, name: s
         return [None] * rows
     if name == "reply_to":
         address = {value: source.profile.qualified(value, "queue") for value in set(values)}
-        return [address[value] for value in values]
+        values = [address[value] for value in values]
     return _microseconds(values) if name == "timestamp" else values
+
+
+def _ruled(rule: ColumnRule, block: _Block) -> Sequence[Any]:
+    nothing = [None] * len(block.heads)
+    found = list(map(rule.read, *(block.values(header) or nothing for header in rule.headers)))
+    first = next((value for value in found if value is not None), None)
+    return list(map(_since_epoch, found)) if isinstance(first, datetime) else found
+
+
+def _since_epoch(date: datetime | None) -> int | None:
+    return None if date is None else (date - _EPOCH) // _MICROSECOND
 
 
 def _microseconds(values: Sequence[str]) -> Sequence[int | None]:
@@ -129,5 +204,4 @@ def _microseconds(values: Sequence[str]) -> Sequence[int | None]:
         and 0 < min(map(len, values)) <= max(map(len, values)) <= _PLAIN_DIGITS
     ):
         return [int(value) * 1000 or None for value in values]
-    dates = map(date_of, values)
-    return [None if date is None else (date - _EPOCH) // _MICROSECOND for date in dates]
+    return [_since_epoch(date_of(value)) for value in values]

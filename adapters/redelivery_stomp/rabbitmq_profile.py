@@ -17,6 +17,7 @@ from redelivery.core.capabilities import CONSUMER_TIMEOUT, Capabilities
 from redelivery.core.dead_lettering.routing import COPY
 from redelivery.core.destination import no_such_kind
 from redelivery.settings import QUEUE_ARGUMENTS
+from redelivery_stomp.column_rules import ColumnRule
 from redelivery_stomp.delivery import StompDelivery, Subscription
 from redelivery_stomp.frame_limits import RABBITMQ
 from redelivery_stomp.frames import NEVER, number
@@ -24,7 +25,7 @@ from redelivery_stomp.profile_base import PROTOCOL, StompProfile
 from redelivery_stomp.windows import SlotWindow
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Hashable, Iterator, Mapping
 
     from redelivery.core.commands import Forward, Subscribe
     from redelivery.core.delivery import BodyKind
@@ -63,11 +64,26 @@ def delay_ms(seconds: float) -> int:
     return min(-(-wanted // unit) * unit, LONGEST_MS)
 
 
+def _either(own: str | None, ours: str | None) -> str | None:
+    return own or ours
+
+
+def _time_of(value: str | bytes | None) -> datetime | None:
+    at = number(value)
+    if at is None or at >= NEVER:
+        return None
+    return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
+
+
 class RabbitDelivery(StompDelivery):
     """One MESSAGE of RabbitMQ. The application's headers stand before those that the broker makes of properties."""
 
     __slots__ = ("arrived",)
     digested: ClassVar[bool] = True
+    columns: ClassVar[Mapping[str, ColumnRule]] = {
+        "identity": ColumnRule(("amqp-message-id", "redeliveryId"), _either),
+        "timestamp": ColumnRule(("timestamp",), _time_of),
+    }
 
     def __init__(self, source: Subscription, head: bytes, body: bytes) -> None:
         # Not by super(): it runs for each message.
@@ -135,10 +151,7 @@ class RabbitDelivery(StompDelivery):
 
     @property
     def timestamp(self) -> datetime | None:
-        at = number(self._property(b"\ntimestamp:"))
-        if at is None or at >= NEVER:
-            return None
-        return datetime.fromtimestamp(at / 1000 if at >= MILLISECONDS else at, UTC)
+        return _time_of(self._property(b"\ntimestamp:"))
 
 
 class StompRabbitMQ(StompProfile):

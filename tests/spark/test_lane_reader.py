@@ -10,6 +10,7 @@ from tests.spark.query import readers_of
 
 from redelivery.errors import RedeliveryError
 from redelivery_memory.messages import MemoryDelivery
+from redelivery_spark.stream.available_now import AvailableNow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -206,3 +207,20 @@ def test_a_message_that_no_row_can_be_made_of_is_dead_lettered(
     report = query.start().report()
     assert report is not None
     assert report["refused"] == 1
+
+
+def test_a_segment_that_is_a_part_of_a_small_window_waits_for_nothing(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """The broker sends no more before some are accepted; and with AvailableNow that is not the end of all there is."""
+    reader = reading(make_query(uri="redelivery.credit=8"))
+    reader.available = AvailableNow(redelivery_clock)
+    for number in range(6):
+        redelivery_broker.send("orders", f"good-{number}")
+    redelivery_clock.advance(5.0)
+    began = redelivery_clock.monotonic()
+    for _ in range(3):
+        assert reader.step(0.0)
+    assert [each.rows for each in reader.lane.after(0)] == [2, 2, 2]
+    assert redelivery_clock.monotonic() == began
+    assert not reader.available.exhausted

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 
@@ -31,6 +33,7 @@ from redelivery_spark.wal.segment_schema import (
     stored_table,
 )
 from redelivery_spark.wal.store import store_at
+from redelivery_stomp import even_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -277,14 +280,23 @@ EVEN = st.lists(NAMES, min_size=1, max_size=6).flatmap(
 ROWS = st.lists(st.tuples(HEADS, st.binary(max_size=4), st.integers(0, 1)), min_size=1, max_size=6)
 
 
-@given(ROWS | EVEN, st.booleans(), st.sets(st.sampled_from(PLAIN), min_size=1))
+MIXED = st.lists(EVEN | ROWS, min_size=2, max_size=4).flatmap(lambda each: st.permutations([*chain(*each)]))
+
+
+@given(
+    ROWS | EVEN | MIXED,
+    st.booleans(),
+    st.sets(st.sampled_from(PLAIN), min_size=1),
+    st.sampled_from((1, 2, 8)),
+)
 def test_columns_are_what_the_messages_say(
     tmp_path_factory: pytest.TempPathFactory,
     given_rows: list[tuple[bytes, bytes, int]],
     lane: bool,
     asked: set[str],
+    few: int,
 ) -> None:
-    """For any headers, and any choice of columns: as the message restored by itself says it."""
+    """For any headers, of one shape or several, and any choice of columns: as the message restored alone says it."""
     store = store_at(str(tmp_path_factory.mktemp("wal")))
     store.prepare("s0", "s1")
     rows: list[Stored] = [(stored, body) for stored, body, _ in given_rows]
@@ -297,4 +309,23 @@ def test_columns_are_what_the_messages_say(
         message = restores[wire](stored, body, AT)
         wanted.append(plain(message, at, int(lane), at if lane else 9))
     columns = [name for name in PLAIN if name in asked]
-    assert read(store, part, columns=columns) == [{name: row[name] for name in columns} for row in wanted]
+    with patch.object(even_frames, "FEW", few):
+        found = read(store, part, columns=columns)
+    assert found == [{name: row[name] for name in columns} for row in wanted]
+
+
+def test_a_segment_of_rabbitmq_is_read_shape_by_shape(store: WalStore) -> None:
+    """Rows keep their order, and those that are odd are read one by one."""
+    wire = {**ARTEMIS, "broker": "rabbitmq"}
+    kinds = (
+        {"amqp_message_id": "a"},
+        {"amqp_message_id": "b", "colour": "red"},
+        {"amqp_message_id": "c\\cd"},
+    )
+    rows: list[Stored] = [(head(message_id=f"T_{row}", **kinds[row % 3]), b"%d" % row) for row in range(60)]
+    rows[30] = (head(amqp_message_id="odd") + b"timestamp:1700000000\n", b"30")
+    part = publish(store, 1, rows, wire)
+    restore, tag = restorer(wire), tag_of(store.url)
+    wanted = [plain(restore(*each, AT), place(1, tag, 1, row), 1, 0) for row, each in enumerate(rows)]
+    assert read(store, part) == [{name: each[name] for name in PLAIN} for each in wanted]
+    assert [each["message_id"] for each in wanted[28:32]] == ["b", "c:d", "odd", "b"]

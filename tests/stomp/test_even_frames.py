@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,13 @@ from hypothesis import strategies as st
 
 from redelivery.driver.port import column_reader, restorer
 from redelivery.errors import ConfigurationError
+from redelivery_stomp import even_frames
+from redelivery_stomp.rabbitmq_profile import RabbitDelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from redelivery.core.head_columns import HeadColumns
 
 PROPERTIES = (
     "identity", "destination", "content_type", "correlation_id", "reply_to", "timestamp", "redelivered", "headers",
@@ -26,6 +34,8 @@ NAMES = st.sampled_from(
         "content-type",
         "correlation-id",
         "reply-to",
+        "amqp-message-id",
+        "redeliveryId",
         "kind",
         "é",
         "",
@@ -65,7 +75,14 @@ def wire(broker: str) -> dict[str, str]:
     return {"scheme": "stomp", "broker": broker, "version": "1.2", "destination": "queue://a"}
 
 
-def said(broker: str, heads: list[bytes]) -> dict[str, list[Any]]:
+@pytest.fixture(autouse=True, scope="module")
+def few() -> Iterator[None]:
+    """Read also shapes that one message has; a test of that limit says its own."""
+    with patch.object(even_frames, "FEW", 1):
+        yield
+
+
+def said(broker: str, heads: Sequence[bytes]) -> dict[str, list[Any]]:
     """Return what each delivery says by itself; times as microseconds."""
     restore = restorer(wire(broker))
     deliveries = [restore(head, b"x", 0.0) for head in heads]
@@ -76,68 +93,115 @@ def said(broker: str, heads: list[bytes]) -> dict[str, list[Any]]:
     return found
 
 
-def read(broker: str, heads: list[bytes]) -> dict[str, list[Any]] | None:
-    """Return the same, read column by column; None: it was not."""
+def groups_of(
+    broker: str, heads: Sequence[bytes], asked: Collection[str] = PROPERTIES
+) -> Sequence[HeadColumns]:
+    """Return what is read column by column."""
     reader = column_reader(wire(broker))
     assert reader is not None
-    found = reader(heads, PROPERTIES)
-    if found is None:
-        return None
-    columns: dict[str, list[Any]] = {name: list(values) for name, values in found.values.items()}
-    rows = zip(*found.properties, strict=True) if found.names else [()] * len(heads)
-    columns["headers"] = [list(zip(found.names, row, strict=True)) for row in rows]
-    return columns
+    return reader(heads, asked)
+
+
+def check(broker: str, heads: Sequence[bytes]) -> set[int]:
+    """See that what is read is what the deliveries say; return which those are."""
+    rows: list[int] = []
+    for group in groups_of(broker, heads):
+        assert list(group.rows) == sorted(group.rows)
+        columns = {name: list(values) for name, values in group.values.items()}
+        headers = zip(*group.properties, strict=True) if group.names else [()] * len(group.rows)
+        columns["headers"] = [list(zip(group.names, row, strict=True)) for row in headers]
+        assert columns == said(broker, [heads[row] for row in group.rows])
+        rows += group.rows
+    assert len(rows) == len(set(rows))
+    return set(rows)
 
 
 @given(even_heads(), st.sampled_from(BROKERS[:2]))
 def test_columns_are_what_each_delivery_says(heads: list[bytes], broker: str) -> None:
     """Whatever the values, with repeated names, escapes, and lines that are no headers."""
-    assert read(broker, heads) == said(broker, heads)
+    assert check(broker, heads) == set(range(len(heads)))
+
+
+@given(st.lists(even_heads(), max_size=4).flatmap(lambda each: st.permutations([*chain(*each)])))
+def test_messages_of_several_shapes_are_read_shape_by_shape(heads: list[bytes]) -> None:
+    """In any order. On RabbitMQ those are left whose own properties of a name stand before the broker's."""
+    assert check("artemis", heads) == set(range(len(heads)))
+    repeated = {
+        row for row, head in enumerate(heads)
+        if any(head.count(b"\n%b:" % name) > 1 for name in (b"timestamp", b"amqp-message-id", b"redeliveryId"))
+    }  # fmt: skip
+    assert check("rabbitmq", heads) == set(range(len(heads))) - repeated
 
 
 @given(
-    st.lists(even_heads() | st.lists(st.binary(max_size=12), max_size=3), max_size=2).map(
-        lambda s: [*chain(*s)]
+    st.lists(even_heads() | st.lists(st.binary(max_size=12), max_size=3), max_size=3).flatmap(
+        lambda each: st.permutations([*chain(*each)])
     )
 )
 def test_other_heads_are_read_alike_or_not_read(heads: list[bytes]) -> None:
-    """Bytes that are no header block, blocks of several shapes: what is read is right."""
+    """Bytes that are no header block among others: what is read is right."""
     for broker in BROKERS:
-        found = read(broker, heads)
-        assert found is None or found == said(broker, heads)
+        check(broker, heads)
 
 
 @pytest.mark.parametrize(
-    "heads",
+    ("heads", "read"),
     [
-        [],
-        [b""],
-        [b"\na:1\n", b"\nb:1\n"],
-        [b"\na:1\n", b"\na:1\nb:2\n"],
-        [b"\na:1\r\n", b"\na:1\r\n"],
-        [b"\na:\xff\n", b"\na:1\n"],
-        [b"\na\\c:1\n", b"\na\\c:1\n"],
-        [b"\na\n", b"\nb\n"],
+        ([], set()),
+        ([b""], {0}),
+        ([b"\na:1", b"\na:1\n"], {0, 1}),
+        ([b"\na:1\r\n", b"\na:1\n"], {1}),
+        ([b"\na:\xff\n", b"\na:1\n"], {1}),
+        ([b"\na:\xff\n", b"\na:1\r\n"], set()),
+        ([b"\na\\c:1\n", b"\na\\c:1\n", b"\nb:1\n"], {2}),
+        ([b"\na\n", b"\nb\n", b"\na:\n"], {0, 1, 2}),
     ],
 )
-def test_what_is_not_read(heads: list[bytes]) -> None:
-    """Other names, another order, escapes in a name, what is no UTF-8: these are read one by one."""
-    assert read("artemis", heads) is None
+def test_what_is_odd_is_not_read(heads: list[bytes], read: set[int]) -> None:
+    """Other line ends, escapes in a name, what is no UTF-8; the others are."""
+    assert check("artemis", heads) == read
+
+
+def test_what_few_have_is_not_read() -> None:
+    """To read it alone takes longer than to make the deliveries."""
+    heads = [b"\na:1\n"] * 8 + [b"\nb:1\n"] * 7 + [b"\na:1\nb:1\n"] * 7
+    with patch.object(even_frames, "FEW", 8):
+        assert check("artemis", heads) == set(range(8))
+
+
+def test_the_commonest_shapes_are_read() -> None:
+    """Of many shapes not all, and nothing is looked at for ever."""
+    heads = [b"\n%b:1\n" % (b"a" * size) for size in range(1, 13) for _ in range(size)]
+    assert check("artemis", heads) == {row for row, head in enumerate(heads) if len(head) - 4 >= 5}
+    uneven = [
+        b"".join(b"\n%c%d:1" % (97 + (row >> bit & 1), bit) for bit in range(12)) for row in range(4096)
+    ]
+    assert len(check("artemis", [*uneven, *[b"\na:1\n"] * 9])) <= 9
 
 
 def test_only_what_is_asked_for_is_read() -> None:
     """One property alone, and no application properties without `headers`."""
-    reader = column_reader(wire("artemis"))
-    assert reader is not None
-    found = reader([b"\nmessage-id:7\nkind:a\n"], {"identity"})
-    assert found is not None
-    assert found.values == {"identity": ["7"]}
-    assert (found.names, found.properties) == ([], [])
+    (found,) = groups_of("artemis", [b"\nmessage-id:7\nkind:a\n"], {"identity"})
+    assert found == ([0], {"identity": ["7"]}, [], [])
 
 
-def test_brokers_whose_deliveries_know_more() -> None:
-    """RabbitMQ's say more than their headers do: they are read one by one."""
-    assert read("rabbitmq", [b"\nmessage-id:7\n"]) is None
+def test_rabbitmq_has_the_ids_and_times_of_properties() -> None:
+    """Its header `message-id` is another one at each delivery."""
+    heads = [
+        b"\nmessage-id:T_1@@s@@7\namqp-message-id:%b\nredeliveryId:b\ntimestamp:%b\n" % each
+        for each in ((b"a", b"1700000000"), (b"", b"1700000000123"), (b"c\\cd", b"none"))
+    ]
+    assert check("rabbitmq", heads) == {0, 1, 2}
+    (found,) = groups_of("rabbitmq", heads, {"identity", "timestamp"})
+    assert found.values == {
+        "identity": ["a", "b", "c:d"], "timestamp": [1700000000000000, 1700000000123000, None]
+    }  # fmt: skip
+
+
+def test_deliveries_that_read_a_property_in_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no rule says how, they are read one by one."""
+    monkeypatch.setattr(RabbitDelivery, "columns", {})
+    assert not groups_of("rabbitmq", [b"\nmessage-id:7\n"])
 
 
 def test_wires_of_others() -> None:

@@ -127,9 +127,8 @@ class _StoredRows:
         self._lane = lane
         self._first = first
         self._columns = columns
-        self._deliveries: list[Delivery] | None = None
-        self._heads: HeadColumns | None = None
-        self._looked = False
+        self._deliveries: dict[int, Delivery] = {}
+        self._read: tuple[Sequence[HeadColumns], Sequence[int]] | None = None
         self.made: dict[str, pa.Array] = {}
         self._makers: Mapping[str, Callable[[], pa.Array]] = {
             "body": self._body,
@@ -169,41 +168,60 @@ class _StoredRows:
         chunks = self.table.column(name).chunks
         return chunks[0] if chunks else pa.array([], self.table.schema.field(name).type)
 
-    def _read(self) -> HeadColumns | None:
-        """Return what the messages say, read column by column; None: they have to be restored one by one."""
-        if not self._looked:
-            self._looked = True
+    def _heads(self) -> tuple[Sequence[HeadColumns], Sequence[int]]:
+        """Return what the messages say, read column by column, and which have to be restored one by one."""
+        if self._read is None:
+            every = range(len(self.numbers))
             wires = {0} if self._lane else set(self._stored("wire").to_pylist())
             read = column_reader(self._facts.wires[wires.pop()]) if len(wires) == 1 else None
-            if read is not None:
+            if read is None:
+                self._read = (), every
+            else:
                 asked = {_SAID.get(name, name) for name in self._columns} & _SAYING
-                self._heads = read(self._stored("head").to_pylist(), asked)
-        return self._heads
+                groups = read(self._stored("head").to_pylist(), asked)
+                known = set(chain.from_iterable(group.rows for group in groups))
+                self._read = groups, [row for row in every if row not in known]
+        return self._read
+
+    def _order(self) -> list[int]:
+        """Return where each row is if those that were read stand group by group, and before those that were not."""
+        groups, rest = self._heads()
+        placed = list(chain(*(group.rows for group in groups), rest))
+        return sorted(range(len(placed)), key=placed.__getitem__)
 
     def _said(self, name: str) -> Sequence[Any]:
         """Return one property of the messages."""
-        heads = self._read()
-        if heads is not None and name in heads.values:
-            return heads.values[name]
-        return list(map(attrgetter(name), self._restored()))
+        groups, rest = self._heads()
+        if len(groups) == 1 and not rest:
+            return groups[0].values[name]
+        found = [*chain.from_iterable(group.values[name] for group in groups)]
+        found += map(attrgetter(name), self._restored(rest))
+        return [found[at] for at in self._order()] if groups else found
 
-    def _restored(self) -> list[Delivery]:
-        if self._deliveries is None:
-            facts = self._facts
+    def _restored(self, rows: Sequence[int]) -> list[Delivery]:
+        """Return some of the messages as deliveries."""
+        known = self._deliveries
+        wanted = [row for row in rows if row not in known]
+        if wanted:
+            facts, table = self._facts, self.table
+            if len(wanted) < len(self.numbers):
+                table = table.take(pa.array(wanted, pa.int64()))
             restores = [restorer(wire) for wire in facts.wires]
-            heads, bodies = self._stored("head").to_pylist(), self._stored("body").to_pylist()
+            heads, bodies = table.column("head").to_pylist(), table.column("body").to_pylist()
             if self._lane:
-                restore = restores[0]
-                self._deliveries = [restore(*each, facts.at) for each in zip(heads, bodies, strict=True)]
+                restore, at = restores[0], facts.at
+                pairs = zip(heads, bodies, strict=True)
+                made: list[Delivery] = [restore(head, body, at) for head, body in pairs]
             else:
-                wires, arrived = self._stored("wire").to_pylist(), self._stored("arrived").to_pylist()
-                rows = zip(wires, heads, bodies, arrived, strict=True)
-                self._deliveries = [restores[wire](head, body, at) for wire, head, body, at in rows]
+                wires, arrived = table.column("wire").to_pylist(), table.column("arrived").to_pylist()
+                each = zip(wires, heads, bodies, arrived, strict=True)
+                made = [restores[wire](head, body, at) for wire, head, body, at in each]
             # To read all headers at once costs as much as a few of them do one by one.
             if "properties" in self._columns or len(self._columns) >= _MANY:
-                for delivery in self._deliveries:
+                for delivery in made:
                     delivery.read_ahead()
-        return self._deliveries
+            known.update(zip(wanted, made, strict=True))
+        return [known[row] for row in rows]
 
     def _of_messages(self, name: str) -> pa.Array:
         """Return what the messages say."""
@@ -215,7 +233,11 @@ class _StoredRows:
         bodies = self._stored("body")
         if not bodies.null_count:
             return bodies
-        return pa.array([delivery.body for delivery in self._restored()], pa.binary())
+        found = bodies.to_pylist()
+        without = [row for row, body in enumerate(found) if body is None]
+        for row, delivery in zip(without, self._restored(without), strict=True):
+            found[row] = delivery.body
+        return pa.array(found, pa.binary())
 
     def _message_ids(self) -> pa.Array:
         identities = self._said("identity")
@@ -236,14 +258,18 @@ class _StoredRows:
         return pa.array([1] * len(self.numbers), pa.int32())
 
     def _properties(self) -> pa.Array:
-        heads = self._read()
-        if heads is not None:
-            return _map_of(heads, len(self.numbers))
-        return message_column("properties", self._restored())
+        groups, rest = self._heads()
+        parts = [_map_of(group) for group in groups]
+        if rest or not parts:
+            parts.append(message_column("properties", self._restored(rest)))
+        if len(parts) == 1:
+            return parts[0]
+        ordered: pa.Array = pa.concat_arrays(parts).take(pa.array(self._order(), pa.int64()))
+        return ordered
 
 
-def _map_of(heads: HeadColumns, rows: int) -> pa.Array:
-    width = len(heads.names)
+def _map_of(heads: HeadColumns) -> pa.Array:
+    rows, width = len(heads.rows), len(heads.names)
     values = list(chain.from_iterable(zip(*heads.properties, strict=True)))
     ends = range(0, rows * width + 1, width) if width else [0] * (rows + 1)
     keys = pa.array([*heads.names] * rows, pa.string())

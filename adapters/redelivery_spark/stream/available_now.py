@@ -48,6 +48,10 @@ class AvailableNow:
         elif age is not None and age >= STEADY and now - self._quiet_since >= GAP:
             self.exhausted = True
 
+    def go_on(self) -> None:
+        """Learn that some of what was there may come only now: another reader had taken it."""
+        self._quiet_since, self.exhausted = self._clock.monotonic(), False
+
     def accepted(self) -> None:
         """Learn that messages were accepted: a broker may have waited for that before it sends the next ones."""
         self._quiet_since = self._clock.monotonic()

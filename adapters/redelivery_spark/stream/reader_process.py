@@ -10,11 +10,11 @@ import json
 import os
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from redelivery.errors import RedeliveryError
 from redelivery_spark.options.stream_options import SourceOptions, options_of
 from redelivery_spark.stream.available_now import AvailableNow
 from redelivery_spark.stream.lane_reader import LaneReader
@@ -55,6 +55,8 @@ class _Child:
         for lane in (own, *others):
             lane.load()
         own.go_on_from(config["last"])
+        # Also what an older start of it has published since the runner has looked is to be said.
+        self._known: int = config["last"]
         own.settle(config["settled"])
         self._lane = own
         self.source = SourceConnection(options)
@@ -76,13 +78,11 @@ class _Child:
 
     def run(self) -> None:
         """Read until the runner ends, or says so."""
-        last = self._lane.last
         while not self._ended and os.getppid() == self._parent:
             self._reader.step(TURN)
-            # Also what an older start of it has published while it ended.
-            for segment in self._lane.after(last):
+            for segment in self._lane.after(self._known):
                 self.say(segment=list(segment))
-                last = segment.number
+                self._known = segment.number
             self._tell_state()
 
     def _tell_state(self) -> None:
@@ -104,20 +104,35 @@ class _Child:
 
     def hear(self, lines: TextIO) -> None:
         """Do what the runner says, until its end."""
-        for line in lines:
-            said: dict[str, Any] = json.loads(line)
-            if "wanted" in said:
-                self._reader.wanted = said["wanted"]
-                if said["wanted"] and self._reader.pending:
-                    self.source.bulk.wake()
-            elif "settled" in said:
-                self._lane.settle(said["settled"])
-            elif "ended" in said:
-                self._doubt.ended(*said["ended"])
-            elif "available" in said:
-                self._reader.available = AvailableNow(self.source.clock)
-        self._ended = True
-        self.source.bulk.wake()
+        try:
+            # The runner may have died within a line.
+            with suppress(ValueError):
+                for line in lines:
+                    self._obey(json.loads(line))
+        finally:
+            self._ended = True
+            self.source.bulk.wake()
+
+    def _obey(self, said: Mapping[str, Any]) -> None:
+        reader = self._reader
+        if "wanted" in said:
+            reader.wanted = said["wanted"]
+            if said["wanted"] and reader.pending:
+                self.source.bulk.wake()
+        elif "settled" in said:
+            self._lane.settle(said["settled"])
+        elif "ended" in said:
+            self._doubt.ended(*said["ended"])
+            if reader.available is not None:
+                # What that one had taken may come to this one.
+                reader.available.go_on()
+        elif "available" in said:
+            reader.available = AvailableNow(self.source.clock)
+
+
+def _told(error: Exception) -> dict[str, str]:
+    kind = type(error).__name__
+    return {"error": str(error) or kind, "kind": kind}
 
 
 def main() -> None:
@@ -128,15 +143,15 @@ def main() -> None:
     config = json.loads(sys.stdin.readline())
     try:
         child = _Child(config, out)
-    except RedeliveryError as error:
-        out.write(json.dumps({"error": str(error), "kind": type(error).__name__}) + "\n")
+    except Exception as error:  # noqa: BLE001 - said to the runner, which raises it
+        out.write(json.dumps(_told(error)) + "\n")
         out.flush()
         return
     threading.Thread(target=child.hear, args=(sys.stdin,), daemon=True).start()
     try:
         child.run()
     except Exception as error:  # noqa: BLE001 - said to the runner, which raises it
-        child.say(error=str(error) or type(error).__name__, kind=type(error).__name__)
+        child.say(**_told(error))
     finally:
         child.source.close()
 

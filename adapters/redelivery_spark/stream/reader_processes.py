@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from redelivery import errors
 from redelivery.errors import RedeliveryError
 from redelivery_spark.stream.reader_process import configuration
 from redelivery_spark.wal.lane import Segment
+from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +37,8 @@ COUNTS = ("copies", "refused", "set_aside")
 LONGEST_END = 6.0
 # Seconds until what a process says is looked at, at the latest.
 TURN = 0.05
+# Connections that have ended, of which a process learns when it starts: those whose rows may still be in doubt.
+ENDED = 64
 
 
 class _Process:
@@ -52,6 +57,7 @@ class _Process:
         self.status: dict[str, Any] = {}
         self._before: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._connections: set[str] = set()
+        self._failed = False
         self._thread = threading.Thread(
             target=self._keep, name=f"redelivery-reader-{lane.number}", daemon=True
         )
@@ -65,17 +71,55 @@ class _Process:
         return int(self._before[name] + self.status.get(name, 0))
 
     def _keep(self) -> None:
+        try:
+            self._start_again_and_again()
+        except RedeliveryError as error:
+            self._readers.fail(error)
+        except Exception as error:  # noqa: BLE001 - raised where Spark asks next
+            text = f"reader {self.lane.number} cannot be run: {error or type(error).__name__}"
+            self._readers.fail(RedeliveryError(text))
+
+    def _start_again_and_again(self) -> None:
         pause = FIRST_PAUSE
         while not self._readers.ending.is_set():
             said = self._live()
-            if self._readers.ending.is_set():
+            # What has ended the query ends this process for good.
+            if self._failed or self._readers.ending.is_set():
                 return
-            pause = FIRST_PAUSE if said else min(pause * 2, LAST_PAUSE)
+            if said:
+                pause = FIRST_PAUSE
             logger.warning("reader %d has ended; it is started again in %.1f s", self.lane.number, pause)
             self._readers.ending.wait(pause)
+            pause = min(pause * 2, LAST_PAUSE)
 
     def _live(self) -> bool:
         """Run one process to its end; return whether it has published anything."""
+        child = self._begun()
+        if child is None:
+            return False
+        assert child.stdout is not None
+        said = False
+        for line in child.stdout:
+            with suppress(ValueError):
+                said = self._hear(json.loads(line)) or said
+        child.wait()
+        child.stdout.close()
+        self.end()
+        # What was set aside is at the broker, and comes again.
+        self._before |= {name: self.total(name) for name in ("copies", "refused")}
+        self.status = {}
+        known = self.lane.last
+        self.lane.look()
+        # It may have died before it could say what it had published.
+        self._connections |= {each.connection for each in self.lane.after(known)}
+        for connection in self._connections:
+            self._readers.ended(self.lane.number, connection)
+        self._connections.clear()
+        self._readers.more()
+        return said
+
+    def _begun(self) -> subprocess.Popen[str] | None:
+        """Start a process, and have it know all that the others know; None: there is to be none any more."""
         self._starts += 1
         lane = self.lane
         config = configuration(
@@ -89,29 +133,27 @@ class _Process:
             name=f"{self._start}.{lane.number}.{self._starts}",
         )
         argv = [sys.executable, "-m", "redelivery_spark.stream.reader_process"]
-        # What it needs, secrets among it, is written to its input.
-        child = self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
-            argv, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self.say(config)
-        if self._readers.available:
-            self.say({"available": True})
-        said = False
-        assert child.stdout is not None
-        for line in child.stdout:
-            with suppress(ValueError):
-                said = self._hear(json.loads(line)) or said
-        child.wait()
-        # What was set aside is at the broker, and comes again.
-        self._before |= {name: self.total(name) for name in ("copies", "refused")}
-        self.status = {}
-        lane.look()
-        for connection in self._connections:
-            self._readers.ended(self, connection)
-        self._connections.clear()
-        return said
+        # Spark's --py-files are on the path of this process alone.
+        path = os.pathsep.join(filter(None, sys.path))
+        # While it is held, nothing is said that a process would miss: the configuration is its first line.
+        with self._readers.talk:
+            if self._readers.ending.is_set():
+                return None
+            # What it needs, secrets among it, is written to its input.
+            self._child = subprocess.Popen(  # noqa: S603 - this interpreter, and a module of ours
+                argv,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+            self.say(config)
+            for line in self._readers.news(lane.number):
+                self.say(line)
+            return self._child
 
     def _hear(self, said: dict[str, Any]) -> bool:
+        """Take in a line; return whether it has published something."""
         if "segment" in said:
             segment = Segment(*said["segment"])
             self.lane.added(segment)
@@ -121,19 +163,19 @@ class _Process:
         if "state" in said:
             self.status = said["state"]
         elif "ended" in said:
-            self._readers.ended(self, said["ended"])
+            # One that brought no row is of no interest.
+            if said["ended"] in self._connections:
+                self._connections.remove(said["ended"])
+                self._readers.ended(self.lane.number, said["ended"])
         elif "error" in said:
-            kind = getattr(errors, said["kind"], RedeliveryError)
-            self._readers.fail(kind(said["error"]))
+            self._failed = True
+            self._readers.fail(_error(said["kind"], said["error"]))
         return False
 
     def say(self, line: dict[str, Any]) -> None:
         """Write a line to the process, if it lives."""
-        child = self._child
-        if child is not None and child.stdin is not None:
-            with suppress(OSError, ValueError):
-                child.stdin.write(json.dumps(line) + "\n")
-                child.stdin.flush()
+        if self._child is not None:
+            _write(self._child, line)
 
     def end(self) -> None:
         """Have it end by itself."""
@@ -153,6 +195,16 @@ class _Process:
             child.kill()
 
 
+def _error(kind: str, text: str) -> RedeliveryError:
+    """Return what ended a process, as `run` knows it."""
+    if kind == LogTaken.__name__:
+        return LogTaken(text)
+    found = getattr(errors, kind, None)
+    if isinstance(found, type) and issubclass(found, RedeliveryError):
+        return found(text)
+    return RedeliveryError(f"nothing more is read: {text}")
+
+
 class ReaderProcesses:
     """See `Readers`."""
 
@@ -163,7 +215,9 @@ class ReaderProcesses:
             _Process(self, lanes[number], options, log, start) for number in range(1, options.readers + 1)
         ]
         self.ending = threading.Event()
-        self.available = False
+        self.talk = threading.RLock()
+        """Held while something is said to the processes."""
+        self._over: deque[tuple[int, str]] = deque(maxlen=ENDED)
         self._available: AvailableNow | None = None
         self._count = 0
         self._error: RedeliveryError | None = None
@@ -185,26 +239,40 @@ class ReaderProcesses:
             self._count += 1
             self._clock.notify(self._more)
 
-    def ended(self, process: _Process, connection: str) -> None:
+    def ended(self, lane: int, connection: str) -> None:
         """Have the others know that a connection has ended: the broker may send them what it had."""
-        for each in self._processes:
-            if each is not process:
-                each.say({"ended": [process.lane.number, connection]})
+        with self.talk:
+            self._over.append((lane, connection))
+            for each in self._processes:
+                if each.lane.number != lane:
+                    each.say({"ended": [lane, connection]})
+
+    def news(self, lane: int) -> list[dict[str, Any]]:
+        """Return what the others have heard, for the process of a lane that starts."""
+        found: list[dict[str, Any]] = [{"ended": list(each)} for each in self._over if each[0] != lane]
+        if self._available is not None:
+            found.append({"available": True})
+        return found
 
     def fail(self, error: RedeliveryError) -> None:
         """End the query with an error."""
         self._error = self._error or error
         self.more()
 
+    def _say(self, **what: object) -> None:
+        with self.talk:
+            for each in self._processes:
+                each.say(what)
+
     def want(self, *, wanted: bool) -> None:
         """See Readers."""
-        for each in self._processes:
-            each.say({"wanted": wanted})
+        self._say(wanted=wanted)
 
     def settled(self) -> None:
         """See Readers."""
-        for each in self._processes:
-            each.say({"settled": each.lane.settled})
+        with self.talk:
+            for each in self._processes:
+                each.say({"settled": each.lane.settled})
 
     def published(self) -> int:
         """See Readers."""
@@ -231,9 +299,9 @@ class ReaderProcesses:
 
     def until_exhausted(self, available: AvailableNow) -> None:
         """See Readers."""
-        self._available, self.available = available, True
-        for each in self._processes:
-            each.say({"available": True})
+        with self.talk:
+            self._available = available
+            self._say(available=True)
 
     @property
     def connected(self) -> bool:
@@ -242,9 +310,10 @@ class ReaderProcesses:
 
     def stop(self) -> None:
         """See Readers."""
-        self.ending.set()
-        for each in self._processes:
-            each.end()
+        with self.talk:
+            self.ending.set()
+            for each in self._processes:
+                each.end()
         deadline = self._clock.monotonic() + LONGEST_END
         for each in self._processes:
             each.wait(max(0.1, deadline - self._clock.monotonic()))

@@ -19,6 +19,8 @@ from redelivery_spark.stream.stored_rows import rows_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    import pyarrow as pa
+
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery_spark.wal.lane import Lane, Segment
@@ -72,6 +74,8 @@ class RowsInDoubt:
         # Messages of this connection that came when it had stood for long enough.
         self._came: int | None = None
         self._known: dict[Hashable, list[_Place]] = {}
+        # The segment that was read last: copies come in its order.
+        self._open: tuple[Lane, int, pa.Table] | None = None
         # The last segment of its own lane that was looked at.
         self._seen = 0
         # The segments of its own lane that stay for it.
@@ -150,6 +154,8 @@ class RowsInDoubt:
 
     def copies(self, deliveries: Sequence[Delivery]) -> list[Delivery]:
         """Return those that the log has already. The same are key and digest: all that their producer sent."""
+        # They may have come just after the news that a sibling's connection has ended.
+        self._look_at_ended()
         if not self._known:
             return []
         return [each for each in deliveries if self._is_copy(each)]
@@ -168,13 +174,14 @@ class RowsInDoubt:
                 return True
         return False
 
-    @staticmethod
-    def _digest_of(place: _Place) -> bytes | None:
-        try:
-            table = place.lane.read(place.number)
-        except RedeliveryError:
-            return None
-        return restored(rows_in(table, place.lane.number, 0, place.number, [place.row])[0]).digest()
+    def _digest_of(self, place: _Place) -> bytes | None:
+        lane, number, row = place
+        if self._open is None or self._open[:2] != (lane, number):
+            try:
+                self._open = lane, number, lane.read(number)
+            except RedeliveryError:
+                return None
+        return restored(rows_in(self._open[2], lane.number, 0, number, [row])[0]).digest()
 
     def look(self, arrived: int, *, idle: bool) -> None:
         """See what siblings have left behind, and whether all has come again that comes.
@@ -186,8 +193,7 @@ class RowsInDoubt:
             arrived: messages of this connection.
             idle: it brings none.
         """
-        while self._told:
-            self._look_at(*self._told.popleft())
+        self._look_at_ended()
         begun = bool(self._connection) and self._clock.monotonic() - self._since >= RETURN
         if not begun or not (self._known or self._kept):
             return
@@ -195,6 +201,10 @@ class RowsInDoubt:
             self._came = arrived
         if idle or arrived - self._came > 2 * self._window.messages:
             self._forget()
+
+    def _look_at_ended(self) -> None:
+        while self._told:
+            self._look_at(*self._told.popleft())
 
     def _look_at(self, number: int, connection: str) -> None:
         self._ended.add(connection)
@@ -211,5 +221,5 @@ class RowsInDoubt:
             if lane is not self._own and not self._siblings:
                 # Nobody appends to it any more.
                 lane.keep(inf)
-        self._known, self._kept = {}, set()
+        self._known, self._kept, self._open = {}, set(), None
         self.published()

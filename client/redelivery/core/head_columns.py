@@ -11,12 +11,14 @@ __all__ = ["ColumnReading", "HeadColumns", "ReadColumns"]
 
 
 class HeadColumns(NamedTuple):
-    """Columns of deliveries.
+    """Columns of some deliveries, which all have the same application properties.
 
-    `values`: by the name of a property, one value for each delivery; of `timestamp` microseconds since the Unix epoch.
-    `names` and `properties`: application properties that all have, in the order of `headers`, each with its values.
+    `rows`: which they are, by their positions among all, ascending.
+    `values`: by the name of a property, one value for each of them; of `timestamp` microseconds since the Unix epoch.
+    `names` and `properties`: the application properties, in the order of `headers`, each with its values.
     """
 
+    rows: Sequence[int]
     values: Mapping[str, Sequence[Any]]
     names: Sequence[str]
     properties: Sequence[Sequence[str]]
@@ -25,8 +27,8 @@ class HeadColumns(NamedTuple):
 class ReadColumns(Protocol):
     """Reads what deliveries say, without making them."""
 
-    def __call__(self, heads: Sequence[bytes], asked: Collection[str], /) -> HeadColumns | None:
-        """Return what restored deliveries would say; None: they have to be restored.
+    def __call__(self, heads: Sequence[bytes], asked: Collection[str], /) -> Sequence[HeadColumns]:
+        """Return what restored deliveries would say, each once; those that are missing have to be restored.
 
         Args:
             heads: what `Delivery.stored` returned first.

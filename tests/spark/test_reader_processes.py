@@ -1,0 +1,271 @@
+"""Readers as processes, as the runner has them: what it says to them, what it hears, and what it does when one dies."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.spark.child_processes import SECRET, UNHURRIED, Runner
+
+from redelivery.errors import AdapterError, ConfigurationError, RedeliveryError
+from redelivery_spark.stream import reader_processes
+from redelivery_spark.stream.available_now import AvailableNow
+from redelivery_spark.wal.store import LogTaken
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from redelivery.testing import MemoryBroker
+
+
+@pytest.fixture
+def runner(
+    redelivery_broker: MemoryBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Runner]:
+    """Return one whose processes are started."""
+    made = Runner(redelivery_broker, tmp_path / "wal")
+    monkeypatch.setattr("subprocess.Popen", made.popen)
+    made.readers.start()
+    for lane in (1, 2):
+        made.child(lane)
+    yield made
+    made.end()
+
+
+def error_of(runner: Runner) -> RedeliveryError:
+    """Wait for what ends the query."""
+    while True:
+        try:
+            seen = runner.readers.published()
+        except RedeliveryError as error:
+            return error
+        runner.readers.wait(seen, UNHURRIED)
+
+
+def test_secrets_go_by_the_input_alone(runner: Runner, caplog: pytest.LogCaptureFixture) -> None:
+    """No argument has them, nor the environment, nor a log."""
+    for lane in (1, 2):
+        child = runner.child(lane)
+        assert SECRET in child.config["options"]["uri"]
+        assert SECRET not in " ".join(child.argv)
+        assert SECRET not in "".join(child.env.values())
+    runner.child(1).die()
+    runner.child(1, 2)
+    assert "reader 1 has ended" in caplog.text
+    assert SECRET not in caplog.text
+
+
+def test_a_process_finds_what_the_runner_finds(runner: Runner) -> None:
+    """Spark puts what `--py-files` names on the path of the runner alone."""
+    path = runner.child(1).env["PYTHONPATH"].split(os.pathsep)
+    assert (
+        os.path.dirname(os.path.dirname(reader_processes.__file__)).removesuffix("/redelivery_spark") in path
+    )
+
+
+def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
+    """Its lane and how far that has come, whose start it is, and a name that no other connection has."""
+    runner.settle_down(2)
+    runner.lanes.settle({2: 1})
+    first = runner.child(2)
+    first.die()
+    again = runner.child(2, 2)
+    plain = {
+        name: again.config[name] for name in ("lane", "last", "settled", "log", "start", "siblings", "name")
+    }
+    assert plain == {
+        "lane": 2, "last": 1, "settled": 1, "log": "log", "start": "S", "siblings": "S.", "name": "S.2.2"
+    }  # fmt: skip
+    assert (first.config["last"], first.config["name"]) == (0, "S.2.1")
+
+
+def test_what_the_runner_says(runner: Runner) -> None:
+    """Whether Spark waits, what is settled in the lane of each, and that all there is is to be taken."""
+    runner.settle_down(1)
+    runner.readers.want(wanted=True)
+    runner.lanes.settle({1: 1})
+    runner.readers.settled()
+    runner.readers.want(wanted=False)
+    runner.readers.until_exhausted(AvailableNow(runner.clock))
+    for lane, settled in ((1, 1), (2, 0)):
+        child = runner.child(lane)
+        assert [child.heard() for _ in range(4)] == [
+            {"wanted": True}, {"settled": settled}, {"wanted": False}, {"available": True}
+        ]  # fmt: skip
+
+
+def test_a_segment_that_is_said_is_there(runner: Runner) -> None:
+    """It is of its lane, and a wait for more ends."""
+    segment = runner.publish(2, "S.2.1-0", "a", "b")
+    seen = runner.readers.published()
+    runner.child(2).say(segment=list(segment))
+    while runner.readers.published() == seen:
+        runner.readers.wait(seen, UNHURRIED)
+    assert runner.lanes[2].after(0) == [segment]
+    assert not runner.readers.pending()
+
+
+def test_states_are_of_all(runner: Runner) -> None:
+    """One that is full is enough, and one that is not connected; counts are sums."""
+    readers = runner.readers
+    assert (readers.full(), readers.connected) == (False, False)
+    state = {"copies": 1, "refused": 2, "set_aside": 3, "connected": True, "full": False, "exhausted": False}
+    runner.child(1).say(state=state)
+    runner.settle_down(1)
+    assert (readers.full(), readers.connected) == (False, False)
+    runner.child(2).say(state=state | {"full": True, "copies": 10})
+    runner.settle_down(2)
+    assert (readers.full(), readers.connected) == (True, True)
+    assert readers.counts == {"copies": 11, "refused": 4, "set_aside": 6}
+
+
+def test_counts_go_on_over_starts(runner: Runner) -> None:
+    """What was set aside is at the broker, and is counted by whom it comes to."""
+    for start in (1, 2):
+        runner.child(1, start).say(state={"copies": 1, "refused": 2, "set_aside": 3})
+        runner.settle_down(1, start)
+        assert runner.readers.counts == {"copies": start, "refused": 2 * start, "set_aside": 3}
+        runner.child(1, start).die()
+    runner.child(1, 3)
+    assert runner.readers.counts == {"copies": 2, "refused": 4, "set_aside": 0}
+
+
+def test_all_has_been_taken_when_each_says_so(runner: Runner) -> None:
+    """One that was started again has to say it anew, and learns at its start that it is to."""
+    available = AvailableNow(runner.clock)
+    runner.readers.until_exhausted(available)
+    runner.child(1).say(state={"exhausted": True})
+    runner.settle_down(1)
+    runner.readers.published()
+    assert not available.exhausted
+    runner.child(1).die()
+    runner.child(1, 2)
+    runner.child(2).say(state={"exhausted": True})
+    runner.settle_down(2)
+    runner.readers.published()
+    assert not available.exhausted
+    assert runner.child(1, 2).heard() == {"available": True}
+    runner.child(1, 2).say(state={"exhausted": True})
+    runner.settle_down(1, 2)
+    runner.readers.published()
+    assert available.exhausted
+
+
+def test_a_process_that_dies_is_started_again_after_pauses_that_grow(runner: Runner) -> None:
+    """From half a second, doubled up to half a minute; one that has published something begins with the first."""
+    for start in range(1, 9):
+        runner.child(1, start).die()
+    runner.settle_down(1, 9)
+    runner.child(1, 9).die()
+    runner.child(1, 10).die()
+    runner.child(1, 11)
+    assert runner.ending.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 0.5, 1.0]
+    assert len(runner._children[2]) == 1
+
+
+def test_the_connections_of_one_that_died_are_said_to_the_others(runner: Runner) -> None:
+    """All that brought rows, also what it had published and not said; itself learns of none."""
+    runner.settle_down(1)
+    unsaid = runner.publish(1, "S.1.1-7", "unsaid")
+    runner.child(1).die()
+    assert {runner.child(2).heard()["ended"][1] for _ in range(2)} == {"S.1.1-0", "S.1.1-7"}
+    again = runner.child(1, 2)
+    assert again.config["last"] == unsaid.number
+    assert runner.lanes[1].last == unsaid.number
+    runner.readers.want(wanted=True)
+    assert again.heard() == {"wanted": True}
+
+
+def test_a_connection_that_ended_is_said_to_the_others_once(runner: Runner) -> None:
+    """And not again when its process dies; one that brought no row is no one's concern."""
+    runner.settle_down(1)
+    child = runner.child(1)
+    child.say(ended="S.1.1-3")
+    child.say(ended="S.1.1-0")
+    child.die()
+    runner.child(1, 2)
+    runner.readers.want(wanted=True)
+    assert [runner.child(2).heard() for _ in range(2)] == [{"ended": [1, "S.1.1-0"]}, {"wanted": True}]
+
+
+def test_one_that_starts_learns_what_has_ended_before(runner: Runner) -> None:
+    """Both may die at once: what the one had may come to the next start of the other."""
+    runner.settle_down(1)
+    runner.settle_down(2)
+    runner.child(1).die()
+    runner.child(1, 2)
+    runner.child(2).die()
+    assert runner.child(2, 2).heard() == {"ended": [1, "S.1.1-0"]}
+    assert runner.child(1, 2).heard() == {"ended": [2, "S.2.1-0"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted"),
+    [("AdapterError", AdapterError), ("ConfigurationError", ConfigurationError), ("LogTaken", LogTaken)],
+)
+def test_an_error_ends_the_query_with_its_kind(
+    runner: Runner, kind: str, wanted: type[RedeliveryError]
+) -> None:
+    """`run` knows by the kind whether another start would mend it; the process is not started again."""
+    child = runner.child(1)
+    child.say(error="no", kind=kind)
+    child.die()
+    error = error_of(runner)
+    assert (type(error), str(error)) == (wanted, "no")
+    runner.readers._processes[0]._thread.join(UNHURRIED)
+    assert runner.ending.pauses == []
+
+
+@pytest.mark.parametrize("kind", ["OSError", "near_miss", "E"])
+def test_errors_of_others_end_the_query_too(runner: Runner, kind: str) -> None:
+    """Whatever a process says of its kind."""
+    runner.child(1).say(error="No space left", kind=kind)
+    error = error_of(runner)
+    assert (type(error), str(error)) == (RedeliveryError, "nothing more is read: No space left")
+
+
+def test_a_process_that_cannot_be_started_ends_the_query(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing would read its lane, and nothing would say so."""
+
+    def none(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("subprocess.Popen", none)
+    runner.child(1).die()
+    assert str(error_of(runner)) == "reader 1 cannot be run: no more processes"
+
+
+def test_lines_that_are_none_are_passed_over(runner: Runner) -> None:
+    """A process that dies leaves half a line."""
+    child = runner.child(1)
+    child._output.write('{"segment": [1, \n')
+    runner.settle_down(1)
+    assert runner.lanes[1].last == 1
+
+
+def test_the_end_is_said_by_the_end_of_the_input(runner: Runner) -> None:
+    """Each ends by itself, within a time that all share, and is not started again."""
+    runner.readers.stop()
+    for lane in (1, 2):
+        assert not runner.child(lane).killed
+    for each in runner.readers._processes:
+        each._thread.join(UNHURRIED)
+    assert runner.ending.pauses == []
+
+
+def test_one_that_does_not_end_is_killed(runner: Runner) -> None:
+    """So that the end takes no longer than it may."""
+    runner.child(1).ends = False
+    runner.readers.stop()
+    assert [runner.child(lane).killed for lane in (1, 2)] == [True, False]
+
+
+def test_nothing_is_started_once_it_has_ended(runner: Runner) -> None:
+    """A pause of a restart may be on its way then."""
+    runner.end()
+    assert runner.readers._processes[0]._begun() is None
+    assert len(runner._children[1]) == 1
