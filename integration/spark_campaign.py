@@ -85,9 +85,20 @@ class Stream:
 
     def _send(self) -> None:
         try:
-            pour(self._broker, self._protocol, self._queue, self._messages())
+            for some in self._chunks():
+                pour(self._broker, self._protocol, self._queue, some)
         except BaseException as error:
             self._error = error
+
+    def _chunks(self) -> Iterator[list[tuple[bytes, str, dict[str, str]]]]:
+        """A quarter of a second each: proton sends nothing by itself."""
+        chunk: list[tuple[bytes, str, dict[str, str]]] = []
+        for message in self._messages():
+            chunk.append(message)
+            if len(chunk) >= self._rate / 4 or len(self.sent) >= self._most:
+                yield chunk
+                chunk = []
+        yield chunk
 
     def _messages(self) -> Iterator[tuple[bytes, str, dict[str, str]]]:
         next_at, number = time.monotonic(), 0

@@ -91,10 +91,9 @@ def test_it_dies_again_before_a_copy_has_come(
     options = {"maxRowsPerTrigger": "100", "maxBytesAhead": "120k"}
     run = SparkRun(tmp_path, broker, peer[1], queue, uri=POLICY, options=options, more={"noted": True})
     run.arm(point, whom)
-    flag, died = run.wal.with_suffix(".crash"), 0
+    flag = run.wal.with_suffix(".crash")
     while flag.exists():
         run.end(run.begin())
-        died += 1
     run.run()
     assert run.bodies() == Counter(body.decode().rstrip("x") for body in sent)
     assert replays(tmp_path)[1] == 0

@@ -168,6 +168,31 @@ def test_a_death_between_the_state_and_the_groups(
     assert not redelivery_broker.dead_letters()
 
 
+@pytest.mark.parametrize("end", ["live", "die"])
+def test_a_row_keeps_its_count_over_a_batch_that_is_given_up(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock, end: str
+) -> None:
+    """It was delivered again in that batch, and is in one of the groups: that delivery counts once."""
+    query = make_query(**SPLIT)
+    redelivery_broker.send("orders", "bad")
+    query.step(fails_bad)
+    query.step(fails_bad)
+    redelivery_clock.advance(1.5)
+    fill(redelivery_broker, 3)
+    query.read_ahead()
+    while not query.plan():
+        pass
+    assert sorted(row["delivery_count"] for rows in query.read() for row in rows) == [1, 1, 1, 2]
+    fail(query, 2)
+    assert query.step() == []
+    if end == "die":
+        query.die()
+    query.drain(fails_bad)
+    (dead,) = redelivery_broker.dead_letters()
+    assert (dead.body, dead.headers["redeliveryCount"]) == (b"bad", "3")
+    assert sorted(query.bodies()) == [f"good-{n}" for n in range(3)]
+
+
 def test_a_verdict_on_a_batch_that_was_given_up_says_nothing_of_its_groups(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:

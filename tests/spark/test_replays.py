@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark.conftest import FAST
 from tests.spark.query import KillsQuery, Query, Row, fails_bad, with_options
 
 from redelivery_spark.wal.records import Refusal, Verdict, verdict_name
@@ -153,3 +154,25 @@ def test_verdicts_that_a_death_left_behind_are_carried_out_once(
     assert query.bodies() == ["flaky"]
     assert query.output[max(query.output)][0]["delivery_count"] == 3
     assert not query.store.names("verdicts")
+
+
+def test_a_death_before_the_state_finds_the_segments_of_what_was_refused(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], segments_of: Callable[[int], None]
+) -> None:
+    """They go when the state has the rows that wait: the next start settles the batch once more."""
+    segments_of(1)
+    for body in ("flaky", *SENT):
+        redelivery_broker.send("orders", body)
+    query = make_query(uri=f"{FAST}&redelivery.credit=1")
+    query.read_ahead()
+    query.step(fails_bad)
+
+    def killed(*_: object) -> None:
+        raise KillsQuery("here")
+
+    query.start()._journal._states.publish = killed  # type: ignore[method-assign]
+    with pytest.raises(KillsQuery):
+        query.step(fails_bad)
+    query.die()
+    query.drain(fails_bad)
+    assert sorted(query.bodies()) == ["flaky", *SENT]

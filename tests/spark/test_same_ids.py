@@ -134,8 +134,8 @@ def test_another_header_is_no_copy(
     assert query.bodies() == ["good", "good"]
 
 
-@pytest.mark.parametrize("end", ["die", "cut"])
-@pytest.mark.parametrize("marks", [True, False])
+@pytest.mark.parametrize("end", ["die", "cut", "both"])
+@pytest.mark.parametrize("marked", [False, True])
 def test_a_dead_letter_that_is_put_back(
     redelivery_broker: MemoryBroker,
     make_query: Callable[..., Query],
@@ -143,21 +143,24 @@ def test_a_dead_letter_that_is_put_back(
     all_marked: Callable[[], None],
     end: str,
     *,
-    marks: bool,
+    marked: bool,
 ) -> None:
-    """It is handled again, with its id and its body, once the doubt about what came before a cut or a start is over."""
-    with nullcontext() if marks else no_marks():
-        query = make_query(uri=AT_ONCE)
-        send(redelivery_broker, "bad-1")
-        query.drain(fails_bad)
-        query.die() if end == "die" else redelivery_broker.cut()
+    """It is handled again, with its id and its body, soon after a restart or a cut; one that comes marked, later."""
+    query = make_query(uri=AT_ONCE)
+    send(redelivery_broker, "bad-1")
+    query.drain(fails_bad)
+    if end != "cut":
+        query.die()
+        query.step()
+    if end != "die":
+        redelivery_broker.cut()
+    if marked:
         query.step()
         redelivery_clock.advance(61)
         query.step()
-        if marks:
-            all_marked()
-        send(redelivery_broker, "bad-1")
-        query.drain()
+        all_marked()
+    send(redelivery_broker, "bad-1")
+    query.drain()
     assert query.bodies() == ["bad-1"]
 
 

@@ -66,6 +66,8 @@ class Journal:
         # The log is this start's from now on.
         self._states.publish(self.state, None, ())
         lanes.go_on_from(self.state.settled)
+        # What stays for copies is not ahead: else it may fill the room, and nothing would be read.
+        lanes.settle(self.state.settled)
         # An older start can append no row any more that this one has delivered again.
         lanes.redeliveries.publish(redelivered_table((), at=clock.time(), log=self.state.log), first=True)
         self._make = redeliveries
@@ -255,7 +257,7 @@ class Journal:
         One that was a batch alone is charged, if another batch has gone through since: else it need not be the cause.
         """
         state = self.state
-        segments = [each for each in self.lanes.between(start, end) if each[1].rows]
+        segments = [each for each in self.lanes.batch(start, end) if each[1].rows]
         number = sum(segment.rows for _, segment in segments)
         mark = segments[0][1].connection if segments and segments[0][1].alone else ""
         groups = max(min(GROUPS, number), -(-number // MOST_ROWS))
@@ -295,7 +297,7 @@ class Journal:
         if not missing:
             return
         rows: list[StoredRow] = []
-        for lane, segment in self.lanes.between(start, given_up.end):
+        for lane, segment in self.lanes.batch(start, given_up.end):
             table = self._read(lane, segment.number)
             rows += rows_in(table, lane, self.tag, segment.number, range(segment.rows))
         groups = split(rows, given_up.groups)

@@ -185,7 +185,11 @@ class LaneReader:
 
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
-        taken = self._taken
+        # Without what the broker has taken back meanwhile: it comes again.
+        taken = [each for each in self._taken if each.epoch == self._epoch]
+        if not taken:
+            self._taken, self._size = [], 0
+            return
         facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
         # All came over one subscription, so they are of one class.
         table = stored_table(*type(taken[0]).stored_all(taken), facts)

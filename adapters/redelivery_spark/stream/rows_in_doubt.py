@@ -19,6 +19,8 @@ from redelivery_spark.stream.stored_rows import rows_in
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    import pyarrow as pa
+
     from redelivery.clock import Clock
     from redelivery.core.delivery import Delivery
     from redelivery_spark.wal.lane import Lane, Segment
@@ -72,6 +74,8 @@ class RowsInDoubt:
         # Messages of this connection that came when it had stood for long enough.
         self._came: int | None = None
         self._known: dict[Hashable, list[_Place]] = {}
+        # The segment that was read last: copies come in its order.
+        self._open: tuple[Lane, int, pa.Table] | None = None
         # The last segment of its own lane that was looked at.
         self._seen = 0
         # The segments of its own lane that stay for it.
@@ -170,13 +174,14 @@ class RowsInDoubt:
                 return True
         return False
 
-    @staticmethod
-    def _digest_of(place: _Place) -> bytes | None:
-        try:
-            table = place.lane.read(place.number)
-        except RedeliveryError:
-            return None
-        return restored(rows_in(table, place.lane.number, 0, place.number, [place.row])[0]).digest()
+    def _digest_of(self, place: _Place) -> bytes | None:
+        lane, number, row = place
+        if self._open is None or self._open[:2] != (lane, number):
+            try:
+                self._open = lane, number, lane.read(number)
+            except RedeliveryError:
+                return None
+        return restored(rows_in(self._open[2], lane.number, 0, number, [row])[0]).digest()
 
     def look(self, arrived: int, *, idle: bool) -> None:
         """See what siblings have left behind, and whether all has come again that comes.
@@ -216,5 +221,5 @@ class RowsInDoubt:
             if lane is not self._own and not self._siblings:
                 # Nobody appends to it any more.
                 lane.keep(inf)
-        self._known, self._kept = {}, set()
+        self._known, self._kept, self._open = {}, set(), None
         self.published()

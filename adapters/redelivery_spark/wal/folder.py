@@ -71,7 +71,9 @@ class Folder:
             try:
                 os.link(temporary, target)
             except FileExistsError:
-                return False
+                # Over NFS the answer of a link that was made may be lost, and the same request finds its own file.
+                if not _same(temporary, target):
+                    return False
         finally:
             temporary.unlink(missing_ok=True)
         if durable:
@@ -106,6 +108,12 @@ class Folder:
         """Remove what writers that died have left behind in a folder. Only for who has the lock."""
         for each in (Path(self.path) / folder).glob(".*.tmp"):
             each.unlink(missing_ok=True)
+
+
+def _same(one: Path, other: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return one.samefile(other)
+    return False
 
 
 def _sync(folder: Path) -> None:

@@ -71,7 +71,9 @@ class Lane:
                 self._take_in(number_of(name))
 
     def go_on_from(self, number: int) -> None:
-        """Learn that numbers up to this one have been used: their segments may be gone."""
+        """Learn that numbers up to this one have been used: their segments may be gone, or listed late."""
+        if number > self.last:
+            self.look()
         self.last = max(self.last, number)
 
     def publish(self, table: pa.Table, *, first: bool = False) -> Segment:
