@@ -174,8 +174,11 @@ class _Process:
 
     def say(self, line: dict[str, Any]) -> None:
         """Write a line to the process, if it lives."""
-        if self._child is not None:
-            _write(self._child, line)
+        child = self._child
+        if child is not None and child.stdin is not None:
+            with suppress(OSError, ValueError):
+                child.stdin.write(json.dumps(line) + "\n")
+                child.stdin.flush()
 
     def end(self) -> None:
         """Have it end by itself."""
