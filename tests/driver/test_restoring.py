@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.driver.test_bulk_intake import bench, sent
 
-from redelivery import ConfigurationError, TransportError
+from redelivery import ConfigurationError, TransportError, registry
 from redelivery.driver.port import restorer
-from redelivery.registry import register
 
 if TYPE_CHECKING:
     from tests.driver.test_bulk_intake import Bench
@@ -31,14 +30,14 @@ def test_the_wire_restores_deliveries(bench: Bench) -> None:
     assert bench.unsettled() == [b"body"]
 
 
-def test_wires_that_cannot_be_used_say_why(bench: Bench) -> None:
+def test_wires_that_cannot_be_used_say_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wire of nothing, one of a scheme that no adapter serves, an adapter that restores nothing, no connection."""
     with pytest.raises(ConfigurationError, match="without 'scheme'"):
         restorer({})
     with pytest.raises(ConfigurationError, match="no adapter serves nothing://"):
         restorer({"scheme": "nothing"})
     adapter: Any = object
-    register("deaf", adapter)
+    monkeypatch.setitem(registry._registered, "deaf", adapter)
     with pytest.raises(ConfigurationError, match="deaf:// cannot restore"):
         restorer({"scheme": "deaf"})
     plain = bench.port.subscribe(bench.port.plan("others", {}))
