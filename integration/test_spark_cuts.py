@@ -86,7 +86,7 @@ def test_it_dies_again_before_a_copy_has_come(
 ) -> None:
     """Twice within two seconds, with messages in the log that the broker does not know for accepted: each once."""
     broker, queue = session.broker(peer[0]), new_queue()
-    sent = [f"good-{number}-".encode().ljust(1000, b"x") for number in range(1500)]
+    sent = [f"good-{number}-".encode().ljust(1000, b"x") for number in range(600)]
     fill(broker, peer[1], queue, sent)
     options = {"maxRowsPerTrigger": "100", "maxBytesAhead": "120k"}
     run = SparkRun(tmp_path, broker, peer[1], queue, uri=POLICY, options=options, more={"noted": True})

@@ -69,6 +69,15 @@ def has_come_to(run: SparkRun, segments: int) -> bool:
     return newest(run, 1) + newest(run, 2) >= segments
 
 
+def kill_one(first: int, run: SparkRun, segments: int) -> bool:
+    """Kill a reader once so many segments were published; return whether there was one."""
+    for pid in members(first, "reader")[:1] if has_come_to(run, segments) else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return True
+    return False
+
+
 def check(session: Session, run: SparkRun, peer: tuple[str, str]) -> Counter[str]:
     """See that nothing is lost, and return what is in the output more than once."""
     client = session.client(run.broker, peer[1])
@@ -109,11 +118,7 @@ def test_readers_that_are_killed(
     killed = 0
     try:
         for number in range(KILLS[ahead]):
-            eventually(partial(has_come_to, run, 2 * number + 1), STARTS, interval=0.002)
-            for pid in members(process.pid, "reader")[:1]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
+            killed += eventually(partial(kill_one, process.pid, run, 2 * number + 1), STARTS, interval=0.002)
     finally:
         run.end(process)
     assert process.returncode == 0, f"{process.returncode}\n{run.log.read_text()[-5000:]}"

@@ -12,7 +12,7 @@ from redelivery_amqp.codec import Timestamp
 from redelivery_amqp.section_fields import HEADER_FIELDS, PROPERTIES_FIELDS, typed
 
 VALUES = st.sampled_from([None, True, False, 1, Timestamp(1), 1.5, "a", b"a"])
-HEADER = [{bool}, {int, Timestamp}, {int, Timestamp}, {bool}, {int, Timestamp}]
+HEADER: list[set[type]] = [{bool}, {int, Timestamp}, {int, Timestamp}, {bool}, {int, Timestamp}]
 
 
 @given(st.lists(st.lists(VALUES, max_size=HEADER_FIELDS), max_size=4))

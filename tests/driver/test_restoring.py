@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.driver.test_bulk_intake import bench, sent
@@ -36,7 +36,8 @@ def test_wires_that_cannot_be_used_say_why(bench: Bench, monkeypatch: pytest.Mon
         restorer({})
     with pytest.raises(ConfigurationError, match="no adapter serves nothing://"):
         restorer({"scheme": "nothing"})
-    monkeypatch.setitem(registry._registered, "deaf", object)
+    adapter: Any = object
+    monkeypatch.setitem(registry._registered, "deaf", adapter)
     with pytest.raises(ConfigurationError, match="deaf:// cannot restore"):
         restorer({"scheme": "deaf"})
     plain = bench.port.subscribe(bench.port.plan("others", {}))

@@ -170,7 +170,7 @@ def test_a_death_before_the_state_finds_the_segments_of_what_was_refused(
     def killed(*_: object) -> None:
         raise KillsQuery("here")
 
-    query.start()._journal._states.publish = killed  # type: ignore[method-assign,assignment]
+    query.start()._journal._states.publish = killed  # type: ignore[method-assign, assignment]
     with pytest.raises(KillsQuery):
         query.step(fails_bad)
     query.die()

@@ -9,7 +9,7 @@ from tests.spark.stored import sent
 
 from redelivery.core.message_history import RETURN
 from redelivery_memory.messages import MemoryDelivery
-from redelivery_spark.stream.rows_in_doubt import RowsInDoubt, SentAhead
+from redelivery_spark.stream.rows_in_doubt import LONGEST, RowsInDoubt, SentAhead
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.lane import Lane
 from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, stored_table
@@ -241,63 +241,22 @@ def test_what_other_readers_appended_goes_when_the_doubt_is_over(log: Log) -> No
     assert log.store.names("s2") == ["s2/000000000002.arrow"]
 
 
-def siblings_of(log: Log) -> Sequence[Delivery]:
-    """Begin a connection of start S; return what two connections of its other reader have brought, and an older one."""
-    came = [
-        log.append(connection, body, lane=log.lanes[1])[0]
-        for connection, body in (("R.2.1-1", "older"), ("S.2.1-1", "first"), ("S.2.2-1", "second"))
-    ]
-    log.again(siblings="S.")
-    log.doubt.begin("S.1.1-1", WINDOW)
-    return came
+def test_a_connection_that_is_lost_again_and_again_leaves_no_more_behind(log: Log) -> None:
+    """What ended long since is in doubt no longer, though no connection has stood for as long."""
+    for number in range(40):
+        log.doubt.begin(f"c{number}", WINDOW)
+        log.append(f"c{number}", "a")
+        log.doubt.published()
+        log.clock.advance(RETURN / 4)
+        log.doubt.look(0, idle=True)
+    assert len(log.left()) < 8
 
 
-def test_rows_of_a_sibling_that_lives_are_not_in_doubt(log: Log) -> None:
-    """Those of earlier starts are: their connections have ended with them."""
-    came = siblings_of(log)
-    assert copies(log, came) == [b"older"]
-
-
-def test_only_what_a_sibling_is_said_to_have_lost_is_in_doubt(log: Log) -> None:
-    """One of its connections; the broker repeats nothing of the other one."""
-    came = siblings_of(log)
-    log.doubt.ended(2, "S.2.1-1")
-    assert copies(log, came) == [b"older", b"first"]
-    log.doubt.ended(2, "S.2.2-1")
-    assert copies(log, came) == [b"second"]
-
-
-def test_what_a_sibling_has_lost_stays_in_doubt_over_another_connection(log: Log) -> None:
-    """Copies may come over it, too."""
-    came = siblings_of(log)
-    log.doubt.ended(2, "S.2.1-1")
+def test_a_destination_that_is_never_empty_does_not_keep_a_doubt_for_ever(log: Log) -> None:
+    """After ten minutes it is over in any case."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    log.doubt.begin("two", WINDOW)
+    log.clock.advance(LONGEST + 1)
     log.doubt.look(0, idle=False)
-    log.doubt.begin("S.1.1-2", WINDOW)
-    assert copies(log, came) == [b"older", b"first"]
-
-
-def test_what_a_sibling_has_published_since_is_found(log: Log) -> None:
-    """Its segments are looked for when its connection ends, and not before."""
-    siblings_of(log)
-    other = Lane(log.store, 2)
-    other.load()
-    came = log.append("S.2.2-1", "third", lane=other)
-    log.doubt.ended(2, "S.2.2-1")
-    assert copies(log, came) == [b"third"]
-
-
-def test_rows_of_ones_own_earlier_process_are_in_doubt(log: Log) -> None:
-    """It was killed, and its connection with it."""
-    came = log.append("S.1.1-1", "mine")
-    log.again(siblings="S.")
-    log.doubt.begin("S.1.2-1", WINDOW)
-    assert copies(log, came) == [b"mine"]
-
-
-def test_news_of_a_sibling_begins_the_time_of_doubt_anew(log: Log) -> None:
-    """Its copies come later than those that the connection began with."""
-    came = siblings_of(log)
-    log.clock.advance(RETURN)
-    log.doubt.ended(2, "S.2.1-1")
-    log.doubt.look(0, idle=True)
-    assert copies(log, came) == [b"older", b"first"]
+    assert copies(log, came) == []

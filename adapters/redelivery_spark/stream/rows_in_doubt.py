@@ -46,7 +46,13 @@ class SentAhead(NamedTuple):
         return rows < 2 * self.messages and size < MOST_IN_DOUBT
 
 
+LONGEST = 600.0
+"""Seconds after its end for which a connection is in doubt at most: one that is lost again and again, and never empty,
+leaves no more behind than that."""
+
+
 class _Place(NamedTuple):
+    connection: str
     lane: Lane
     number: int
     row: int
@@ -70,16 +76,19 @@ class RowsInDoubt:
         self._siblings = siblings
         self._connection = ""
         self._window = SentAhead(0)
-        self._since = 0.0
-        # Messages of this connection that came when it had stood for long enough.
-        self._came: int | None = None
         self._known: dict[Hashable, list[_Place]] = {}
+        # What has come again over this connection: over the next one it may once more.
+        self._found: list[tuple[Hashable, _Place]] = []
         # The segment that was read last: copies come in its order.
         self._open: tuple[Lane, int, pa.Table] | None = None
         # The last segment of its own lane that was looked at.
         self._seen = 0
-        # The segments of its own lane that stay for it.
-        self._kept: set[int] = set()
+        # The connections in doubt, and when each has ended.
+        self._ends: dict[str, float] = {}
+        # Messages of this connection that had come when nothing of that one was on its way any more.
+        self._came: dict[str, int] = {}
+        # The segments of its own lane that stay, and their connections.
+        self._kept: dict[int, str] = {}
         # Connections of which nothing comes any more.
         self._over: set[str] = set()
         # Of siblings that live: which of their connections have ended, and those that are to be looked at.
@@ -89,23 +98,23 @@ class RowsInDoubt:
     def begin(self, connection: str, window: SentAhead) -> None:
         """Learn that a connection begins: all others of its own lane have ended."""
         self._connection, self._window = connection, window
-        self._since, self._came = self._clock.monotonic(), None
-        self._known = {}
+        now = self._clock.monotonic()
+        for key, place in self._found:
+            self._known.setdefault(key, []).append(place)
+        self._found = []
+        self._came = {each: 0 for each, end in self._ends.items() if now - end >= RETURN}
         self._seen = self._own.last
         for lane in self._lanes:
-            found = self._newest(lane, self._in_doubt)
-            for segment in found:
+            for segment in self._newest(lane, self._newly_in_doubt):
                 self._learn(lane, segment)
-            if lane is self._own:
-                self._kept = {segment.number for segment in found}
         self.published()
 
     def ended(self, lane: int, connection: str) -> None:
         """Learn that a sibling's connection has ended. On any thread."""
         self._told.append((lane, connection))
 
-    def _in_doubt(self, connection: str) -> bool:
-        if connection == self._connection or connection in self._over:
+    def _newly_in_doubt(self, connection: str) -> bool:
+        if connection == self._connection or connection in self._over or connection in self._ends:
             return False
         lives = bool(self._siblings) and connection.startswith(self._siblings)
         own = connection.startswith(f"{self._siblings}{self._own.number}.")
@@ -123,6 +132,11 @@ class RowsInDoubt:
         return found
 
     def _learn(self, lane: Lane, segment: Segment) -> None:
+        """Take the rows of a segment into the doubt: its connection has ended."""
+        connection = segment.connection
+        self._ends.setdefault(connection, self._clock.monotonic())
+        if lane is self._own:
+            self._kept[segment.number] = connection
         try:
             table = lane.read(segment.number)
         except RedeliveryError:
@@ -132,7 +146,7 @@ class RowsInDoubt:
             key = restored(stored).key
             # What has no id is a row each time.
             if key is not None:
-                self._known.setdefault(key, []).append(_Place(lane, segment.number, at))
+                self._known.setdefault(key, []).append(_Place(connection, lane, segment.number, at))
 
     def published(self) -> None:
         """Have the segments stay that may be in doubt when this connection ends.
@@ -143,7 +157,6 @@ class RowsInDoubt:
             self._seen = segment.number
             if segment.connection != self._connection:
                 self._learn(self._own, segment)
-                self._kept.add(segment.number)
         rows = size = 0
         least = self._own.last + 1
         for segment in self._own.newest_first():
@@ -171,11 +184,12 @@ class RowsInDoubt:
         for place in places:
             if self._digest_of(place) == digest:
                 places.remove(place)
+                self._found.append((key, place))
                 return True
         return False
 
     def _digest_of(self, place: _Place) -> bytes | None:
-        lane, number, row = place
+        _, lane, number, row = place
         if self._open is None or self._open[:2] != (lane, number):
             try:
                 self._open = lane, number, lane.read(number)
@@ -184,23 +198,27 @@ class RowsInDoubt:
         return restored(rows_in(self._open[2], lane.number, 0, number, [row])[0]).digest()
 
     def look(self, arrived: int, *, idle: bool) -> None:
-        """See what siblings have left behind, and whether all has come again that comes.
+        """See what siblings have left behind, and of which connections all has come again that comes.
 
-        It has, when the connection has stood for longer than any broker takes to notice the end of another one, and
-        the destination has been empty since, or more has come than can have been before the copies.
+        It has, when longer has passed since its end than any broker takes to notice that, and since then the
+        destination has been empty, or more has come over this connection than can have been before the copies.
 
         Args:
             arrived: messages of this connection.
             idle: it brings none.
         """
         self._look_at_ended()
-        begun = bool(self._connection) and self._clock.monotonic() - self._since >= RETURN
-        if not begun or not (self._known or self._kept):
+        if not self._connection:
             return
-        if self._came is None:
-            self._came = arrived
-        if idle or arrived - self._came > 2 * self._window.messages:
-            self._forget()
+        now, over = self._clock.monotonic(), set[str]()
+        for connection, end in self._ends.items():
+            if now - end < RETURN:
+                continue
+            came = arrived - self._came.setdefault(connection, arrived)
+            if idle or came > 2 * self._window.messages or now - end > LONGEST:
+                over.add(connection)
+        if over:
+            self._forget(over)
 
     def _look_at_ended(self) -> None:
         while self._told:
@@ -213,13 +231,22 @@ class RowsInDoubt:
                 lane.load()
                 for segment in self._newest(lane, connection.__eq__):
                     self._learn(lane, segment)
-                self._since, self._came = self._clock.monotonic(), None
 
-    def _forget(self) -> None:
+    def _forget(self, over: set[str]) -> None:
+        """Have connections be in doubt no longer, and let go of what was kept for them."""
+        self._over |= over
+        for connection in over:
+            del self._ends[connection]
+            self._came.pop(connection, None)
+        left = (
+            (key, [at for at in there if at.connection not in over]) for key, there in self._known.items()
+        )
+        self._known = {key: there for key, there in left if there}
+        self._found = [(key, at) for key, at in self._found if at.connection not in over]
+        self._kept = {number: name for number, name in self._kept.items() if name not in over}
+        self._open = None
         for lane in self._lanes:
-            self._over |= {each.connection for each in lane.newest_first() if self._in_doubt(each.connection)}
-            if lane is not self._own and not self._siblings:
+            if lane is not self._own and not self._siblings and not self._ends:
                 # Nobody appends to it any more.
                 lane.keep(inf)
-        self._known, self._kept, self._open = {}, set(), None
         self.published()
