@@ -131,6 +131,7 @@ def test_no_annotation_or_property_keeps_a_message_from_its_handler(
 
 
 @given(annotated(), st.integers(0, MOST - 1))
+@example({f"x-opt-{COPY}": f"@{QUEUE}", f"x-opt-{DEFERRALS}": proton.timestamp(1)}, 0)
 def test_what_is_noted_takes_the_place_of_what_was_there(annotations: dict[str, Any], count: int) -> None:
     """Another process goes on with the count, and does not begin before the time."""
     first = bench()

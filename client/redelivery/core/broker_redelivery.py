@@ -209,7 +209,8 @@ def _text(headers: Mapping[str, Any], name: str) -> str:
 def _whole(headers: Mapping[str, Any], name: str) -> int | None:
     value = headers.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        # A producer may have written a date: what is noted of it is a plain number.
+        return int(value)
     # Text of more digits than any date has is no number of ours, and slow to read.
     text = value if isinstance(value, str) else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 15 else None
