@@ -165,9 +165,21 @@ def latency(spark: SparkSession, config: dict[str, Any]) -> dict[str, Any]:
     print(json.dumps({"ready": True}), flush=True)
     running.wait(PATIENCE)
     query.awaitTermination(config["warm_up"] + config["latency"])
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
     query.stop()
     parts = statistics.quantiles(ages, n=100)
-    return {"p50": parts[49], "p99": parts[98], "most": max(ages), "rows": len(ages)}
+    found = {"p50": parts[49], "p99": parts[98], "most": max(ages), "rows": len(ages)}
+    return found | {"ms": median_of_phases(progress)}
+
+
+def median_of_phases(progress: list[Any]) -> dict[str, float]:
+    """Return how long each phase of a batch took, in the later half of them, and how many rows it had."""
+    later = progress[len(progress) // 2 :]
+    rows = {"rows": statistics.median(each["numInputRows"] for each in later)}
+    names = sorted({name for each in later for name in each["durationMs"]})
+    return {
+        name: statistics.median(each["durationMs"].get(name, 0) for each in later) for name in names
+    } | rows
 
 
 def main() -> None:

@@ -228,9 +228,11 @@ def latencies(bench: Bench, compared: Sequence[Variant]) -> None:
     for turn in range(arguments.rounds):
         for variant in compared if turn % 2 == 0 else reversed(compared):
             each = bench.latency(f"latency.{turn}.{variant.name.replace(' ', '.')}", variant)
+            phases = ", ".join(f"{name} {value:.0f}" for name, value in each["ms"].items())
             print(
                 f"{bench.name} {variant.name:13} {arguments.per_second}/s: p50 {each['p50']:.3f} s, "
                 f"p99 {each['p99']:.3f} s, most {each['most']:.3f} s, {each['rows']} messages, load {each['load']:.1f}"
+                f"; of a batch, ms: {phases}"
             )
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from integration.brokers.choice import required
 from integration.brokers.toolchain import missing_java
+from integration.delta_lake import no_release, unavailable
 
-__all__ = ["need_spark"]
+__all__ = ["need_delta_lake", "need_spark"]
 
 
 def need_spark(*more: str) -> None:
@@ -21,3 +22,14 @@ def need_spark(*more: str) -> None:
     if required("spark"):
         pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for Spark, but: {reason}", pytrace=False)
     pytest.skip(f"Spark: {reason}", allow_module_level=True)
+
+
+def need_delta_lake() -> None:
+    """Skip a module where Delta Lake has no release for this Spark; fail where Spark is asked for and it is missing."""
+    reason = no_release()
+    if reason is None:
+        reason = unavailable()
+        if reason is not None and required("spark"):
+            pytest.fail(f"REDELIVERY_REQUIRE_BROKERS asks for Spark, but: {reason}", pytrace=False)
+    if reason is not None:
+        pytest.skip(reason, allow_module_level=True)

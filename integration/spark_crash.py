@@ -52,11 +52,15 @@ class _Reader(RedeliveryStreamReader):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_point": "", "_flag": self._flag, "_armed": False}
 
+    def _open(self) -> Coordinator:
+        # Before there is a reader, whose first segment would have all that has come by then.
+        setattr(lane_reader, "MOST_ROWS", ROWS)  # noqa: B010 - it is not the module's own
+        return super()._open()
+
     def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
         coordinator = self._open()
         if not self._armed:
             self._armed = True
-            setattr(lane_reader, "MOST_ROWS", ROWS)  # noqa: B010 - it is not the module's own
             self._arm(coordinator)
         self._gone_on = start.get("1", 0) >= FROM
         if self._point == "before the settling" and self._gone_on:

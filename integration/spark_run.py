@@ -146,12 +146,12 @@ class SparkRun:
     def late(self, delay: float) -> list[tuple[float, float]]:
         """How late each redelivery was, after the end of its batch and the delay, and the longest batch meanwhile.
 
-        But for those in whose time the query was started again.
+        Of the last process only, and but for those in whose time the query was started again.
         """
         *batches, end = self.told()
         found: list[tuple[float, float]] = []
         for last, again in (pair for tries in self.attempts().values() for pair in pairwise(tries)):
-            if any(last[1] < start < again[0] for start in end["starts"]):
+            if last[1] < end["starts"][0] or any(last[1] < start < again[0] for start in end["starts"]):
                 continue
             settled = min(each["ended"] for each in batches if each["ended"] >= last[1])
             meanwhile = [

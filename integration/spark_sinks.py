@@ -1,8 +1,9 @@
 """What `integration.spark_query` does with a batch, by the name of its sink; and what each sink has in the end.
 
 `once`: `write_once`. `lines`: appended to a file, whatever the batch is called. `ids`: a file for each batch id, made
-once, as Spark recommends. `table`: rows and the batch's id in one transaction of PostgreSQL, or of SQLite. `files`:
-Spark's own Parquet sink, which the query has instead of `foreachBatch`. `note` writes down the content of each try.
+once, as Spark recommends. `delta`: a table of Delta Lake, by `txnAppId` and `txnVersion`. `table`: rows and the batch's
+id in one transaction of PostgreSQL, or of SQLite. `files`: Spark's own Parquet sink, which the query has instead of
+`foreachBatch`. `note` writes down the content of each try.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 import redelivery_spark
+from integration.delta_lake import data_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,6 +53,10 @@ def sink(kind: str, out: str) -> Callable[[DataFrame, int], None]:
             made.write_text(json.dumps([row.body for row in df.collect()]), encoding="utf-8")
             made.rename(file)
 
+    def delta(df: DataFrame, batch: int) -> None:
+        writer = df.write.format("delta").mode("append")
+        writer.option("txnAppId", Path(out).parent.name).option("txnVersion", batch).save(out)
+
     def table(df: DataFrame, batch: int) -> None:
         rows = [(row.body, batch) for row in df.collect()]
         if _is_postgres(out):
@@ -58,7 +64,7 @@ def sink(kind: str, out: str) -> Callable[[DataFrame, int], None]:
         else:
             _into_sqlite(out, rows, batch)
 
-    return {"once": write_once, "lines": lines, "ids": ids, "table": table}[kind]
+    return {"once": write_once, "lines": lines, "ids": ids, "delta": delta, "table": table}[kind]
 
 
 def _is_postgres(out: str) -> bool:
@@ -171,6 +177,11 @@ def _once(out: str) -> Iterator[str]:
                 yield from _column(Path(folder, name))
 
 
+def _delta(out: str) -> Iterator[str]:
+    for file in data_files(out):
+        yield from _column(file)
+
+
 def _files(out: str) -> Iterator[str]:
     """Of the files of Spark's own sink that its log knows."""
     log = Path(out) / "_spark_metadata"
@@ -185,5 +196,5 @@ def _column(path: Path) -> list[str]:
 
 
 _READ: Mapping[str, Callable[[str], Any]] = {
-    "once": _once, "lines": _lines, "ids": _ids, "table": _table, "files": _files
+    "once": _once, "lines": _lines, "ids": _ids, "delta": _delta, "table": _table, "files": _files
 }  # fmt: skip
