@@ -65,12 +65,12 @@ def handle(row: Row) -> tuple[str, str, int]:
 
 def writing(config: dict[str, Any]) -> Callable[[DataFrame, int], None]:
     """Return what is to be done with a batch."""
+    folder = Path(config["checkpoint"]).parent  # the log may be in an object store
     flag = Path(config["wal"] + ".crash")
     first = sink(config["sink"], config["out"])
-    second = FailingSink(Path(config["wal"] + ".second"), config.get("second", 0))
+    second = FailingSink(folder / "second", config.get("second", 0))
 
     def write(df: DataFrame, batch_id: int) -> None:
-        folder = Path(config["wal"]).parent
         note_begun(folder, batch_id)
         rows = df.persist()
         if rows.filter("body like 'killer%'").count():

@@ -40,9 +40,9 @@ class Recipe:
         self.out = str(folder / "out")
         self.queries: list[StreamingQuery] = []
 
-    def fill(self, kinds: Mapping[int, str], count: int = MESSAGES) -> list[str]:
+    def fill(self, kinds: Mapping[int, str], count: int = MESSAGES, *, first: int = 0) -> list[str]:
         """Send messages, and return their bodies."""
-        bodies = [f"{kinds.get(number, 'good')}-{number}" for number in range(count)]
+        bodies = [f"{kinds.get(number, 'good')}-{number}" for number in range(first, first + count)]
         fill(self._broker, "stomp", self._queue, [body.encode() for body in bodies])
         return bodies
 

@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 class Ended:
     """A query that has run: with an error, or well."""
 
-    def __init__(self, error: str | None, *rows: int) -> None:
+    def __init__(self, error: str | None, *ends: int) -> None:
         self._error = error
-        self.recentProgress = [{"numInputRows": each} for each in rows]
-        self.lastProgress = self.recentProgress[-1] if rows else None
+        starts = [0, *ends]
+        self.recentProgress = [
+            {"sources": [{"startOffset": f'{{"0": {start}}}', "endOffset": f'{{"0": {end}}}'}]}
+            for start, end in zip(starts, ends, strict=False)
+        ]
 
     def awaitTermination(self) -> None:
         """As Spark's."""
@@ -52,11 +55,11 @@ def supervise(*queries: Ended, **named: Any) -> Ended:
     return cast("Ended", run(lambda: cast("StreamingQuery", next(left)), **named))
 
 
-def test_pauses_grow_until_messages_go_through(pauses: list[float]) -> None:
-    """From 0.5 s to 30 s. An empty batch is no progress: that is how a batch is replayed without its rows."""
+def test_pauses_grow_until_a_batch_ends(pauses: list[float]) -> None:
+    """From 0.5 s to 30 s. A batch whose offsets stand still is Spark's own, and no progress."""
     last = Ended(None)
     assert (
-        supervise(*[Ended("boom", 0) for _ in range(8)], Ended("boom", 0, 5, 0), Ended("boom"), last) is last
+        supervise(*[Ended("boom", 0) for _ in range(8)], Ended("boom", 0, 5, 5), Ended("boom"), last) is last
     )
     assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 0.5, 1.0]
 

@@ -15,6 +15,8 @@ STOPPED = (
     "cancelled because SparkContext was shut down",
 )
 """What Spark says of a write that `query.stop()`, or the end of its session, has interrupted."""
+# How Spark begins what it says of a task that failed, before its stage, its machine and its error.
+_LOST = "Lost task "
 # Characters of a failure that are written down.
 _MOST = 300
 
@@ -26,11 +28,18 @@ def was_stopped(text: str) -> bool:
 
 def brief_error(error: Exception) -> str:
     """Return the first line of what an exception says: Spark's go on with plans and stacks."""
+    if _LOST in str(error):
+        return brief(str(error))
     return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST]
 
 
 def brief(text: str) -> str:
-    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first.
+
+    Of a task that failed, Spark says first on which machine.
+    """
+    _, _, task = text.rpartition(_LOST)
+    _, found, said = task.partition("): ")
+    lines = [line.strip() for line in (said if found else text).splitlines() if line.strip()]
     raised = [line for line in lines if "Error:" in line or "Exception:" in line]
     return (raised[-1] if raised else lines[0] if lines else "unknown")[:_MOST]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 logger = logging.getLogger("redelivery.spark")
-# Seconds between starts: doubled while no batch goes through.
+# Seconds between starts: doubled while no batch ends.
 FIRST_PAUSE, LAST_PAUSE = 0.5, 30.0
 HOPELESS = (
     "redelivery.errors.ConfigurationError:",
@@ -45,7 +45,7 @@ def run(
 
     Each start runs the batch that failed again, with the same rows. A row over which a process has died twice in
     `process` is then redelivered alone. Pauses between starts are 0.5 s, and twice as long after each failure until
-    rows go through, up to 30 s.
+    a batch ends, up to 30 s.
 
     Args:
         start_query: starts the query, with the same checkpoint each time.
@@ -135,5 +135,9 @@ def _rest(pause: float) -> None:
 
 
 def _progressed(query: StreamingQuery) -> bool:
-    """Whether messages have gone through: a batch that is replayed without its rows always does."""
-    return any(progress["numInputRows"] > 0 for progress in query.recentProgress)
+    """Whether a batch has ended, be it the one that `isolate=split` empties: messages are split so often, and no more.
+
+    A batch whose offsets stand still is Spark's own, for a watermark: each start may have one.
+    """
+    sources = (source for progress in query.recentProgress for source in progress["sources"])
+    return any(source["startOffset"] != source["endOffset"] for source in sources)

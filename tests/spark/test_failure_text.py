@@ -1,0 +1,34 @@
+"""What a failure of Spark's is called in the log and in a dead letter."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from redelivery_spark.api.failure_text import brief, brief_error
+
+LOST = (
+    "An error occurred while calling o106.collectToPython.\n"
+    ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 1 times, "
+    "most recent failure: Lost task 0.0 in stage 2.0 (TID 4) (localhost executor driver): "
+)
+CRASHED = "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed): no output"
+
+
+def test_a_task_that_failed() -> None:
+    """Its own error is what says most, and not that a job of Spark's was aborted."""
+    died = f"{LOST}{CRASHED}\n\tat org.apache.spark.api\nCaused by: java.io.EOFException\n\tat java.io\n"
+    assert brief(died) == CRASHED
+    assert brief_error(RuntimeError(died)) == CRASHED
+    raised = f'{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "a"\nValueError: boom\n\n\tat x\n'
+    assert brief(raised) == "ValueError: boom"
+
+
+def test_an_error_of_the_driver() -> None:
+    """The last error of a traceback, the first line of what has none, and at most 300 characters."""
+    assert brief("Traceback\n  x\nKeyError: a\nDuring …\nValueError: two") == "ValueError: two"
+    assert brief("something\nelse") == "something"
+    assert brief("") == "unknown"
+    assert len(brief("ValueError: " + "x" * 400)) == 300
+    assert brief_error(ValueError("of the sink\nand more")) == "ValueError: of the sink and more"
