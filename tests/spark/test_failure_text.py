@@ -21,7 +21,8 @@ def test_a_task_that_failed() -> None:
     died = f"{LOST}{CRASHED}\n\tat org.apache.spark.api\nCaused by: java.io.EOFException\n\tat java.io\n"
     assert brief(died) == CRASHED
     assert brief_error(RuntimeError(died)) == CRASHED
-    raised = f'{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n  File "a"\nValueError: boom\n\n\tat x\n'
+    traceback = "org.apache.spark.api.python.PythonException: Traceback (most recent call last):"
+    raised = f'{LOST}{traceback}\n  File "a"\nValueError: boom\n\n\tat x\n'
     assert brief(raised) == "ValueError: boom"
 
 
