@@ -52,8 +52,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Run a test on Artemis; again, if that has stranded a message of it."""
-    if "artemis" not in item.nodeid.lower():
+    """Run a test on Artemis, as Spark's are; again, if that has stranded a message of it."""
+    if not any(name in item.nodeid.lower() for name in ("artemis", "spark")):
         return None
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)

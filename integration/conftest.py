@@ -255,6 +255,14 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def spark_abroad(spark: SparkSession) -> SparkSession:
+    """The same Spark with settings of its own, in a time zone that is not UTC."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return session
+
+
+@pytest.fixture
 def new_queue(request: pytest.FixtureRequest) -> Callable[[], str]:
     """`new_queue()`: a queue name that no other test uses."""
     stem = re.sub(r"\W+", "_", request.node.name).strip("_")[:40]

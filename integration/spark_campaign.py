@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 from integration.eventually import eventually
 from integration.peers import pour
 from integration.spark_sinks import replays, tries
+from integration.stranded import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -132,7 +133,10 @@ class Campaign:
     stream: Stream = field(init=False)
 
     def fight(self) -> None:
-        """Kill, and start; then have the query process what is left, and end."""
+        """Kill, and start; then have the query process what is left, and end.
+
+        Artemis may lose sight of the first message that a killed connection had: it is asked, and gives that back.
+        """
         run, draw = self.run, random.Random(self.seed)
         self.stream = Stream(run.broker, run.protocol, run.queue, self.rate)
         run.more |= {"trigger": "0 seconds", "noted": run.sink != "files"}
@@ -153,6 +157,7 @@ class Campaign:
             self.stream.close()
             for group in groups:
                 self._end(group)
+        give_back(run.broker, run.queue)
         del run.more["trigger"]
         run.run()
 

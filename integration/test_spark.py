@@ -127,7 +127,6 @@ if not ALL:
     # Each starts two sessions of Spark: each sink, and the broker must send something again.
     CRASHES = [
         ("after the log", "files"),
-        ("after the ack", "once"),
         ("after a redelivery", "ids"),
         ("in the sink", "lines"),
     ]

@@ -33,7 +33,7 @@ POLICY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[::3], ids="-".join)
+@pytest.mark.parametrize("peer", PAIRS if ALL else PAIRS[3:], ids="-".join)
 def test_processes_are_killed(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ need_spark()
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from integration.spark_session import local_session
 from redelivery_spark import foreach_batch, process, run
 from redelivery_spark.api.wal_location import marked
 from redelivery_spark.schema import stream_schema
@@ -24,7 +23,7 @@ from redelivery_spark.wal.records import DIED, Records, Refusal
 from redelivery_spark.wal.store import store_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -33,14 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 COLUMNS = stream_schema(text=False, error=False)
 SENT = datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session of two threads, in a time zone that is not UTC."""
-    with local_session() as session:
-        session.conf.set("spark.sql.session.timeZone", "America/New_York")
-        yield session
 
 
 class Rows:
@@ -108,9 +99,9 @@ def typed(row: Row) -> object:
     return ("x" if row["message_id"] == "m2" else int(row["message_id"][1:]), row["timestamp"])
 
 
-def test_columns_of_the_source_and_others(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_the_source_and_others(spark_abroad: SparkSession, tmp_path: Path) -> None:
     """Rows pass as they are, or as `result=` says, timestamps too; what fails is refused, and the query ends well."""
-    rows, seen = Rows(spark, tmp_path, 4), dict[str, Any]()
+    rows, seen = Rows(spark_abroad, tmp_path, 4), dict[str, Any]()
 
     def write(df: DataFrame, _: int) -> None:
         passed = process(df, check)
@@ -137,9 +128,9 @@ def dies(row: Row) -> object:
     return row
 
 
-def test_a_message_that_kills_its_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_message_that_kills_its_process(spark_abroad: SparkSession, tmp_path: Path) -> None:
     """Two deaths find it; the third start passes on all others, with the same batch."""
-    rows, written = Rows(spark, tmp_path, 1000, files=2), dict[int, list[str]]()
+    rows, written = Rows(spark_abroad, tmp_path, 1000, files=2), dict[int, list[str]]()
     starts: list[StreamingQuery] = []
 
     def write(df: DataFrame, batch: int) -> None:
@@ -156,9 +147,9 @@ def test_a_message_that_kills_its_process(spark: SparkSession, tmp_path: Path) -
     assert len(Records(store_at(rows.wal)).failures()) == 2
 
 
-def test_actions_that_want_few_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_actions_that_want_few_rows(spark_abroad: SparkSession, tmp_path: Path) -> None:
     """Spark ends their tasks early: no row is refused for that, and the next action has all rows."""
-    rows, counts = Rows(spark, tmp_path, 20_010), list[int]()
+    rows, counts = Rows(spark_abroad, tmp_path, 20_010), list[int]()
 
     def write(df: DataFrame, _: int) -> None:
         passed = process(df, check)
@@ -173,9 +164,9 @@ def test_actions_that_want_few_rows(spark: SparkSession, tmp_path: Path) -> None
     assert set(rows.refused) == {"m1"}
 
 
-def test_rows_of_one_message(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_one_message(spark_abroad: SparkSession, tmp_path: Path) -> None:
     """A union of a frame with itself, and a repartition in between: all rows of a message that fails are left out."""
-    rows, found = Rows(spark, tmp_path, 40, files=2), list[list[str]]()
+    rows, found = Rows(spark_abroad, tmp_path, 40, files=2), list[list[str]]()
 
     def write(df: DataFrame, _: int) -> None:
         found.append(ids(process(df.union(df), check)))
@@ -187,10 +178,10 @@ def test_rows_of_one_message(spark: SparkSession, tmp_path: Path) -> None:
     assert set(rows.refused) == {"m1"}
 
 
-def test_rows_of_another_log(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_of_another_log(spark_abroad: SparkSession, tmp_path: Path) -> None:
     """One sentence ends the query, and `run` does not start it again."""
     (tmp_path / "a").mkdir()
-    rows = Rows(spark, tmp_path / "a", 4)
+    rows = Rows(spark_abroad, tmp_path / "a", 4)
 
     def write(df: DataFrame, _: int) -> None:
         process(df, check, wal_dir=str(tmp_path)).count()

@@ -16,6 +16,7 @@ from integration.need import need_spark
 need_spark()
 
 from integration.eventually import eventually
+from integration.matrix import cover, named, some
 from integration.peers import pour
 from integration.spark_campaign import members
 from integration.spark_run import SIZE, SparkRun
@@ -93,7 +94,7 @@ def check(session: Session, run: SparkRun, peer: tuple[str, str]) -> Counter[str
     return (rows - (sent - bad)) + (letters - bad)
 
 
-@pytest.mark.parametrize("peer", PEERS, ids="-".join)
+@pytest.mark.parametrize("peer", some(PEERS, PEERS[1:]), ids="-".join)
 def test_two_readers(session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path) -> None:
     """Both bring rows; each is there once, also those that failed, and what fails always is a dead letter."""
     run = reading(session, peer, unique_queue, tmp_path, "1m")
@@ -103,8 +104,7 @@ def test_two_readers(session: Session, peer: tuple[str, str], unique_queue: str,
     assert all(newest(run, lane) for lane in (1, 2))
 
 
-@pytest.mark.parametrize("ahead", KILLS)
-@pytest.mark.parametrize("peer", PEERS, ids="-".join)
+@pytest.mark.parametrize(("peer", "ahead"), cover(PEERS, [*KILLS]), ids=named)
 def test_readers_that_are_killed(
     session: Session, peer: tuple[str, str], unique_queue: str, tmp_path: Path, ahead: str
 ) -> None:

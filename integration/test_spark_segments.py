@@ -14,7 +14,6 @@ need_spark()
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from integration.spark_session import local_session
 from redelivery_spark import foreach_batch, process
 from redelivery_spark.api.wal_location import marked
 from redelivery_spark.executors.segment_reader import DECODE_MARK, SegmentPart, SegmentSlice, rows_of
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Row
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
@@ -109,7 +108,7 @@ def check(row: Row) -> object:
     return row
 
 
-def test_segments_are_rows(tmp_path: Path) -> None:
+def test_segments_are_rows(spark_abroad: SparkSession, tmp_path: Path) -> None:
     """All columns arrive, a body that cannot be decoded is refused by `read`, and `process` has places and counts."""
     wal, seen = str(tmp_path / "wal"), list[Any]()
     fill(wal)
@@ -117,19 +116,14 @@ def test_segments_are_rows(tmp_path: Path) -> None:
     def write(df: DataFrame, _: int) -> None:
         seen.extend(process(df, check).collect())
 
-    with local_session() as spark:
-        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
-        spark.dataSource.register(SegmentsSource)
-        stream = spark.readStream.format("segments").option("wal", wal).load()
-        query = (
-            stream.writeStream.foreachBatch(foreach_batch(write))
-            .option("checkpointLocation", str(tmp_path / "c"))
-            .start()
-        )
-        try:
-            query.processAllAvailable()
-        finally:
-            query.stop()
+    spark_abroad.dataSource.register(SegmentsSource)
+    stream = spark_abroad.readStream.format("segments").option("wal", wal).load()
+    writer = stream.writeStream.foreachBatch(foreach_batch(write))
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
     assert sorted(row["text"] for row in seen) == sorted(
         f"[{n}]" for n in [*range(ROWS), 99] if n not in (7, 9)
     )
