@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.driver.gates import PATIENCE, Gate, lines
 from tests.driver.twins import SyncTwin, eventually, threads_left
+from tests.eventually import eventually as wait_for
 
 import redelivery
 from redelivery import HandlerTimeout, SqliteLedger
@@ -128,7 +129,7 @@ def test_a_shorter_time_wakes_it(own: SyncTwin, gate: Gate, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-def test_a_run_waits_for_the_others_only(asynchronous: bool) -> None:
+def test_a_run_waits_for_the_others_only(asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Of two handlers one is stuck: the run ends when the other has ended, long before its drain_timeout."""
     gate, good = threading.Event(), threading.Event()
     handled: list[str] = []
@@ -137,10 +138,10 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool) -> None:
         if message.text == "stuck":
             gate.wait(PATIENCE)
         else:
-            good.wait(0.4)
+            good.wait(PATIENCE)
             handled.append(message.text)
 
-    options: Any = {"workers": 2, "timeout": 0.15}
+    options: Any = {"workers": 2, "timeout": 0.4}
 
     def run() -> None:
         with redelivery.connect(broker.uri) as connection:
@@ -152,19 +153,24 @@ def test_a_run_waits_for_the_others_only(asynchronous: bool) -> None:
             connection.listen("q", handle, **options)
             await connection.run(drain_timeout=PATIENCE)
 
-    with MemoryBroker() as broker:
+    def go_on() -> None:
+        # The other one begins 0.4 s later, and ends when the first is given up: 0.4 s before it would be, too.
+        wait_for(lambda: "its time is over" in caplog.text)
         broker.send("q", "good")
+        wait_for(lambda: "it is given up" in caplog.text)
+        good.set()
+
+    with MemoryBroker() as broker:
         broker.send("q", "stuck")
-        # Both run.
-        timer = threading.Timer(0.25, good.set)
-        timer.start()
+        other = threading.Thread(target=go_on)
+        other.start()
         try:
             with pytest.raises(HandlerTimeout):
                 asyncio.run(run_async()) if asynchronous else run()
             assert handled == ["good"]
         finally:
             gate.set()
-            timer.join()
+            other.join()
     assert threads_left() == []
 
 

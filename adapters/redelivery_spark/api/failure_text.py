@@ -28,18 +28,24 @@ def was_stopped(text: str) -> bool:
 
 def brief_error(error: Exception) -> str:
     """Return the first line of what an exception says: Spark's go on with plans and stacks."""
-    if _LOST in str(error):
-        return brief(str(error))
-    return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST]
+    said = _of_task(str(error))
+    return Cause.of(error).text.split("\n", 1)[0].split("  ", 1)[0][:_MOST] if said is None else _most(said)
 
 
 def brief(text: str) -> str:
-    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first.
+    """Return the line of an error of Spark's that says most: the last one of a Python traceback, or the first."""
+    said = _of_task(text)
+    return _most(text if said is None else said)
 
-    Of a task that failed, Spark says first on which machine.
-    """
+
+def _of_task(text: str) -> str | None:
+    """Return the error of the task over which a job failed, without the task's number and machine."""
     _, _, task = text.rpartition(_LOST)
     _, found, said = task.partition("): ")
-    lines = [line.strip() for line in (said if found else text).splitlines() if line.strip()]
+    return said if found else None
+
+
+def _most(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     raised = [line for line in lines if "Error:" in line or "Exception:" in line]
     return (raised[-1] if raised else lines[0] if lines else "unknown")[:_MOST]
