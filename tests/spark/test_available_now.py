@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from redelivery.testing import ManualClock, MemoryBroker
 
+FOR_EVER = "jms.redeliveryPolicy.maximumRedeliveries=-1&jms.redeliveryPolicy.redeliveryDelay=20000"
 BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -51,6 +52,17 @@ def test_redeliveries_in_hours(
     for number in range(7):
         redelivery_broker.send("orders", f"bad-{number}")
     assert run(query, redelivery_clock) < 100
+
+
+def test_a_message_that_is_redelivered_for_ever(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """It ends a minute after the last message that was there, however soon the next redelivery is due."""
+    query = make_query(uri=FOR_EVER)
+    redelivery_broker.send("orders", "bad")
+    began = redelivery_clock.monotonic()
+    run(query, redelivery_clock)
+    assert 30 <= redelivery_clock.monotonic() - began < 100
 
 
 @pytest.mark.usefixtures("own_ids")

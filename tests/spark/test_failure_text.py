@@ -24,12 +24,16 @@ def test_a_task_that_failed() -> None:
     traceback = "org.apache.spark.api.python.PythonException: Traceback (most recent call last):"
     raised = f'{LOST}{traceback}\n  File "a"\nValueError: boom\n\n\tat x\n'
     assert brief(raised) == "ValueError: boom"
+    refused = raised.replace("ValueError: boom", "PaymentRefused: no card\nand more")
+    assert brief(refused) == "PaymentRefused: no card"
+    assert brief(raised.replace("ValueError: boom", "AssertionError")) == "AssertionError"
 
 
 def test_an_error_of_the_driver() -> None:
     """The last error of a traceback, the first line of what has none, and at most 300 characters."""
     assert brief("Traceback\n  x\nKeyError: a\nDuring …\nValueError: two") == "ValueError: two"
     assert brief("something\nelse") == "something"
+    assert brief("no space on /data (disk 2): giving up") == "no space on /data (disk 2): giving up"
     assert brief("") == "unknown"
     assert len(brief("ValueError: " + "x" * 400)) == 300
     assert brief_error(ValueError("of the sink\nand more")) == "ValueError: of the sink and more"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
-from redelivery.errors import ConfigurationError
+from redelivery.errors import ConfigurationError, TransportError
 from redelivery_spark.source import RedeliveryDataSource
 from redelivery_spark.stream.startup import LogInUse
 from redelivery_spark.stream.stream_reader import RedeliveryStreamReader
+from redelivery_spark.wal.folder import Folder
+from redelivery_spark.wal.store import prepared
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,6 +111,20 @@ def test_a_folder_that_this_user_may_not_write_in(tmp_path: Path, monkeypatch: p
     given = {"url": "memory://b", "destination": "orders", "waldir": str(tmp_path)}
     with pytest.raises(ConfigurationError, match=f"walDir={tmp_path} cannot be written: Permission denied"):
         RedeliveryDataSource(given).schema()
+
+
+@pytest.mark.parametrize("number", [errno.ETIMEDOUT, errno.EIO, errno.ESTALE, errno.ENOSPC])
+def test_a_store_that_is_away_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """It is no mistake in the configuration: `run` tries again."""
+
+    def away(*_: object, **__: object) -> bool:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Folder, "publish", away)
+    with pytest.raises(TransportError, match=f"walDir={tmp_path} cannot be written: {os.strerror(number)}"):
+        prepared(str(tmp_path))
 
 
 @pytest.mark.parametrize("use", ["readStream", "read", "write"])

@@ -12,7 +12,7 @@ from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.segment_schema import SegmentFacts, redelivered_table
 from redelivery_spark.wal.store import LogTaken
-from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUpBatch, State, States
+from redelivery_spark.wal.wal_state import FOLDER, FORMAT, ROWS, Fact, GivenUpBatch, State, States, settled_in
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +56,16 @@ def test_a_state_is_read_as_it_was_written(folder: Folder) -> None:
     States(folder).publish(written, None, ())
 
     assert States(folder).load() == written
+
+
+def test_it_is_seen_without_the_rest_how_far_all_is_settled(folder: Folder) -> None:
+    """By an executor: nothing is before the first state; lanes and numbers are those of the newest."""
+    assert settled_in(folder) == {}
+    states = States(folder)
+    states.publish(State("log"), None, ())
+    assert settled_in(folder) == {}
+    states.publish(State("log", settled={0: 3, 1: 12, 31: 5}), None, ())
+    assert settled_in(folder) == {0: 3, 1: 12, 31: 5}
 
 
 def test_the_newest_state_counts_and_only_one_can_write_it(folder: Folder) -> None:

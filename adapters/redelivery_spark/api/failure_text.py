@@ -17,6 +17,7 @@ STOPPED = (
 """What Spark says of a write that `query.stop()`, or the end of its session, has interrupted."""
 # How Spark begins what it says of a task that failed, before its stage, its machine and its error.
 _LOST = "Lost task "
+_TRACEBACK = "Traceback (most recent call last):"
 # Characters of a failure that are written down.
 _MOST = 300
 
@@ -40,12 +41,22 @@ def brief(text: str) -> str:
 
 def _of_task(text: str) -> str | None:
     """Return the error of the task over which a job failed, without the task's number and machine."""
-    _, _, task = text.rpartition(_LOST)
-    _, found, said = task.partition("): ")
-    return said if found else None
+    _, found, task = text.rpartition(_LOST)
+    _, ended, said = task.partition("): ")
+    return said if found and ended else None
 
 
 def _most(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in lines if "Error:" in line or "Exception:" in line]
-    return (raised[-1] if raised else lines[0] if lines else "unknown")[:_MOST]
+    raised = _raised(text)
+    if raised is None:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        errors = [line for line in lines if "Error:" in line or "Exception:" in line]
+        raised = errors[-1] if errors else lines[0] if lines else "unknown"
+    return raised[:_MOST]
+
+
+def _raised(text: str) -> str | None:
+    """Return what stands behind the last traceback of Python's, whatever the exception is called."""
+    _, found, rest = text.rpartition(_TRACEBACK)
+    behind = (line for line in rest.splitlines() if line.strip() and not line[0].isspace())
+    return next(behind, None) if found else None

@@ -24,6 +24,7 @@ from redelivery_spark.schema import PLACE
 from redelivery_spark.wal.places import tag_of
 from redelivery_spark.wal.records import Records
 from redelivery_spark.wal.store import store_at
+from redelivery_spark.wal.wal_state import settled_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -57,7 +58,8 @@ def process(
     not fail later, or the query does. A row over which the process dies twice is refused: of a crash, of a
     `SystemExit`, of a stop of the query in the middle of it. Rows with one `_place` (after `union`, `explode`) are one
     message: if one fails, all are left out. Rows that a `limit` does not ask for are not handled, and count as
-    processed.
+    processed. Call it before a join of streams, or another operator with a state: what that holds back for a later
+    batch ends the query.
 
     Args:
         df: a streaming DataFrame of the source `redelivery`, or what `foreachBatch` got of it, with at least the
@@ -132,7 +134,10 @@ class _Task:
                 yield handled(batch, self._handler, self._result, Undecided(), Crumb(None))
             return
         deaths = died_over(self._store, task, self._mark)
-        verdicts = TaskVerdicts(Records(self._store), task, self._mark, self._classifier, self._tag, deaths)
+        settled = settled_in(self._store)
+        verdicts = TaskVerdicts(
+            Records(self._store), task, self._mark, self._classifier, self._tag, deaths, settled
+        )
         with crumb_of(self._store, task, self._mark) as crumb:
             for batch in batches:
                 decisions = self._decisions(verdicts, batch)

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from redelivery.core.cause import Cause
 from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.executors.crumbs import DEATHS
 from redelivery_spark.wal.places import tag_within
-from redelivery_spark.wal.records import DIED, Refusal, Verdict, verdict_name
+from redelivery_spark.wal.records import DIED, Refusal, Verdict, verdict_name, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,9 +41,12 @@ class Undecided:
         return False
 
     def refuse(self, at: Place, count: int, error: Exception) -> None:
-        """Raise the error."""
+        """Raise the error. `run` does not start a query again over it: no row would ever be charged."""
         del at, count
-        raise error
+        raise ConfigurationError(
+            f"process: a row failed ({Cause.of(error).text}) in a job that belongs to no batch of the query, so "
+            "nothing can redeliver it; a thread that foreachBatch starts has to be a pyspark.InheritableThread",
+        ) from error
 
     def publish(self) -> None:
         """Nothing."""
@@ -59,13 +63,16 @@ class TaskVerdicts:
         classifier: Classifier,
         tag: int,
         deaths: Mapping[Place, int],
+        settled: Mapping[int, int],
     ) -> None:
+        """`settled`: up to which segments, by lane, the batches before this one go."""
         self.records = records
         self.task = task
         self.mark = mark
         self.classifier = classifier
         self.earlier = records.of_batch(task.batch, mark)
         self._tag = tag
+        self._settled = settled
         self._turns: Counter[frozenset[Place]] = Counter()
         self._killers = {at for at, times in deaths.items() if times >= DEATHS}
 
@@ -73,7 +80,7 @@ class TaskVerdicts:
         """Return the verdict on an Arrow batch that has rows, with what is known of them before they are handled.
 
         Raises:
-            ConfigurationError: a row is of another log, or of none.
+            ConfigurationError: a row is of another log, of none, or of an earlier batch.
             RedeliveryError: this attempt of the task cannot end well, another run of the batch can.
         """
         known = [self._checked(at) for at in places]
@@ -100,6 +107,13 @@ class TaskVerdicts:
                 "process: a row is not of the log that the DataFrame names (its column _place was computed anew, or "
                 "DataFrames of two sources were united); call process on each source before",
                 option="wal_dir",
+            )
+        if within(at, self._settled):
+            # What is decided about it now would come too late: its batch has been done with.
+            raise ConfigurationError(
+                "process: a row is of an earlier batch, which a join or another operator with a state has held back; "
+                "call process before that operator",
+                option="df",
             )
         return at
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GAP", "LAST_CALL", "LONGEST_DRAIN", "AvailableNow"]
 
-# Seconds that it waits for a redelivery: a later one is for the next run.
+# Seconds behind the last message in which it waits for redeliveries: later ones are for the next run.
 LONGEST_DRAIN = 60.0
 LAST_CALL = 90.0
 """Seconds without a batch after which it ends, whatever waits. Longer than a message is waited for that the broker may

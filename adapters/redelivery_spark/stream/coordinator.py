@@ -63,6 +63,8 @@ class Coordinator:
         self._parent = os.getppid()
         self._size = TriggerSize(clock, options.least_rows, options.trigger_delay)
         self._available: AvailableNow | None = None
+        # Since when all has been taken that was there.
+        self._exhausted: float | None = None
         # Where the batch ends that Spark was given last.
         self._given: Vector | None = None
         # Whether the last batch was one that had to be alone.
@@ -246,12 +248,16 @@ class Coordinator:
                 raise TransportError(f"AvailableNow: there has been no connection for {LAST_CALL:g} s")
             return True
         redeliveries = self._journal.redeliveries
-        if not available.exhausted or self._readers.pending() or redeliveries.engine.load.unconfirmed:
+        if not available.exhausted or self._readers.pending():
+            self._exhausted = None
             return False
-        if redeliveries.suspects:
+        if self._exhausted is None:
+            self._exhausted = now
+        if redeliveries.engine.load.unconfirmed or redeliveries.suspects:
             return False
         due = redeliveries.next_due()
-        return due is None or due > LONGEST_DRAIN
+        # Not from now on: a message that fails again and again would keep the query for ever.
+        return due is None or now + due > self._exhausted + LONGEST_DRAIN
 
     # A batch again.
 

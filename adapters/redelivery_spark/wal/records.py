@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIED", "FAILURES", "VERDICTS", "Earlier", "Records", "Refusal", "Verdict", "batch_of", "mildest", "verdict_name",
+    "within",
 ]  # fmt: skip
 
 VERDICTS = "verdicts"
@@ -199,11 +200,11 @@ class Records:
         refused: dict[Place, Refusal] = {}
         for name in self.store.names(VERDICTS):
             read = _content(self.store, name)
-            if not all(_within(at, upto) for run in read.runs for at in run):
+            if not all(within(at, upto) for run in read.runs for at in run):
                 continue
             names.append(name)
             for at, refusal in read.refused.items():
-                if not _within(at, before):
+                if not within(at, before):
                     refused[at] = mildest([refusal, refused.get(at, refusal)]) or refusal
         return names, refused
 
@@ -255,6 +256,7 @@ def _content(store: WalStore, name: str) -> _Read:
     return _Read(runs, {int(at): Refusal(*of) for at, of in said["refused"].items()})
 
 
-def _within(at: Place, upto: Mapping[int, int]) -> bool:
+def within(at: Place, upto: Mapping[int, int]) -> bool:
+    """Whether a place is in a segment up to `upto`, the number of the last one by lane."""
     lane, _, number, _ = parts_of(at)
     return number <= upto.get(lane, 0)

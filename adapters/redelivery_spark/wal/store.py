@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from redelivery.errors import ConfigurationError, RedeliveryError
+from redelivery.errors import ConfigurationError, RedeliveryError, TransportError
 from redelivery_spark.wal.folder import Folder
 from redelivery_spark.wal.store_probe import why_not
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.wal_store import WalStore
 
 __all__ = ["LogTaken", "log_at", "prepared", "store_at", "taken"]
+
+
+# What another attempt does not mend. All else is a store, a network or a disk that is away or full for now.
+_LASTING = (
+    PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, ImportError, TypeError,
+    ValueError,
+)  # fmt: skip
+_LASTING_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG, errno.ENOTSUP)
 
 
 class LogTaken(RedeliveryError):
@@ -54,18 +63,26 @@ def store_at(url: str) -> WalStore:
 
 @contextmanager
 def _told(url: str) -> Generator[None]:
-    """Say in one sentence what a store says in as many words as it likes."""
+    """Say in one sentence what a store says in as many words as it likes. What may pass is a TransportError."""
     try:
         yield
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001 - each object store has its own
         said = getattr(error, "strerror", None) or str(error).split("\n", 1)[0][:200] or type(error).__name__
-        raise ConfigurationError(f"walDir={url} cannot be written: {said}", option="walDir") from None
+        why = f"walDir={url} cannot be written: {said}"
+        if isinstance(error, _LASTING) or getattr(error, "errno", None) in _LASTING_NUMBERS:
+            raise ConfigurationError(why, option="walDir") from None
+        raise TransportError(why) from None
 
 
 def log_at(url: str) -> WalStore:
-    """Return the store that `walDir` names. Nothing is written, but a folder is made. Raises ConfigurationError."""
+    """Return the store that `walDir` names. Nothing is written, but a folder is made.
+
+    Raises:
+        ConfigurationError: it cannot be.
+        TransportError: it cannot be reached, or is full, at the moment.
+    """
     store = store_at(url)
     with _told(url):
         store.prepare()
@@ -73,7 +90,12 @@ def log_at(url: str) -> WalStore:
 
 
 def prepared(url: str, *folders: str) -> WalStore:
-    """Return the store that `walDir` names, once it has shown that it can hold a log. Raises ConfigurationError."""
+    """Return the store that `walDir` names, once it has shown that it can hold a log.
+
+    Raises:
+        ConfigurationError: it cannot.
+        TransportError: it cannot be reached, or is full, at the moment.
+    """
     store = store_at(url)
     with _told(url):
         store.prepare(*folders)

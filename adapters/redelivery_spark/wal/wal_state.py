@@ -8,6 +8,7 @@ later one. The rows themselves are written when they begin to wait, one file for
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,15 @@ if TYPE_CHECKING:
     from redelivery_spark.wal.places import Place
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUpBatch", "State", "States", "check_start"]
+__all__ = ["FOLDER", "FORMAT", "ROWS", "Fact", "GivenUpBatch", "State", "States", "check_start", "settled_in"]
 
 FOLDER, ROWS = "state", "rows"
 FORMAT = 2
 # Bytes of a state up to behind the name of its start.
 _HEAD = 200
+# Times that a state is looked for, which another one may have replaced in between.
+_LOOKS = 5
+_SETTLED = re.compile(rb'"settled": (\{[^}]*\})')
 TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded")
 
 
@@ -163,6 +167,23 @@ def check_start(store: WalStore, start: str) -> None:
     # It stands before all that grows with the rows that wait: those are not read here.
     if content is not None and f'"start": "{start}"'.encode() not in content[:_HEAD]:
         raise taken(store)
+
+
+def settled_in(store: WalStore) -> Vector:
+    """Return up to which segments a log is settled, as its newest state says; for who decides about rows of a batch.
+
+    Raises RedeliveryError: it cannot be read.
+    """
+    for _ in range(_LOOKS):
+        names = store.names(FOLDER)
+        if not names:
+            return {}
+        content = store.read(names[-1])
+        # None: a newer state has taken its place just now.
+        if content is not None:
+            found = _SETTLED.search(content)
+            return {} if found is None else _vector(json.loads(found[1]))
+    raise RedeliveryError(f"the newest state of the write-ahead log {store.url} cannot be read")
 
 
 def _old(store: WalStore) -> ConfigurationError:
