@@ -144,6 +144,21 @@ def test_settled_segments_of_a_reader_stay_until_it_says_which(store: Folder) ->
     assert [name[-7:-6] for name in store.names("s1")] == ["2", "4", "5", "6"]
 
 
+def test_what_another_process_removes_is_not_remembered(store: Folder) -> None:
+    """Of what its reader's process has published and Spark has settled the runner knows how far it has come."""
+    lane, child = Lane(store, 1), Lane(store, 1)
+    lane.removes = False
+    for _ in range(5):
+        lane.added(child.publish(rows(1)))
+    lane.settle(4)
+    assert [each.number for each in lane.after(0)] == [5]
+    lane.settle(5)
+
+    assert [each.number for each in lane.after(0)] == [5]
+    assert (lane.last, lane.settled, lane.ahead) == (5, 5, 0)
+    assert len(store.names("s1")) == 5
+
+
 def test_a_segment_of_a_process_of_this_query_is_counted_once(store: Folder) -> None:
     """It tells of a segment that may have been found here already."""
     lane, child = Lane(store, 1), Lane(store, 1)

@@ -81,6 +81,18 @@ def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
     assert (first.config["last"], first.config["name"]) == (0, "S.2.1")
 
 
+def test_what_is_told_again_when_all_is_settled(runner: Runner) -> None:
+    """The runner remembers no segment that a process removes, and a later start of it goes on behind them all."""
+    runner.lanes[2].removes = False
+    for _ in range(3):
+        runner.settle_down(2)
+    runner.lanes.settle({2: 3})
+    assert len(runner.lanes[2].after(0)) == 1
+    runner.child(2).die()
+    config = runner.child(2, 2).config
+    assert (config["last"], config["settled"]) == (3, 3)
+
+
 def test_what_the_runner_says(runner: Runner) -> None:
     """Whether Spark waits, what is settled in the lane of each, and that all there is is to be taken."""
     runner.settle_down(1)

@@ -153,9 +153,10 @@ class Lane:
     def settle(self, number: int) -> None:
         """Learn that all up to a number is done with, and remove what nobody needs; the newest always stays.
 
-        By the newest a later start knows which numbers have been used.
+        By the newest a later start knows which numbers have been used. Where the process of a reader removes segments,
+        it knows which ones are in doubt, and here none is remembered: there is one a second, for as long as a query is.
         """
-        least, others = self._kept
+        least, others = self._kept if self.removes else (inf, frozenset[int]())
         with self._lock:
             self.settled = max(self.settled, number)
             newest = self._found[-1].number if self._found else 0
