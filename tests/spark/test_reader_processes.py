@@ -165,6 +165,26 @@ def test_all_has_been_taken_when_each_says_so(runner: Runner) -> None:
     assert available.exhausted
 
 
+@pytest.mark.parametrize("how", ["dies", "says so"])
+def test_all_that_was_taken_may_come_again(runner: Runner, how: str) -> None:
+    """When one dies, or hears of a sibling's death, more is to be taken, and the query does not end."""
+    available = AvailableNow(runner.clock)
+    runner.readers.until_exhausted(available)
+    for lane in (1, 2):
+        runner.child(lane).say(state={"exhausted": True})
+        runner.settle_down(lane)
+    runner.readers.published()
+    assert available.exhausted
+    if how == "dies":
+        runner.child(1).die()
+        runner.child(1, 2)
+    else:
+        runner.child(1).say(state={"exhausted": False})
+        runner.settle_down(1)
+    runner.readers.published()
+    assert not available.exhausted
+
+
 def test_a_process_that_dies_is_started_again_after_pauses_that_grow(runner: Runner) -> None:
     """From half a second, doubled up to half a minute; one that has published something begins with the first."""
     for start in range(1, 9):
