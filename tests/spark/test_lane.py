@@ -8,7 +8,7 @@ import pytest
 
 from redelivery.errors import RedeliveryError
 from redelivery_spark.wal.folder import Folder
-from redelivery_spark.wal.lane import REDELIVERIES, Lane
+from redelivery_spark.wal.lane import REDELIVERIES, Lane, NumberTaken
 from redelivery_spark.wal.segment_schema import SegmentFacts, folder_of, redelivered_table, stored_table
 from redelivery_spark.wal.store import LogTaken
 
@@ -74,6 +74,10 @@ def test_a_number_that_is_taken_is_part_of_the_lane(store: Folder) -> None:
     other.publish(rows(2, "other"))
     other.publish(rows(3, "other"))
 
+    for _ in range(2):
+        with pytest.raises(NumberTaken):
+            mine.publish(rows(1, "mine"))
+        mine.take_in()
     mine.publish(rows(1, "mine"))
 
     assert [(each.number, each.connection) for each in mine.after(0)] == [
@@ -142,6 +146,42 @@ def test_settled_segments_of_a_reader_stay_until_it_says_which(store: Folder) ->
 
     assert [each.number for each in lane.after(0)] == [2, 4, 5, 6]
     assert [name[-7:-6] for name in store.names("s1")] == ["2", "4", "5", "6"]
+
+
+def test_what_another_process_removes_is_not_remembered(store: Folder) -> None:
+    """Of what its reader's process has published and Spark has settled the runner knows how far it has come."""
+    lane, child = Lane(store, 1), Lane(store, 1)
+    lane.removes = False
+    for _ in range(5):
+        lane.added(child.publish(rows(1)))
+    lane.settle(4)
+    assert [each.number for each in lane.after(0)] == [5]
+    lane.settle(5)
+
+    assert [each.number for each in lane.after(0)] == [5]
+    assert (lane.last, lane.settled, lane.ahead) == (5, 5, 0)
+    assert len(store.names("s1")) == 5
+
+
+def test_what_two_threads_find_at_once_is_counted_once(
+    store: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner looks at a lane, and its reader learns what is in doubt there."""
+    lane, other = Lane(store, 1), Lane(store, 1)
+    for _ in range(2):
+        other.publish(rows(1))
+    read = lane.read
+
+    def meanwhile(number: int) -> pa.Table:
+        monkeypatch.undo()
+        lane.load()
+        return read(number)
+
+    monkeypatch.setattr(lane, "read", meanwhile)
+    lane.take_in()
+
+    assert [each.number for each in lane.after(0)] == [1, 2]
+    assert lane.ahead == 2 * lane.after(1)[0].size
 
 
 def test_a_segment_of_a_process_of_this_query_is_counted_once(store: Folder) -> None:

@@ -81,6 +81,18 @@ def test_what_each_process_is_told_at_its_start(runner: Runner) -> None:
     assert (first.config["last"], first.config["name"]) == (0, "S.2.1")
 
 
+def test_what_is_told_again_when_all_is_settled(runner: Runner) -> None:
+    """The runner remembers no segment that a process removes, and a later start of it goes on behind them all."""
+    runner.lanes[2].removes = False
+    for _ in range(3):
+        runner.settle_down(2)
+    runner.lanes.settle({2: 3})
+    assert len(runner.lanes[2].after(0)) == 1
+    runner.child(2).die()
+    config = runner.child(2, 2).config
+    assert (config["last"], config["settled"]) == (3, 3)
+
+
 def test_what_the_runner_says(runner: Runner) -> None:
     """Whether Spark waits, what is settled in the lane of each, and that all there is is to be taken."""
     runner.settle_down(1)
@@ -151,6 +163,26 @@ def test_all_has_been_taken_when_each_says_so(runner: Runner) -> None:
     runner.settle_down(1, 2)
     runner.readers.published()
     assert available.exhausted
+
+
+@pytest.mark.parametrize("how", ["dies", "says so"])
+def test_all_that_was_taken_may_come_again(runner: Runner, how: str) -> None:
+    """When one dies, or hears of a sibling's death, more is to be taken, and the query does not end."""
+    available = AvailableNow(runner.clock)
+    runner.readers.until_exhausted(available)
+    for lane in (1, 2):
+        runner.child(lane).say(state={"exhausted": True})
+        runner.settle_down(lane)
+    runner.readers.published()
+    assert available.exhausted
+    if how == "dies":
+        runner.child(1).die()
+        runner.child(1, 2)
+    else:
+        runner.child(1).say(state={"exhausted": False})
+        runner.settle_down(1)
+    runner.readers.published()
+    assert not available.exhausted
 
 
 def test_a_process_that_dies_is_started_again_after_pauses_that_grow(runner: Runner) -> None:

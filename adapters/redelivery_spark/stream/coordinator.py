@@ -13,6 +13,7 @@ from redelivery.core.delivery import Cause
 from redelivery.errors import ConfigurationError, TransportError
 from redelivery_spark.stream.available_now import LAST_CALL, LONGEST_DRAIN, AvailableNow
 from redelivery_spark.stream.batch_composer import composed
+from redelivery_spark.stream.left_lanes import LeftLanes
 from redelivery_spark.stream.trigger_size import TriggerSize
 from redelivery_spark.wal.lane import REDELIVERIES
 
@@ -61,6 +62,7 @@ class Coordinator:
         self._most_parked = most_parked
         self._leave = leave
         self._parent = os.getppid()
+        self._left = LeftLanes(journal.lanes, options.readers, clock)
         self._size = TriggerSize(clock, options.least_rows, options.trigger_delay)
         self._available: AvailableNow | None = None
         # Since when all has been taken that was there.
@@ -184,8 +186,10 @@ class Coordinator:
             self._readers.wait(seen, self._patience(batch, pending=pending))
 
     def _turn(self) -> None:
-        """Take the answers to dead letters, and publish what is due."""
+        """Take the answers to dead letters, publish what is due, and see what an older start has appended."""
         journal = self._journal
+        for lane, connection in self._left.look():
+            self._readers.ended(lane, connection)
         journal.redeliveries.pump()
         journal.redeliver()
         if journal.redeliveries.changed:

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
+from redelivery_spark.wal.lane import NumberTaken
 from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS, SegmentFacts, stored_table
 
 if TYPE_CHECKING:
@@ -79,6 +80,8 @@ class LaneReader:
         self._first = 0.0
         self._last = 0.0
         self._checked = self._looked = 0.0
+        # What the doubt knew when all of that was compared with it.
+        self._compared = 0
 
     @property
     def pending(self) -> bool:
@@ -116,6 +119,10 @@ class LaneReader:
             if self.lane.look():
                 self._doubt.published()
         self._doubt.look(self._arrived, idle=not self.full and now - self._last > IDLE)
+
+    def ended(self, lane: int, connection: str) -> None:
+        """Learn that a connection of another lane has ended: what it had may come to this one. On any thread."""
+        self._doubt.ended(lane, connection)
 
     def _take(self, patience: float) -> None:
         bulk = self._source.bulk
@@ -185,15 +192,11 @@ class LaneReader:
 
     def _publish(self) -> None:
         """Publish, and then accept. Raises OSError, or what an object store's library raises: nothing is accepted."""
-        # Without what the broker has taken back meanwhile: it comes again.
-        taken = [each for each in self._taken if each.epoch == self._epoch]
+        taken = self._fresh()
+        while taken and not self._appended(taken):
+            taken = self._fresh()
         if not taken:
-            self._taken, self._size = [], 0
             return
-        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
-        # All came over one subscription, so they are of one class.
-        table = stored_table(*type(taken[0]).stored_all(taken), facts)
-        self.lane.publish(table)
         if self._clock.monotonic() - self._checked >= CHECK:
             # This process may have stood still, and the log be another's: then all of it comes again to that one.
             self._check()
@@ -202,3 +205,31 @@ class LaneReader:
         if self.available is not None:
             self.available.accepted()
         self._doubt.published()
+
+    def _fresh(self) -> list[Delivery]:
+        """Return what is to be published: nothing that comes again, or that the log has got since it was taken."""
+        # What the broker has taken back meanwhile comes again.
+        taken = [each for each in self._taken if each.epoch == self._epoch]
+        if self._compared != self._doubt.learned:
+            taken = self._without_copies(taken)
+            self._compared = self._doubt.learned
+        if len(taken) < len(self._taken):
+            self._taken, self._size = taken, sum([len(each.body) for each in taken])
+        return taken
+
+    def _appended(self, taken: list[Delivery]) -> bool:
+        """Publish these; False: another segment has the number, and may have some of these. Raises LogTaken."""
+        facts = SegmentFacts(self._clock.time(), self._log, (self._wire,), connection=self.connection)
+        # All came over one subscription, so they are of one class.
+        table = stored_table(*type(taken[0]).stored_all(taken), facts)
+        try:
+            self.lane.publish(table)
+        except NumberTaken:
+            # This process may have stood still, while the broker gave its messages to a newer start, which has
+            # published them there: under another number they would be there twice.
+            self._checked = self._clock.monotonic()
+            self._check()
+            self.lane.take_in()
+            self._doubt.published()
+            return False
+        return True

@@ -23,13 +23,15 @@ class Lanes:
         """Find the segments that are there."""
         self.store = store
         wanted = range(readers + 1)
-        self._lanes = {number: Lane(store, number) for number in range(LANES)}
-        for lane in self._lanes.values():
+        self._all = {number: Lane(store, number) for number in range(LANES)}
+        for lane in self._all.values():
             lane.load()
-        self._lanes = {number: lane for number, lane in self._lanes.items() if number in wanted or lane.last}
+        # Those that have a reader, or segments.
+        self._lanes = {number: lane for number, lane in self._all.items() if number in wanted or lane.last}
 
     def __getitem__(self, number: int) -> Lane:
-        return self._lanes[number]
+        """Return any lane that there can be."""
+        return self._all[number]
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._lanes.values())
@@ -42,9 +44,16 @@ class Lanes:
     def go_on_from(self, vector: Vector) -> None:
         """Learn which numbers have been used."""
         for number, last in vector.items():
-            if number not in self._lanes:
-                self._lanes[number] = Lane(self.store, number)
+            self._lanes[number] = self._all[number]
             self._lanes[number].go_on_from(last)
+
+    def look(self, number: int, known: int) -> list[Segment]:
+        """Take in what another process has published in a lane since; return all behind what is known of it."""
+        lane = self._all[number]
+        lane.look()
+        if lane.last:
+            self._lanes[number] = lane
+        return lane.after(known)
 
     def waiting(self, start: Vector) -> Mapping[int, list[Segment]]:
         """Return the segments of each lane behind an offset."""

@@ -102,12 +102,12 @@ class _Process:
         for line in child.stdout:
             with suppress(ValueError):
                 said = self._hear(json.loads(line)) or said
+        # What was set aside is at the broker, and comes again, as does what it had taken: it is not exhausted.
+        self._before |= {name: self.total(name) for name in ("copies", "refused")}
+        self.status = {}
         child.wait()
         child.stdout.close()
         self.end()
-        # What was set aside is at the broker, and comes again.
-        self._before |= {name: self.total(name) for name in ("copies", "refused")}
-        self.status = {}
         known = self.lane.last
         self.lane.look()
         # It may have died before it could say what it had published.
@@ -243,7 +243,7 @@ class ReaderProcesses:
             self._clock.notify(self._more)
 
     def ended(self, lane: int, connection: str) -> None:
-        """Have the others know that a connection has ended: the broker may send them what it had."""
+        """See Readers."""
         with self.talk:
             self._over.append((lane, connection))
             for each in self._processes:
@@ -281,8 +281,9 @@ class ReaderProcesses:
         """See Readers."""
         if self._error is not None:
             raise errors.another(self._error)
-        if self._available is not None and all(each.status.get("exhausted") for each in self._processes):
-            self._available.exhausted = True
+        if self._available is not None:
+            # It may end: when one dies, what it had taken comes to it again, or to the others.
+            self._available.exhausted = all(each.status.get("exhausted") for each in self._processes)
         return self._count
 
     def pending(self) -> bool:

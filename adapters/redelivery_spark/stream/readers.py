@@ -58,6 +58,9 @@ class Readers(Protocol):
     def settled(self) -> None:
         """Learn that the lanes have been settled."""
 
+    def ended(self, lane: int, connection: str) -> None:
+        """Learn that a connection of another lane has ended, whose segments are there: its messages may come again."""
+
     def until_exhausted(self, available: AvailableNow) -> None:
         """End once all that is there now has been taken."""
 
@@ -145,6 +148,10 @@ class ReadingThread:
 
     def settled(self) -> None:
         """See Readers: its lane is this process's."""
+
+    def ended(self, lane: int, connection: str) -> None:
+        """See Readers."""
+        self._reader.ended(lane, connection)
 
     def until_exhausted(self, available: AvailableNow) -> None:
         """See Readers."""

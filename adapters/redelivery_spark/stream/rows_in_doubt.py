@@ -74,6 +74,8 @@ class RowsInDoubt:
         self._lanes = [own, *others]
         self._clock = clock
         self._siblings = siblings
+        self.learned = 0
+        """A number that grows when rows come into doubt: what was no copy before may be one now."""
         self._connection = ""
         self._window = SentAhead(0)
         self._known: dict[Hashable, list[_Place]] = {}
@@ -87,6 +89,8 @@ class RowsInDoubt:
         self._ends: dict[str, float] = {}
         # Messages of this connection that had come when nothing of that one was on its way any more.
         self._came: dict[str, int] = {}
+        # The segments whose rows are in doubt, by lane and number, and their connections.
+        self._read: dict[tuple[int, int], str] = {}
         # The segments of its own lane that stay, and their connections.
         self._kept: dict[int, str] = {}
         # Connections of which nothing comes any more.
@@ -110,7 +114,7 @@ class RowsInDoubt:
         self.published()
 
     def ended(self, lane: int, connection: str) -> None:
-        """Learn that a sibling's connection has ended. On any thread."""
+        """Learn that a connection has ended, a sibling's or an older start's that has appended since. Any thread."""
         self._told.append((lane, connection))
 
     def _newly_in_doubt(self, connection: str) -> bool:
@@ -132,8 +136,12 @@ class RowsInDoubt:
         return found
 
     def _learn(self, lane: Lane, segment: Segment) -> None:
-        """Take the rows of a segment into the doubt: its connection has ended."""
-        connection = segment.connection
+        """Take the rows of a segment into the doubt, once: its connection has ended."""
+        connection, at = segment.connection, (lane.number, segment.number)
+        if at in self._read:
+            return
+        self._read[at] = connection
+        self.learned += 1
         self._ends.setdefault(connection, self._clock.monotonic())
         if lane is self._own:
             self._kept[segment.number] = connection
@@ -142,11 +150,11 @@ class RowsInDoubt:
         except RedeliveryError:
             # Another reader's, and settled meanwhile.
             return
-        for at, stored in enumerate(rows_in(table, lane.number, 0, segment.number, range(segment.rows))):
+        for row, stored in enumerate(rows_in(table, lane.number, 0, segment.number, range(segment.rows))):
             key = restored(stored).key
             # What has no id is a row each time.
             if key is not None:
-                self._known.setdefault(key, []).append(_Place(connection, lane, segment.number, at))
+                self._known.setdefault(key, []).append(_Place(connection, lane, segment.number, row))
 
     def published(self) -> None:
         """Have the segments stay that may be in doubt when this connection ends.
@@ -244,6 +252,7 @@ class RowsInDoubt:
         self._known = {key: there for key, there in left if there}
         self._found = [(key, at) for key, at in self._found if at.connection not in over]
         self._kept = {number: name for number, name in self._kept.items() if name not in over}
+        self._read = {at: name for at, name in self._read.items() if name not in over}
         self._open = None
         for lane in self._lanes:
             if lane is not self._own and not self._siblings and not self._ends:

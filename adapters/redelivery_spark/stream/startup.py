@@ -17,7 +17,7 @@ from redelivery_spark.stream.reader_processes import ReaderProcesses
 from redelivery_spark.stream.readers import ReadingThread
 from redelivery_spark.stream.rows_in_doubt import RowsInDoubt
 from redelivery_spark.stream.source_connection import SourceConnection
-from redelivery_spark.wal.lane import REDELIVERIES
+from redelivery_spark.wal.lane import LANES, REDELIVERIES
 from redelivery_spark.wal.places import tag_of
 from redelivery_spark.wal.segment_schema import folder_of
 from redelivery_spark.wal.store import LogTaken, prepared
@@ -91,7 +91,8 @@ def _readers(
         return ReaderProcesses(options, lanes, log, journal.start, source.clock)
     source.begin()
     own = lanes[1]
-    others = [lane for lane in lanes if lane.number not in (REDELIVERIES, own.number)]
+    # Also those that are not used yet: an older start's readers may be about to append to them.
+    others = [lanes[number] for number in range(LANES) if number not in (REDELIVERIES, own.number)]
     doubt = RowsInDoubt(own, others, source.clock)
     reader = LaneReader(source, own, doubt, log, options.bytes_ahead, journal.check)
     return reading(reader, source, source.clock)

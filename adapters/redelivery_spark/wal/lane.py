@@ -1,9 +1,9 @@
 """One lane of the log: numbered segments, appended by one reader, and read in that order.
 
-Appending needs no lock to be right: a number can be published once. Whoever finds it taken counts the segment that is
-there as part of the lane, because its messages may have been acknowledged, and goes on with the next number. In lane 0
-only the newest start appends: it begins with a segment without rows, and whoever finds a number taken later is an older
-one.
+Appending needs no lock to be right: a number can be published once. Whoever finds it taken, and is the newest start,
+counts the segment that is there as part of the lane, because its messages may have been acknowledged, and goes on with
+the next number. In lane 0 only the newest start appends: it begins with a segment without rows, and whoever finds a
+number taken later is an older one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from redelivery_spark.wal.wal_store import WalStore
 
-__all__ = ["LANES", "REDELIVERIES", "Lane", "Segment", "Vector"]
+__all__ = ["LANES", "REDELIVERIES", "Lane", "NumberTaken", "Segment", "Vector"]
 
 LANES = 32
 """Lane 0 and those of at most 31 readers: what a place has room for."""
@@ -33,6 +33,10 @@ REDELIVERIES = 0
 
 Vector = dict[int, int]
 """The last segment of each lane, by the lane's number; of one that is missing there is none."""
+
+
+class NumberTaken(Exception):
+    """Another process has published a segment under the next number: an older start, or a newer one."""
 
 
 class Segment(NamedTuple):
@@ -85,20 +89,25 @@ class Lane:
 
         Raises:
             LogTaken: in lane 0, another start has appended since this one began: its rows would be there twice.
+            NumberTaken: in other lanes: what is there may have these very rows, or be of a newer start.
             OSError: or what an object store's library raises.
         """
         content = written(table)
         while not self._store.publish(segment_name(self.number, self.last + 1), content):
-            if self.number == REDELIVERIES and not first:
-                raise taken(self._store)
-            self._take_in(self.last + 1)
+            if not first:
+                raise taken(self._store) if self.number == REDELIVERIES else NumberTaken
+            self.take_in()
         return self._add(_segment(self.last + 1, table))
+
+    def take_in(self) -> None:
+        """Count what another process has published under the next number. Raises RedeliveryError if it is gone."""
+        self._take_in(self.last + 1)
 
     def look(self) -> bool:
         """Take in what another process has published since; return whether there was anything."""
         found = False
         while self._is_there(self.last + 1):
-            self._take_in(self.last + 1)
+            self.take_in()
             found = True
         return found
 
@@ -114,16 +123,17 @@ class Lane:
 
     def _add(self, segment: Segment) -> Segment:
         with self._lock:
-            self._found.append(segment)
-            self.last = segment.number
-            if segment.number > self.settled:
-                self._ahead += segment.size
+            # Another thread may have found it, too.
+            if segment.number > self.last:
+                self._found.append(segment)
+                self.last = segment.number
+                if segment.number > self.settled:
+                    self._ahead += segment.size
         return segment
 
     def added(self, segment: Segment) -> None:
         """Learn of a segment that another process of this query has published."""
-        if segment.number > self.last:
-            self._add(segment)
+        self._add(segment)
 
     @property
     def ahead(self) -> int:
@@ -153,9 +163,10 @@ class Lane:
     def settle(self, number: int) -> None:
         """Learn that all up to a number is done with, and remove what nobody needs; the newest always stays.
 
-        By the newest a later start knows which numbers have been used.
+        By the newest a later start knows which numbers have been used. Where the process of a reader removes segments,
+        it knows which ones are in doubt, and here none is remembered: there is one a second, for as long as a query is.
         """
-        least, others = self._kept
+        least, others = self._kept if self.removes else (inf, frozenset[int]())
         with self._lock:
             self.settled = max(self.settled, number)
             newest = self._found[-1].number if self._found else 0
