@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.spark.conftest import HOURS
-from tests.spark.query import Query, fails_bad
+from tests.spark.query import Query, fails_bad, readers_of
 
 from redelivery.errors import TransportError
 from redelivery_memory.messages import MemoryDelivery
@@ -196,3 +196,37 @@ def test_what_is_sent_later_is_of_the_next_run(
     query.die()
     query.drain()
     assert len(query.bodies()) == left
+
+
+def test_short_runs_leave_nothing_behind(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """One each five minutes keeps the segments of the last ones alone, and knows no other rows."""
+    query = make_query()
+    for number in range(12):
+        for part in "abc":
+            redelivery_broker.send("orders", f"good-{number}{part}")
+        run(query, redelivery_clock)
+        assert len(query.store.names("s1")) <= 4
+        query.die()
+        redelivery_clock.advance(300)
+    query.read_ahead()
+    assert len(readers_of(query.start()).reader._doubt._known) <= 6
+    assert len(query.bodies()) == len(set(query.bodies())) == 36
+
+
+def test_a_copy_that_comes_in_a_run_of_the_next_day(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """The process died before the broker had read the acceptance: however late the next run is, it knows the row."""
+    redelivery_broker.send("orders", "good-1")
+    redelivery_broker.drop_accepts(1)
+    query = make_query()
+    query.start().available_now()
+    query.step()
+    query.die()
+    redelivery_clock.advance(86_400)
+    redelivery_broker.send("orders", "good-2")
+    run(query, redelivery_clock)
+    assert query.bodies() == ["good-1", "good-2"]
+    assert redelivery_broker.depth("orders") == 0

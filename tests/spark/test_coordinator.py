@@ -172,6 +172,40 @@ def test_a_death_loses_nothing(
     assert redelivery_broker.depth("orders") == 0
 
 
+def test_a_row_that_waits_for_long_keeps_no_others_on_the_disk(
+    redelivery_broker: MemoryBroker,
+    make_query: Callable[..., Query],
+    redelivery_clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is left of its file is written anew, and a restart has its bytes and its count."""
+    monkeypatch.setattr("redelivery_spark.wal.wal_state.MOST_WASTE", 10_000)
+    query = make_query()
+
+    def handler(row: Row) -> None:
+        if row["body"].startswith(b"late") or row["delivery_count"] == 1:
+            raise ValueError
+
+    redelivery_broker.send("orders", "late" + "x" * 1000)
+    for _ in range(30):
+        redelivery_broker.send("orders", "x" * 1000)
+    query.step(handler)
+    query.plan()
+    (before,) = query.store.names("rows")
+    query.step(handler)
+    query.plan()
+    assert len(query.bodies()) == 30
+    (after,) = query.store.names("rows")
+    assert after != before
+    assert len(query.store.read(after) or b"") < 5000
+    query.die()
+    query.drain(handler)
+    (dead,) = redelivery_broker.dead_letters()
+    assert dead.body == b"late" + b"x" * 1000
+    assert dead.headers["redeliveryCount"] == "3"
+    del redelivery_clock
+
+
 def test_what_is_ahead_is_given_out_in_the_next_batch(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:

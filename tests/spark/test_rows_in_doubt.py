@@ -44,11 +44,13 @@ class Log:
         others = [each for each in self.lanes if each is not self.own]
         self.doubt = RowsInDoubt(self.own, others, self.clock, siblings)
 
-    def append(self, connection: str, *bodies: str, lane: Lane | None = None) -> Sequence[Delivery]:
-        """Append a segment of messages that came over a connection; return them."""
+    def append(
+        self, connection: str, *bodies: str, lane: Lane | None = None, at: float = 1.0
+    ) -> Sequence[Delivery]:
+        """Append a segment of messages that came over a connection; return them. `at`: when, by the wall clock."""
         found, wire = sent(self._broker, *bodies)
         stored = [each.stored() for each in found]
-        facts = SegmentFacts(1.0, "log", (wire,), connection=connection)
+        facts = SegmentFacts(at, "log", (wire,), connection=connection)
         (lane or self.own).publish(
             stored_table([head for head, _ in stored], [body for _, body in stored], facts)
         )
@@ -259,4 +261,56 @@ def test_a_destination_that_is_never_empty_does_not_keep_a_doubt_for_ever(log: L
     log.doubt.begin("two", WINDOW)
     log.clock.advance(LONGEST + 1)
     log.doubt.look(0, idle=False)
+    assert copies(log, came) == []
+
+
+def test_what_ended_long_before_a_start_is_over_as_soon_as_all_has_come(log: Log) -> None:
+    """Its segments go at once: a query that processes what is there, and ends, settles nothing later."""
+    came = log.append("one", "a", "b")
+    log.left()
+    log.again()
+    log.own.settle(1)
+    log.doubt.begin("two", WINDOW)
+    assert copies(log, came[:1]) == [b"a"]
+    log.append("two", "c")
+    log.doubt.look(1, idle=False)
+    assert copies(log, came[1:]) == [b"b"]
+    log.doubt.look(2, idle=True)
+    assert copies(log, came) == []
+    assert log.store.names("s1") == ["s1/000000000002.arrow"]
+
+
+@pytest.mark.parametrize(("ago", "arrived"), [(LONGEST - 1, 1), (-3600.0, 1), (LONGEST + 1, 0)])
+def test_what_may_still_come_stays_in_doubt_in_a_short_run(log: Log, ago: float, arrived: int) -> None:
+    """It ended just now; or a clock was ahead; or the broker has not begun to send."""
+    came = log.append("one", "a", at=log.clock.time() - ago)
+    log.again()
+    log.doubt.begin("two", WINDOW)
+    log.doubt.look(arrived, idle=True)
+    assert copies(log, came) == [b"a"]
+    log.clock.advance(RETURN)
+    log.doubt.look(arrived, idle=True)
+    assert copies(log, came) == []
+
+
+def test_a_connection_of_this_start_goes_by_its_end_alone(log: Log) -> None:
+    """That its last rows are old does not tell that the broker has noticed its end."""
+    log.doubt.begin("one", WINDOW)
+    came = log.append("one", "a")
+    log.doubt.begin("two", WINDOW)
+    log.doubt.look(1, idle=True)
+    assert copies(log, came) == [b"a"]
+
+
+def test_rows_of_several_short_runs_end_a_doubt_together(log: Log) -> None:
+    """Where none of them finds the destination empty."""
+    now = log.clock.time()
+    came = log.append("one", "a", at=now - 3 * LONGEST)
+    for number in range(2):
+        log.append(f"run {number}", "b", "c", at=now - LONGEST / 2 + number)
+    log.again()
+    log.doubt.begin("two", WINDOW)
+    log.doubt.look(0, idle=False)
+    assert copies(log, came) == [b"a"]
+    log.doubt.look(1, idle=False)
     assert copies(log, came) == []

@@ -133,3 +133,29 @@ def test_segments_in_doubt_go_when_the_doubt_is_over(
     query.drain()
     assert not set(names) & set(query.store.names("s1"))
     assert len(query.bodies()) == 11
+
+
+def test_an_outage_is_no_empty_destination(
+    redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
+) -> None:
+    """A connection that is down for longer than a doubt lasts has not shown that no copy comes."""
+    redelivery_broker.send("orders", "good")
+    redelivery_broker.drop_accepts(1)
+    query = make_query()
+    query.step()
+    query.step()
+    redelivery_broker.cut()
+    # The copy's acceptance is lost, too.
+    redelivery_broker.drop_accepts(1)
+    query.step()
+    query.step()
+    redelivery_broker.refuse_connections()
+    redelivery_broker.cut()
+    for _ in range(2):
+        redelivery_clock.advance(70)
+        query.step()
+    redelivery_broker.accept_connections()
+    redelivery_clock.advance(70)
+    query.drain()
+    assert query.bodies() == ["good"]
+    assert redelivery_broker.depth("orders") == 0

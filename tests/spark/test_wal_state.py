@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-KEYS = {"start", "by", "facts", "files", "format", "given_up", "log", "passed", "settled", "totals"}
+KEYS = {"start", "by", "facts", "files", "format", "given_up", "log", "passed", "settled", "totals", "void"}
 
 
 @pytest.fixture
@@ -134,3 +134,47 @@ def test_a_state_that_is_damaged_is_named(folder: Folder, content: bytes) -> Non
     folder.publish(f"{FOLDER}/000000000001.json", content)
     with pytest.raises(RedeliveryError, match=r"state/000000000001\.json cannot be read"):
         States(folder).load()
+
+
+def many(*places: int) -> pa.Table:
+    """Return rows that wait, of 1,000 bytes each."""
+    count, facts = len(places), SegmentFacts(1.0, "log", ({},))
+    heads, bodies = [b"x" * 1000] * count, [None] * count
+    return redelivered_table(heads, bodies, places, [1] * count, [0] * count, [1.0] * count, facts)
+
+
+def facts_at(*places: int) -> list[Fact]:
+    """Return what is known of rows."""
+    return [Fact(place) for place in places]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_the_rest_of_a_file_of_rows_is_written_anew(folder: Folder, *, restart: bool) -> None:
+    """Once less than half of a large one waits; the old one goes with the state that names the new one."""
+    states, all_of_it = States(folder), range(1000)
+    states.publish(State("log", facts=facts_at(*all_of_it)), many(*all_of_it), all_of_it)
+    if restart:
+        states = States(folder)
+        states.load()
+        states.rows()
+    assert states.scattered(range(500)) == set()
+    assert states.scattered({7, 8, 5000}) == {7, 8}
+    old = folder.names(ROWS)
+    states.publish(State("log", facts=facts_at(7, 8, 5000)), many(7, 8, 5000), (7, 8, 5000))
+    assert len(folder.names(ROWS)) == 1
+    assert folder.names(ROWS) != old
+    assert [table.column("origin").to_pylist() for table in states.rows()] == [[7, 8, 5000]]
+    assert states.scattered({7}) == set()
+
+
+def test_until_a_state_names_the_new_file_the_old_one_is_there(folder: Folder) -> None:
+    """A death between the two leaves the rows where the newest state has them."""
+    states, all_of_it = States(folder), range(1000)
+    states.publish(State("log", facts=facts_at(*all_of_it)), many(*all_of_it), all_of_it)
+    # Another start has written the next state.
+    folder.publish(f"{FOLDER}/000000000002.json", b"{}")
+    (old,) = folder.names(ROWS)
+    with pytest.raises(LogTaken):
+        states.publish(State("log", facts=facts_at(7)), many(7), (7,))
+    assert len(folder.names(ROWS)) == 2
+    assert old in folder.names(ROWS)

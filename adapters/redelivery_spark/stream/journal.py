@@ -14,7 +14,7 @@ from redelivery.errors import ConfigurationError, RedeliveryError
 from redelivery_spark.executors.crumbs import CRUMBS, sweep
 from redelivery_spark.stream.logged_delivery import LoggedDelivery
 from redelivery_spark.stream.record_codec import fact_of, record_of
-from redelivery_spark.stream.splitting import split
+from redelivery_spark.stream.splitting import marked, passed_of, split
 from redelivery_spark.stream.stored_rows import redelivered_table, rows_in, waiting_table
 from redelivery_spark.wal.lane import REDELIVERIES
 from redelivery_spark.wal.places import parts_of, place
@@ -63,11 +63,12 @@ class Journal:
         self._states = States(store)
         self.records = Records(store)
         self.state = self._states.load() or State(log=uuid.uuid4().hex)
+        self.state.void = lanes.void_behind(self.state.settled, self.state.void)
         # The log is this start's from now on.
         self._states.publish(self.state, None, ())
         lanes.go_on_from(self.state.settled)
         # What stays for copies is not ahead: else it may fill the room, and nothing would be read.
-        lanes.settle(self.state.settled)
+        lanes.settle(self.state.settled, self.state.void)
         # An older start can append no row any more that this one has delivered again.
         lanes.redeliveries.publish(redelivered_table((), at=clock.time(), log=self.state.log), first=True)
         self._make = redeliveries
@@ -97,7 +98,8 @@ class Journal:
         self._resumed = True
         self.redeliveries = self._make(self.state.log)
         for segment in self.lanes.redeliveries.after(self._done_with()):
-            self._out |= dict.fromkeys(self._origins(segment.number), segment.number)
+            if segment.rows:
+                self._out |= dict.fromkeys(self._origins(segment.number), segment.number)
         facts = {fact.place: fact for fact in self.state.facts}
         waiting: list[LoggedDelivery] = []
         for table in self._states.rows():
@@ -165,13 +167,14 @@ class Journal:
         self._settle_redelivered(upto, refused)
         self._settle_fresh(refused)
         state.settled, state.given_up = dict(upto), None if given_up else state.given_up
+        state.void = state.void if state.void > upto.get(REDELIVERIES, 0) else 0
         # Each time: what a task that was given up says later of this batch is known to be late, by a later start too.
         self.save()
         self.records.forget(names)
         self.records.forget_failures()
         if names:
             sweep(self._store, max(map(batch_of, names)))
-        self.lanes.settle(upto)
+        self.lanes.settle(upto, state.void)
 
     def _check(self, upto: Vector) -> None:
         settled = self.state.settled
@@ -238,7 +241,7 @@ class Journal:
         group = ""
         if alone:
             passed = rows[0].passed
-            group = _marked(self.state.passed if passed is None else passed)
+            group = marked(self.state.passed if passed is None else passed)
         self._again([(row.row, row.count) for row in rows], group=group)
 
     def _again(self, rows: Sequence[tuple[StoredRow, int]], *, group: str) -> None:
@@ -247,6 +250,8 @@ class Journal:
             rows, at=self._clock.time(), log=self.state.log, alone=bool(group), group=group
         )
         segment = self.lanes.redeliveries.publish(table)
+        # A number that was removed is free again: who stood still finds it so, and no start reads what is there then.
+        self.check()
         self._out |= dict.fromkeys([row.place for row, _ in rows], segment.number)
 
     # A batch that is given up.
@@ -270,7 +275,7 @@ class Journal:
         )
         if number == 1 and mark:
             state.given_up = replace(state.given_up, groups=0)
-            self._charge(*segments[0], cause, charged=state.passed > _passed(mark))
+            self._charge(*segments[0], cause, charged=state.passed > passed_of(mark))
         self.save()
         self.records.forget_failures()
 
@@ -308,7 +313,7 @@ class Journal:
         """Return what marks a group of the batch that was given up."""
         given_up = self.state.given_up
         assert given_up is not None, "it has groups"
-        return _marked(given_up.passed, at, json.dumps(given_up.end, sort_keys=True))
+        return marked(given_up.passed, at, json.dumps(given_up.end, sort_keys=True))
 
     # Writing.
 
@@ -316,7 +321,9 @@ class Journal:
         """Publish what is known now."""
         state, redeliveries = self.state, self.redeliveries
         rows = list(redeliveries.held.values())
-        new = [row for row in rows if row.place not in self._kept]
+        # They are in memory, so that nothing has to be read to write them anew.
+        again = self._states.scattered({row.place for row in rows})
+        new = [row for row in rows if row.place not in self._kept or row.place in again]
         known = replace(
             state,
             totals=redeliveries.added_to(state.totals),
@@ -326,12 +333,3 @@ class Journal:
         self._states.publish(known, table, [row.place for row in new])
         self._kept = {row.place for row in rows}
         redeliveries.changed = False
-
-
-def _marked(passed: int, group: int = 0, end: str = "") -> str:
-    """Return what marks a batch by itself: how many batches had gone through when its rows failed, and which it is."""
-    return f"{passed} {group} {end}"
-
-
-def _passed(mark: str) -> int:
-    return int(mark.partition(" ")[0])

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from redelivery.clock import pass_time
+from redelivery_spark.stream.available_now import GAP
 from redelivery_spark.wal.lane import NumberTaken
 from redelivery_spark.wal.segment_schema import MOST_BYTES, MOST_ROWS, SegmentFacts, stored_table
 
@@ -30,8 +31,6 @@ SHORT_LINGER = 0.05
 PARTS = 4
 # Seconds between looks at whether there is room again.
 FULL = 0.02
-# Seconds without a message after which the destination is empty.
-IDLE = 0.3
 # Seconds between looks at whether another start has taken the log, and what an older one has appended.
 CHECK = 1.0
 LOOK = 5.0
@@ -118,7 +117,12 @@ class LaneReader:
             self._looked = now
             if self.lane.look():
                 self._doubt.published()
-        self._doubt.look(self._arrived, idle=not self.full and now - self._last > IDLE)
+        self._doubt.look(self._arrived, idle=False)
+
+    def _is_idle(self) -> bool:
+        """Whether the destination is empty, when nothing was there to take."""
+        quiet = self._clock.monotonic() - max(self._since, self._last)
+        return self._source.connected and not self._taken and quiet >= GAP
 
     def ended(self, lane: int, connection: str) -> None:
         """Learn that a connection of another lane has ended: what it had may come to this one. On any thread."""
@@ -137,6 +141,9 @@ class LaneReader:
         if taken:
             self._last = self._clock.monotonic()
             self._arrived += len(taken)
+        elif self._is_idle():
+            # Before it is said that all has been taken: that may end this run.
+            self._doubt.look(self._arrived, idle=True)
         if self.available is not None and (taken or not self._taken):
             age = self._clock.monotonic() - self._since if self._source.connected else None
             self.available.saw(taken, age)
@@ -202,6 +209,8 @@ class LaneReader:
             self._check()
         self._taken, self._size = [], 0
         self._source.accept(taken)
+        # A broker may have waited for that before it sends the next ones.
+        self._last = self._clock.monotonic()
         if self.available is not None:
             self.available.accepted()
         self._doubt.published()

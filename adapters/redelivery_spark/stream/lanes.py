@@ -22,6 +22,8 @@ class Lanes:
     def __init__(self, store: WalStore, readers: int) -> None:
         """Find the segments that are there."""
         self.store = store
+        # Up to where segments of lane 0 have no rows, and may be gone.
+        self._void = 0
         wanted = range(readers + 1)
         self._all = {number: Lane(store, number) for number in range(LANES)}
         for lane in self._all.values():
@@ -55,6 +57,25 @@ class Lanes:
             self._lanes[number] = lane
         return lane.after(known)
 
+    def void_behind(self, settled: Vector, void: int) -> int:
+        """Return up to where lane 0 has no rows behind what is settled, without the newest segment that is there.
+
+        Each start begins with a segment without rows; a query that has nothing to do would leave one each time. Below
+        the first one with rows nobody needs them, and a batch of Spark's that names their numbers is the same without.
+
+        Args:
+            settled: an offset.
+            void: up to where they may be gone already.
+        """
+        lane = self.redeliveries
+        done = max(settled.get(REDELIVERIES, 0), void)
+        for number, segment in enumerate(lane.after(done, lane.last - 1), done + 1):
+            # One that is missing may be listed late, and have rows.
+            if segment.rows or segment.number != number:
+                break
+            void = number
+        return void
+
     def waiting(self, start: Vector) -> Mapping[int, list[Segment]]:
         """Return the segments of each lane behind an offset."""
         return {number: lane.after(start.get(number, 0)) for number, lane in self._lanes.items()}
@@ -73,7 +94,9 @@ class Lanes:
         found = self.between(start, end)
         for number, last in end.items():
             first = start.get(number, 0)
-            there = len([lane for lane, _ in found if lane == number])
+            if number == REDELIVERIES:
+                first = max(first, self._void)
+            there = len([lane for lane, segment in found if lane == number and segment.number > first])
             if there < last - first:
                 raise ConfigurationError(
                     f"walDir: segments of lane {number} behind {first} are gone: the checkpoint is older than the log, "
@@ -82,10 +105,12 @@ class Lanes:
                 )
         return found
 
-    def settle(self, vector: Vector) -> None:
-        """Learn that all up to an offset is done with."""
+    def settle(self, vector: Vector, void: int = 0) -> None:
+        """Learn that all up to an offset is done with, and in lane 0 what has no rows up to a number: `State.void`."""
+        self._void = void
         for number, lane in self._lanes.items():
-            lane.settle(vector.get(number, 0))
+            done = vector.get(number, 0)
+            lane.settle(max(done, void) if number == REDELIVERIES else done)
 
     @property
     def ahead(self) -> int:

@@ -48,7 +48,11 @@ class SentAhead(NamedTuple):
 
 LONGEST = 600.0
 """Seconds after its end for which a connection is in doubt at most: one that is lost again and again, and never empty,
-leaves no more behind than that."""
+leaves no more behind than that. Only time counts in which there is a connection: a copy waits at the broker for one.
+
+Also: seconds after which a broker that has a connection has read all that it was sent over it. Where the last rows of
+an earlier start's connection are older by the wall clock, what the broker has not seen accepted is back in its queue.
+"""
 
 
 class _Place(NamedTuple):
@@ -87,7 +91,12 @@ class RowsInDoubt:
         self._seen = 0
         # The connections in doubt, and when each has ended.
         self._ends: dict[str, float] = {}
-        # Messages of this connection that had come when nothing of that one was on its way any more.
+        # Those of them that ended long before this start, with the rows that have come over later connections since.
+        self._old: dict[str, int] = {}
+        # When this connection began.
+        self._began = 0.0
+        # Messages of this connection that had come when nothing of that one was on its way any more; less than none:
+        # so many had come since over earlier ones.
         self._came: dict[str, int] = {}
         # The segments whose rows are in doubt, by lane and number, and their connections.
         self._read: dict[tuple[int, int], str] = {}
@@ -101,17 +110,35 @@ class RowsInDoubt:
 
     def begin(self, connection: str, window: SentAhead) -> None:
         """Learn that a connection begins: all others of its own lane have ended."""
-        self._connection, self._window = connection, window
-        now = self._clock.monotonic()
+        before, self._connection, self._window = self._connection, connection, window
+        now = self._began = self._clock.monotonic()
         for key, place in self._found:
             self._known.setdefault(key, []).append(place)
         self._found = []
-        self._came = {each: 0 for each, end in self._ends.items() if now - end >= RETURN}
         self._seen = self._own.last
         for lane in self._lanes:
             for segment in self._newest(lane, self._newly_in_doubt):
+                if segment.connection not in self._ends and self._is_old(segment, before):
+                    self._old[segment.connection] = self._later(segment)
+                    self._ends[segment.connection] = now - RETURN
                 self._learn(lane, segment)
+        self._came = {
+            each: -self._old.get(each, 0) for each, end in self._ends.items() if now - end >= RETURN
+        }
         self.published()
+
+    def _is_old(self, newest: Segment, before: str) -> bool:
+        """Whether a connection ended long ago, by its newest segment; of this start's own the end is known better.
+
+        A clock that was ahead of this one tells nothing.
+        """
+        own = newest.connection == before
+        siblings = bool(self._siblings) and newest.connection.startswith(self._siblings)
+        return not own and not siblings and self._clock.time() - newest.at > LONGEST
+
+    def _later(self, newest: Segment) -> int:
+        """Return how many rows have come here since what the broker had not seen accepted was back in its queue."""
+        return sum(each.rows for each in self._own.newest_first() if each.at - newest.at > LONGEST)
 
     def ended(self, lane: int, connection: str) -> None:
         """Learn that a connection has ended, a sibling's or an older start's that has appended since. Any thread."""
@@ -223,7 +250,9 @@ class RowsInDoubt:
             if now - end < RETURN:
                 continue
             came = arrived - self._came.setdefault(connection, arrived)
-            if idle or came > 2 * self._window.messages or now - end > LONGEST:
+            # A connection that is new, and has brought nothing yet, does not show that nothing is there.
+            shown = arrived or now - self._began >= RETURN or connection not in self._old
+            if (idle and shown) or came > 2 * self._window.messages or now - end > LONGEST:
                 over.add(connection)
         if over:
             self._forget(over)
@@ -244,6 +273,7 @@ class RowsInDoubt:
         """Have connections be in doubt no longer, and let go of what was kept for them."""
         self._over |= over
         for connection in over:
+            self._old.pop(connection, None)
             del self._ends[connection]
             self._came.pop(connection, None)
         left = (
@@ -258,4 +288,7 @@ class RowsInDoubt:
             if lane is not self._own and not self._siblings and not self._ends:
                 # Nobody appends to it any more.
                 lane.keep(inf)
+                lane.settle(lane.settled)
         self.published()
+        # A query that processes what is there, and ends, settles nothing after that: each run would leave a segment.
+        self._own.settle(self._own.settled)

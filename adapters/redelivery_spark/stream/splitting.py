@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["split"]
+__all__ = ["marked", "passed_of", "split"]
 
 RowT = TypeVar("RowT")
 
@@ -20,3 +20,13 @@ def split(rows: Sequence[RowT], most: int) -> list[list[RowT]]:
     size, more = divmod(len(rows), groups)
     ends = [(number + 1) * size + min(number + 1, more) for number in range(groups)]
     return [list(rows[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def marked(passed: int, group: int = 0, end: str = "") -> str:
+    """Return what marks a batch by itself: how many batches had gone through when its rows failed, and which it is."""
+    return f"{passed} {group} {end}"
+
+
+def passed_of(mark: str) -> int:
+    """Return how many batches had gone through when the rows failed that have this mark."""
+    return int(mark.partition(" ")[0])

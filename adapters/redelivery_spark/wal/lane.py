@@ -40,13 +40,14 @@ class NumberTaken(Exception):
 
 
 class Segment(NamedTuple):
-    """What is known of a segment without reading its rows. `size`: bytes in memory."""
+    """What is known of a segment without reading its rows. `size`: bytes in memory; `at`: see `SegmentFacts`."""
 
     number: int
     rows: int
     size: int
     connection: str = ""
     alone: bool = False
+    at: float = 0.0
 
 
 class Lane:
@@ -187,4 +188,4 @@ class Lane:
 
 def _segment(number: int, table: pa.Table) -> Segment:
     facts = facts_of(table.schema)
-    return Segment(number, table.num_rows, table.nbytes, facts.connection, facts.alone)
+    return Segment(number, table.num_rows, table.nbytes, facts.connection, facts.alone, facts.at)

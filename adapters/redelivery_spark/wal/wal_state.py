@@ -2,7 +2,8 @@
 
 A state is a small file of facts, published whole under a new number, which only one can; the newest that is there
 counts. A start publishes one at once: from then on, an older runner that comes back finds its next number taken, or a
-later one. The rows themselves are written when they begin to wait, one file for all of one state.
+later one. The rows themselves are written when they begin to wait, one file for all of one state; once more, if they
+have come to be few in a large one.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _HEAD = 200
 # Times that a state is looked for, which another one may have replaced in between.
 _LOOKS = 5
 _SETTLED = re.compile(rb'"settled": (\{[^}]*\})')
+MOST_WASTE = 256 << 10
+"""Bytes of a file of rows, about, that may be of rows which wait no longer."""
 TOTALS = ("accepted", "redelivered", "deferred", "poisoned", "discarded")
 
 
@@ -70,7 +73,11 @@ class GivenUpBatch:
 
 @dataclass(slots=True)
 class State:
-    """All of it after the batches up to `settled`. `passed`: how many batches with rows have gone through."""
+    """All of it after the batches up to `settled`. `passed`: how many batches with rows have gone through.
+
+    `void`: the segments of lane 0 behind `settled` up to this number had no rows, and may be gone: what is published
+    there later is of no start that counts. 0: there are none.
+    """
 
     log: str
     settled: Vector = field(default_factory=dict[int, int])
@@ -78,6 +85,7 @@ class State:
     given_up: GivenUpBatch | None = None
     totals: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
     facts: Sequence[Fact] = ()
+    void: int = 0
 
 
 class States:
@@ -90,6 +98,8 @@ class States:
         self._number = 0
         # The files of waiting rows, and which of those that wait are in each.
         self._files: dict[str, set[Place]] = {}
+        # Rows and bytes of each as it was written, of those that were read or written here.
+        self._sizes: dict[str, tuple[int, int]] = {}
         # By writers that died before their state was there.
         self._left: set[str] = set()
 
@@ -122,19 +132,39 @@ class States:
 
     def rows(self) -> list[pa.Table]:
         """Return the files of rows that wait. Raises RedeliveryError if one is gone."""
-        return [read_table(self._store, name) for name in self._files]
+        tables = {name: read_table(self._store, name) for name in self._files}
+        self._sizes = {name: (table.num_rows, table.nbytes) for name, table in tables.items()}
+        return list(tables.values())
+
+    def scattered(self, waiting: Collection[Place]) -> set[Place]:
+        """Return rows that are to be written anew with the next state, of those that wait then.
+
+        One row that waits for long would keep all that began to wait with it. They are the rest of one file, the one
+        that has most to give: less than half of it is written, so all of this is no more work than writing it was.
+        """
+        found: set[Place] = set()
+        most = MOST_WASTE
+        for name, there in self._files.items():
+            rows, size = self._sizes.get(name, (0, 0))
+            left = there.intersection(waiting)
+            waste = size - size * len(left) // max(rows, 1)
+            if left and 2 * len(left) < rows and waste > most:
+                found, most = left, waste
+        return found
 
     def publish(self, state: State, rows: pa.Table | None, places: Collection[Place]) -> None:
         """Write a state durably, and remove the one before it. Raises LogTaken: another start has written this one.
 
-        `rows`: those at `places`, which wait from now on; None: there are none.
+        `rows`: those at `places`, which wait from now on, or are written anew; None: there are none.
         """
-        files = dict(self._files)
+        # Of a row that is written anew the new file counts from this state on: the old one stays until it is there.
+        files = {name: there.difference(places) for name, there in self._files.items()}
         # Under a name that no other writer of this state has.
         if rows is not None:
             name = f"{ROWS}/{self._number + 1:012d}-{uuid.uuid4().hex}.arrow"
             self._store.publish(name, written(rows))
             files[name] = set(places)
+            self._sizes[name] = rows.num_rows, rows.nbytes
         waiting = {fact.place for fact in state.facts}
         files = {name: left for name, there in files.items() if (left := there & waiting)}
         if not self._store.publish(self._name(self._number + 1), _written(state, self.start, files)):
@@ -147,6 +177,7 @@ class States:
         # Nothing but what this writer has seen: a newer one may be writing its own by now.
         old = self._left | (self._files.keys() - files.keys())
         self._files, self._left = files, set()
+        self._sizes = {name: size for name, size in self._sizes.items() if name in files}
         self._store.remove(each for each in names if number_of(each) < self._number)
         self._store.remove(sorted(old))
 
@@ -203,6 +234,7 @@ def _written(state: State, start: str, files: Mapping[str, Collection[Place]]) -
         "start": start,
         "log": state.log,
         "settled": _plain(state.settled),
+        "void": state.void,
         "passed": state.passed,
         "given_up": None if given_up is None else [_plain(given_up.end), given_up.groups, given_up.passed],
         "totals": state.totals,
@@ -235,4 +267,6 @@ def _read(found: Mapping[str, Any]) -> State:
         given_up=None if given_up is None else GivenUpBatch(_vector(given_up[0]), *given_up[1:]),
         totals=dict.fromkeys(TOTALS, 0) | found["totals"],
         facts=[Fact(place, Entry(*entry), *more) for place, entry, *more in found["facts"]],
+        # Logs of earlier versions have all of their segments.
+        void=found.get("void", 0),
     )
