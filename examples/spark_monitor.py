@@ -12,8 +12,8 @@ GROWS = 5  # reports in a row that each say that more waits
 
 
 def reported(latest_offset: str | None) -> dict[str, int]:
-    """Return what a source reports, as numbers; nothing: it is another source, or it has not begun."""
-    said = json.loads(latest_offset or "null")
+    """Return what a source reports, as numbers; nothing: it is another source, has not begun, or replays a batch."""
+    said = json.loads(latest_offset) if latest_offset and latest_offset != "None" else None
     watched = KEYS if isinstance(said, dict) and "deadLettered" in said else ()
     return {key: sum(said[key].values()) if key == "ahead" else int(said[key]) for key in watched}
 

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql.types import StructField, StructType
 from tests.spark.frames import source
 
 from redelivery_spark.api.foreach_batch import foreach_batch
@@ -35,6 +36,26 @@ def test_a_sink_that_fails_leaves_evidence(tmp_path: Path) -> None:
     """What it says is in the log, and the error is raised."""
     guard(tmp_path, RuntimeError("no space left  and a plan"))
     assert Records(store_at(str(tmp_path))).failures() == ["RuntimeError: no space left"]
+
+
+def test_a_frame_that_does_not_say_its_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As behind an aggregation: it is written all the same, and a failure is raised; that it has no mark is logged."""
+    frame: Any = source(tmp_path, "a")
+    frame.schema = StructType([StructField(each.name, each.dataType) for each in frame.schema.fields])
+    seen: list[int] = []
+
+    def write(_: object, batch: int) -> None:
+        seen.append(batch)
+        if batch == 5:
+            raise RuntimeError("the sink")
+
+    foreach_batch(write)(frame, 4)
+    with pytest.raises(RuntimeError, match="the sink"):
+        foreach_batch(write)(frame, 5)
+    assert seen == [4, 5]
+    assert (
+        "batch 5 failed, and the log has no mark of it: ConfigurationError: foreach_batch: the" in caplog.text
+    )
 
 
 def test_a_stopped_query_leaves_none(tmp_path: Path) -> None:

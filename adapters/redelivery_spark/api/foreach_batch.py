@@ -32,23 +32,23 @@ def foreach_batch(
 
     Args:
         write: what to do with a batch; called again with the same batch after a failure.
-        wal_dir: the source's `walDir`; by default what the DataFrame says.
+        wal_dir: the source's `walDir`; by default what the DataFrame says, which one does not after an aggregation or a
+            `select` of other columns. Failures are marked there only.
     """
 
     def guarded(df: DataFrame, batch_id: int) -> None:
-        records = Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch")))
         try:
             write(df, batch_id)
         except Exception as error:
             if not was_stopped(str(error)):
-                _mark(records, batch_id, error)
+                _mark(df, wal_dir, batch_id, error)
             raise
 
     return guarded
 
 
-def _mark(records: Records, batch_id: int, error: Exception) -> None:
+def _mark(df: DataFrame, wal_dir: str | None, batch_id: int, error: Exception) -> None:
     try:
-        records.fail(brief_error(error))
+        Records(store_at(wal_dir_of(df, wal_dir, "foreach_batch"))).fail(brief_error(error))
     except Exception as reason:  # noqa: BLE001 - the sink's error is the one that matters
         logger.warning("batch %d failed, and the log has no mark of it: %s", batch_id, Cause.of(reason).text)

@@ -56,7 +56,8 @@ def wal_dir_of(df: DataFrame, given: str | None, caller: str) -> str:
         if isinstance(found, str):
             return found
     raise ConfigurationError(
-        f"{caller}: the DataFrame does not say which log it comes from (it was read with a schema of your own, or "
-        "_place was computed anew); give wal_dir=, the walDir of its source",
+        f"{caller}: the DataFrame does not say which log it comes from (an aggregation, a join or a select "
+        "has dropped the source's columns, or it was read with a schema of your own); give wal_dir=, the walDir of its "
+        "source",
         option="wal_dir",
     )

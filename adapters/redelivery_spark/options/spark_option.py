@@ -40,8 +40,8 @@ TABLE: tuple[SparkOption, ...] = (
                 "the broker's dead letters, and for rows that have a column `destination`.", uses=_ALL),
     SparkOption("walDir", "text", "", "Where the write-ahead log is: a folder, or an object store's URL, which all "
                 "executors share. Required for a stream, and for mode=drain.", uses=(STREAM, READ)),
-    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows in a batch at most. The old name "
-                "`maxMessagesPerTrigger` is accepted for now.", 1),
+    SparkOption("maxRowsPerTrigger", "integer", "100000", "Rows in a batch at most, but for one segment (5,000 at "
+                "most). The old name `maxMessagesPerTrigger` is accepted for now.", 1),
     SparkOption("maxBytesPerTrigger", "size", "64m", "Bytes of messages in a batch, but for one segment of the log. By "
                 "default no more than `maxBytesAhead`.", 1),
     SparkOption("minRowsPerTrigger", "integer", "adaptive", "Rows that a batch waits for, for `maxTriggerDelay` at "
