@@ -13,7 +13,7 @@ GROWS = 5  # reports in a row that each say that more waits
 
 def reported(latest_offset: str | None) -> dict[str, int]:
     """Return what a source reports, as numbers; nothing: it is another source, has not begun, or replays a batch."""
-    said = json.loads(latest_offset) if latest_offset and latest_offset != "None" else None
+    said = json.loads("null" if latest_offset in (None, "", "None") else latest_offset)
     watched = KEYS if isinstance(said, dict) and "deadLettered" in said else ()
     return {key: sum(said[key].values()) if key == "ahead" else int(said[key]) for key in watched}
 
