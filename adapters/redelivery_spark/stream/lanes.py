@@ -61,7 +61,7 @@ class Lanes:
         """Return up to where lane 0 has no rows behind what is settled, without the newest segment that is there.
 
         Each start begins with a segment without rows; a query that has nothing to do would leave one each time. Below
-        the first one with rows nobody needs them, and a batch of Spark's that names their numbers is the same without.
+        the first one with rows they are not needed, and a batch of Spark's that names them is the same without.
 
         Args:
             settled: an offset.

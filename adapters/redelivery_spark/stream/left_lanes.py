@@ -1,6 +1,6 @@
 """Lanes without a reader, at a takeover: an older start that had more readers appends to them for as long as it lives.
 
-It lives until its readers see that the log is another's. Nobody but the runner looks at these lanes.
+It lives until its readers see that the log is another's. Only the runner looks at these lanes.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class RowsInDoubt:
     def _is_old(self, newest: Segment, before: str) -> bool:
         """Whether a connection ended long ago, by its newest segment; of this start's own the end is known better.
 
-        A clock that was ahead of this one tells nothing.
+        A clock that was ahead of this one shows nothing.
         """
         own = newest.connection == before
         siblings = bool(self._siblings) and newest.connection.startswith(self._siblings)

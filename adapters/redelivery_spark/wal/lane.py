@@ -1,9 +1,9 @@
 """One lane of the log: numbered segments, appended by one reader, and read in that order.
 
-Appending needs no lock to be right: a number can be published once. Whoever finds it taken, and is the newest start,
+Appending needs no lock to be right: a number can be published once. The newest start, when it finds it taken,
 counts the segment that is there as part of the lane, because its messages may have been acknowledged, and goes on with
-the next number. In lane 0 only the newest start appends: it begins with a segment without rows, and whoever finds a
-number taken later is an older one.
+the next number. In lane 0 only the newest start appends: it begins with a segment without rows, and a start
+that finds a number taken later is an older one.
 """
 
 from __future__ import annotations

@@ -192,9 +192,7 @@ class States:
 
 def check_start(store: WalStore, start: str) -> None:
     """See that a log is still that of a start; for a process that writes no state. Raises LogTaken."""
-    names = store.names(FOLDER)
-    content = store.read(names[-1]) if names else None
-    # None: a newer state has taken its place just now.
+    content = _newest(store)
     # It stands before all that grows with the rows that wait: those are not read here.
     if content is not None and f'"start": "{start}"'.encode() not in content[:_HEAD]:
         raise taken(store)
@@ -205,15 +203,21 @@ def settled_in(store: WalStore) -> Vector:
 
     Raises RedeliveryError: it cannot be read.
     """
+    content = _newest(store)
+    found = None if content is None else _SETTLED.search(content)
+    return {} if found is None else _vector(json.loads(found[1]))
+
+
+def _newest(store: WalStore) -> bytes | None:
+    """Return the content of the newest state; None: there is none. Raises RedeliveryError: it cannot be read."""
     for _ in range(_LOOKS):
         names = store.names(FOLDER)
         if not names:
-            return {}
+            return None
         content = store.read(names[-1])
         # None: a newer state has taken its place just now.
         if content is not None:
-            found = _SETTLED.search(content)
-            return {} if found is None else _vector(json.loads(found[1]))
+            return content
     raise RedeliveryError(f"the newest state of the write-ahead log {store.url} cannot be read")
 
 
