@@ -51,7 +51,7 @@ def settings() -> dict[str, str]:
 
 
 def data_files(table: str) -> list[Path]:
-    """The Parquet files that are in a table, as its log tells."""
+    """The Parquet files that are in a table, as its log says."""
     there: set[str] = set()
     for commit in sorted(Path(table, "_delta_log").glob("*.json")):
         for line in commit.read_text(encoding="utf-8").splitlines():
