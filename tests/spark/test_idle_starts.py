@@ -8,28 +8,20 @@ import pytest
 
 pytest.importorskip("fsspec")
 
-from tests.spark import sound
 from tests.spark.conftest import FAST
 from tests.spark.query import Query, readers_of
+from tests.spark.test_object_store import stores
 
 from redelivery_spark.stream.coordinator import Coordinator
 from redelivery_spark.wal.object_store import ObjectStore
 from redelivery_spark.wal.store import LogTaken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.spark.query import Row
 
     from redelivery.testing import ManualClock, MemoryBroker
 
-
-@pytest.fixture(autouse=True)
-def stores() -> Iterator[None]:
-    """All stores are there, and empty."""
-    sound.register()
-    yield
-    sound.register()
+__all__ = ["stores"]
 
 
 def a_query(broker: MemoryBroker) -> Query:

@@ -21,12 +21,14 @@ from redelivery_spark.wal.store import LogTaken, prepared, store_at
 from redelivery_spark.wal.wal_state import State, States
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    import pyarrow as pa
     from tests.spark.query import Row
 
     from redelivery.testing import ManualClock, MemoryBroker
+    from redelivery_spark.wal.lane import Lane, Segment
     from redelivery_spark.wal.wal_store import WalStore
 
 
@@ -134,6 +136,17 @@ def both(broker: MemoryBroker, **options: object) -> tuple[Query, Query]:
     return Query(broker, url, uri=FAST, **options), Query(broker, url, uri=FAST, **options)
 
 
+def meanwhile(monkeypatch: pytest.MonkeyPatch, lane: Lane, happens: Callable[[], object]) -> None:
+    """Have something happen before a lane's next segment is published: its process stands still."""
+    publish = lane.publish
+
+    def late(table: pa.Table) -> Segment:
+        happens()
+        return publish(table)
+
+    monkeypatch.setattr(lane, "publish", late)
+
+
 def follow(new: Query, old: Query) -> None:
     """Go on from what the old process's Spark has written down."""
     new.planned, new.committed, new.batch, new.output = (
@@ -192,14 +205,12 @@ def test_a_runner_that_stood_still_while_it_published(
     old, new = both(redelivery_broker)
     with old, new:
         lane = old.start()._journal.lanes[1]
-        publish = lane.publish
 
-        def late(table: object) -> object:
+        def happens() -> None:
             new.start()
             redelivery_clock.advance(5)
-            return publish(table)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(lane, "publish", late)
+        meanwhile(monkeypatch, lane, happens)
         with pytest.raises(LogTaken):
             old.step()
         assert redelivery_broker.depth("orders") == 3

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("fsspec")
 
 from tests.spark.query import readers_of
-from tests.spark.test_object_store import both, stores
+from tests.spark.test_object_store import both, meanwhile, stores
 
 from redelivery_spark.wal.store import LogTaken
 
@@ -28,16 +28,14 @@ def test_a_runner_that_stood_still_has_its_messages_processed_by_the_next(
     old, new = both(redelivery_broker)
     with old, new:
         lane = old.start()._journal.lanes[1]
-        publish = lane.publish
 
-        def late(table: object) -> object:
+        def happens() -> None:
             new.start()
             readers_of(old.start()).source.close()
             new.drain()
             redelivery_clock.advance(5)
-            return publish(table)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(lane, "publish", late)
+        meanwhile(monkeypatch, lane, happens)
         with pytest.raises(LogTaken):
             old.step()
         assert [each.rows for each in lane.after(0)] == []
@@ -58,18 +56,16 @@ def test_what_an_old_runner_has_published_just_before(
         for number in range(3):
             redelivery_broker.send("orders", f"good-{number}")
         lane = old.start()._journal.lanes[1]
-        publish = lane.publish
 
-        def late(table: object) -> object:
+        def happens() -> None:
             new.read_ahead()
             readers_of(old.start()).source.close()
             reader = readers_of(new.start()).reader
             while not reader._taken:
                 reader.step(0.0)
             redelivery_clock.advance(1.1)
-            return publish(table)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(lane, "publish", late)
+        meanwhile(monkeypatch, lane, happens)
         with pytest.raises(LogTaken):
             old.step()
         old.die()

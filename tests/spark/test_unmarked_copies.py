@@ -25,6 +25,16 @@ def marks(request: pytest.FixtureRequest) -> Iterator[bool]:
         yield request.param
 
 
+def unaccepted(broker: MemoryBroker, make_query: Callable[..., Query]) -> Query:
+    """Return a query that has processed a message whose acceptance the broker has not read."""
+    broker.send("orders", "good")
+    broker.drop_accepts(1)
+    query = make_query()
+    query.step()
+    query.step()
+    return query
+
+
 @pytest.mark.usefixtures("marks")
 @pytest.mark.parametrize("end", ["die", "cut"])
 @pytest.mark.parametrize("settled", [True, False])
@@ -53,11 +63,7 @@ def test_two_deaths_before_a_copy_has_come(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query]
 ) -> None:
     """The first start after the death brings nothing, and ends: its segments stay for the second."""
-    redelivery_broker.send("orders", "good")
-    redelivery_broker.drop_accepts(1)
-    query = make_query()
-    query.step()
-    query.step()
+    query = unaccepted(redelivery_broker, make_query)
     query.die()
     redelivery_broker.drop_accepts(1)
     query.start().begin(query.committed)
@@ -139,11 +145,7 @@ def test_an_outage_is_no_empty_destination(
     redelivery_broker: MemoryBroker, make_query: Callable[..., Query], redelivery_clock: ManualClock
 ) -> None:
     """A connection that is down for longer than a doubt lasts has not shown that no copy comes."""
-    redelivery_broker.send("orders", "good")
-    redelivery_broker.drop_accepts(1)
-    query = make_query()
-    query.step()
-    query.step()
+    query = unaccepted(redelivery_broker, make_query)
     redelivery_broker.cut()
     # The copy's acceptance is lost, too.
     redelivery_broker.drop_accepts(1)
