@@ -35,7 +35,8 @@ QUEUES = pytest.StashKey[list[str]]()
 """The names of the queues that a test has been given."""
 _SPOILT = pytest.StashKey[int]()
 MOST = 2  # times that a test is run again
-MOST_IN_ALL = 3  # times that tests of one run are run again
+# Times that tests of one run are run again. A whole run had 0 to 4 of them; more than 10 would be no chance.
+MOST_IN_ALL = 10
 _AGAIN = "stranded by Artemis, and run again"
 _spoilt: list[str] = []  # in the process that reports
 

@@ -81,7 +81,10 @@ class StompClassic(StompProfile):
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
-    frame_error = re.compile("maximum (frame size|header length|number of headers|data length) was exceeded")
+    # "command": it has refused the frame, and reads what is left of it as the next one (6.1.7).
+    frame_error = re.compile(
+        "maximum (frame size|header length|number of headers|(data|command) length) was exceeded"
+    )
     # 6.1.7: a property replaces the header of its name, and its name is not escaped.
     forgeable = True
     makes: ClassVar[type[StompDelivery] | None] = ClassicDelivery

@@ -221,10 +221,11 @@ def test_a_transaction_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) ->
     assert wire.link.receipts.all() == []
 
 
-def test_classic_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["frame size", "command length"])
+def test_classic_says_so(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     """Its ERROR names the limit, and no request; it may be lost. An end over another ERROR proves nothing."""
     wire = Wire(monkeypatch, StompClassic())
-    for text in ("a", "The maximum frame size was exceeded", "b", ""):
+    for text in ("a", f"The maximum {limit} was exceeded", "b", ""):
         send(wire, large(11 * MIB))
         assert wire.commands() == [b"SEND"]
         if text:
