@@ -7,6 +7,7 @@ says nowhere what it takes: its administrator may have raised the limit, and a s
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from redelivery_stomp.ports import StompIo
     from redelivery_stomp.receipts import Answer
 
-__all__ = ["CLASSIC", "RABBITMQ", "FrameTooLarge", "LearnedLimits"]
+__all__ = ["CLASSIC", "CLASSIC_SAYS", "RABBITMQ", "FrameTooLarge", "LearnedLimits"]
 
 # docs/measured-stomp.md, "Frames that are too large". Headers: 4.2.6, 4.3.0 and later. Bytes: 3.12.2 and later.
 RABBITMQ = (
@@ -36,6 +37,10 @@ CLASSIC = (
         10 * 1024 * 1024,
         "raise wireFormat.maxFrameSize of its STOMP connector and restart this program",
     ),
+)
+# Its ERROR. "Command": it has refused a frame, and reads the rest of it as the next one (6.1.7).
+CLASSIC_SAYS = re.compile(
+    "maximum (frame size|header length|number of headers|(data|command) length) was exceeded"
 )
 # Connections that end, one after the other, while such a frame has no answer: one may be chance.
 PROOF = 2

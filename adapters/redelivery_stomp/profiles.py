@@ -15,7 +15,7 @@ from redelivery_stomp.artemis_bodies import kind_on_artemis
 from redelivery_stomp.artemis_delivery import ArtemisDelivery
 from redelivery_stomp.byte_windows import UNIT, CountedWindow
 from redelivery_stomp.classic_delivery import ClassicDelivery
-from redelivery_stomp.frame_limits import CLASSIC
+from redelivery_stomp.frame_limits import CLASSIC, CLASSIC_SAYS
 from redelivery_stomp.frames import is_text
 from redelivery_stomp.growing_window import GrowingWindow, MessageWindow
 from redelivery_stomp.profile_base import StompProfile
@@ -81,10 +81,7 @@ class StompClassic(StompProfile):
     no_refusal = re.compile("Unexpected N?ACK")
     names_requests = True
     frame_limits = CLASSIC
-    # "command": it has refused the frame, and reads what is left of it as the next one (6.1.7).
-    frame_error = re.compile(
-        "maximum (frame size|header length|number of headers|(data|command) length) was exceeded"
-    )
+    frame_error = CLASSIC_SAYS
     # 6.1.7: a property replaces the header of its name, and its name is not escaped.
     forgeable = True
     makes: ClassVar[type[StompDelivery] | None] = ClassicDelivery
