@@ -125,12 +125,14 @@ def test_columns_are_what_each_delivery_says(heads: list[bytes], broker: str) ->
 @given(st.lists(even_heads(), max_size=4).flatmap(lambda each: st.permutations([*chain(*each)])))
 def test_messages_of_several_shapes_are_read_shape_by_shape(heads: list[bytes]) -> None:
     """In any order. On RabbitMQ those are left whose own properties of a name stand before the broker's."""
-    assert check("artemis", heads) == set(range(len(heads)))
     repeated = {
         row for row, head in enumerate(heads)
         if any(head.count(b"\n%b:" % name) > 1 for name in (b"timestamp", b"amqp-message-id", b"redeliveryId"))
     }  # fmt: skip
-    assert check("rabbitmq", heads) == set(range(len(heads))) - repeated
+    # Each message may have a shape of its own, which takes more looks than a segment is worth.
+    with patch.object(even_frames, "MOST_LOOKS", 100):
+        assert check("artemis", heads) == set(range(len(heads)))
+        assert check("rabbitmq", heads) == set(range(len(heads))) - repeated
 
 
 @given(
