@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -108,21 +109,30 @@ def test_what_cannot_be_written_is_refused(twin: Twin, monkeypatch: pytest.Monke
     assert again.delivery_count == 2
 
 
-def test_a_close_that_is_cancelled_ends_all_consumers(twin: Twin) -> None:
-    """Else those that are left would fetch messages that nobody handles."""
+def test_a_close_that_is_cancelled_ends_all_consumers(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that was left would fetch messages that no handler gets."""
     if not twin.asynchronous:
         return
     connection, session, _ = seated(twin, "transacted")
     twin.call(session.consumer("r"))
+    finish, begun, cancelled = session._finish, threading.Event(), threading.Event()
 
-    async def cancelled() -> None:
+    def held_up(*arguments: Any) -> None:
+        begun.set()
+        cancelled.wait()
+        finish(*arguments)
+
+    monkeypatch.setattr(session, "_finish", held_up)
+
+    async def cancel() -> None:
         closing = asyncio.ensure_future(session.close())
-        await asyncio.wait([closing], timeout=0)  # it has begun
+        await asyncio.to_thread(begun.wait)
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
 
-    twin.runner.run(cancelled())
+    twin.runner.run(cancel())
+    cancelled.set()
     eventually(twin, lambda: not connection._driver.dispatchers)
 
 
@@ -150,7 +160,7 @@ def test_a_classifier_has_no_effect_in_transactions(twin: Twin, caplog: pytest.L
 
 
 def test_a_session_outlives_its_connection(twin: Twin) -> None:
-    """Closed under it: what it does is refused in one sentence, its closing is quiet, and its message comes again."""
+    """Closed under it: what it does is refused in one sentence, its closing is quiet, its message is redelivered."""
     connection, session, consumer = seated(twin, "transacted", "1")
     pull(twin, consumer, 1)
     twin.call(connection.close())
