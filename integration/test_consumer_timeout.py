@@ -153,10 +153,11 @@ def test_what_is_prefetched_goes_back_with_what_hangs(
 def test_what_waits_here_for_longer_is_taken_back_and_still_comes_when_it_is_due(
     broker: RabbitMQ4, unique_queue: str
 ) -> None:
-    """Its delay is twice the timeout: it is charged once, nothing starves, and it is not early."""
+    """Its delay is two and a half times the timeout: it is charged once, nothing starves, and it is not early."""
     with RawAmqp(broker) as raw:
         raw.declare(unique_queue)
-    delay = 2 * TIMEOUT
+    # No multiple of the timeout: there the acknowledgement would meet the next time that the broker takes it back.
+    delay = 2.5 * TIMEOUT
     uri = broker.uri(protocol="amqp", redelivery__consumerTimeout=int(TIMEOUT * 1000))
     uri += f"&jms.redeliveryPolicy.initialRedeliveryDelay={int(delay * 1000)}"
     with redelivery.connect(uri) as connection, connection.consumer(unique_queue) as consumer:
