@@ -96,7 +96,8 @@ def test_closing_ends_a_run_elsewhere(redelivery_broker: MemoryBroker, redeliver
         connection.listen("orders", lambda _: None)
         with ThreadPoolExecutor(1) as pool:
             report = pool.submit(connection.run)
-            while not redelivery_broker.connections or not connection._dispatchers:
+            # Until it consumes: a connection that is closed before that ends `run` with an error.
+            while not connection._listeners or connection._listeners[0].dispatcher is None:
                 pass
             connection.close()
             assert report.result(60) == redelivery.Report()
