@@ -97,7 +97,7 @@ def test_closing_ends_a_run_elsewhere(redelivery_broker: MemoryBroker, redeliver
         with ThreadPoolExecutor(1) as pool:
             report = pool.submit(connection.run)
             # Until it consumes: a connection that is closed before that ends `run` with an error.
-            while not connection._listeners or connection._listeners[0].dispatcher is None:
+            while connection._listeners[0].dispatcher is None:
                 pass
             connection.close()
             assert report.result(60) == redelivery.Report()
