@@ -54,7 +54,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Run a test on Artemis, as Spark's are; again, if that has stranded a message of it."""
-    if not any(name in item.nodeid.lower() for name in ("artemis", "spark")):
+    if not _on_artemis(item):
         return None
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -96,6 +96,12 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
         terminalreporter.line("\n".join(_spoilt))
     if len(_spoilt) > MOST_IN_ALL:
         terminalreporter.line(f"{len(_spoilt)} times; more than {MOST_IN_ALL} is a failure")
+
+
+def _on_artemis(item: pytest.Item) -> bool:
+    return "artemis" in getattr(item, "fixturenames", ()) or any(
+        name in item.nodeid.lower() for name in ("artemis", "spark")
+    )
 
 
 def _artemis(item: pytest.Item) -> Broker | None:

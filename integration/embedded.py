@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 import redelivery
+from integration.again import QUEUES
 from integration.eventually import PATIENCE
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ def protocol(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def uri(artemis: Broker) -> Iterator[str]:
+def uri(artemis: Broker, request: pytest.FixtureRequest) -> Iterator[str]:
     """Where Artemis is, over STOMP, with no orders."""
+    request.node.stash.setdefault(QUEUES, []).append(QUEUE)
     left(artemis.uri(), QUEUE)
     yield artemis.uri()
     left(artemis.uri(), QUEUE)
