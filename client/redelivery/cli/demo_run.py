@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import redelivery
+from redelivery.clock import SystemClock
 from redelivery.events import Finished
 from redelivery.testing import MemoryBroker
 from redelivery.uri.joining import with_options
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redelivery import Message, Report
+    from redelivery.clock import Clock
     from redelivery.events import Event
     from redelivery_memory import HeldMessage
 
@@ -113,8 +114,11 @@ class Outcome:
 class Demo:
     """Three messages on an embedded broker, under one policy with exponential back-off."""
 
-    def __init__(self, first_delay_ms: int) -> None:
-        """`first_delay_ms`: the delay before the first redelivery, which doubles each time."""
+    def __init__(self, first_delay_ms: int, clock: Clock | None = None) -> None:
+        """`first_delay_ms`: the delay before the first redelivery, which doubles each time.
+
+        `clock`: another clock than the system's, which `tick` of `run` has to move.
+        """
         prefix = "jms.redeliveryPolicy."
         options = {
             "maximumRedeliveries": REDELIVERIES,
@@ -127,6 +131,7 @@ class Demo:
         )
         self.delays_ms = redelivery.parse_uri(self.uri).policies.policy_for(QUEUE).delays_ms(REDELIVERIES)
         self.attempts: list[DemoAttempt] = []
+        self._clock = clock or SystemClock()
         self._events: SimpleQueue[DemoAttempt] = SimpleQueue()
         self._names: dict[str | None, str] = {}
         self._work = _Flaky()
@@ -135,22 +140,23 @@ class Demo:
         self._failed: dict[str | None, tuple[float, int]] = {}
 
     def run(self, tick: Callable[[], None]) -> Iterator[DemoAttempt | Outcome]:
-        """Run it in real time: go through the attempts as they happen, then the outcome.
+        """Run it: yield the attempts as they happen, then the outcome.
 
         `tick` is called while nothing happens.
         """
+        clock = self._clock
         with (
-            MemoryBroker("demo") as broker,
-            redelivery.connect(self.uri, observers=[self._observe]) as connection,
+            MemoryBroker("demo", clock=clock) as broker,
+            redelivery.connect(self.uri, observers=[self._observe], clock=clock) as connection,
         ):
             for name in _Flaky.failures:
                 self._names[connection.send(QUEUE, name)] = name
             connection.listen(QUEUE, self._handle)
-            self._started = time.monotonic()
+            self._started = clock.monotonic()
             connection.start()
             deadline = self._started + sum(self.delays_ms) / 1000 + PATIENCE
             ended = 0
-            while ended < len(self._names) and time.monotonic() < deadline:
+            while ended < len(self._names) and clock.monotonic() < deadline:
                 try:
                     attempt = self._events.get(timeout=LOOK)
                 except Empty:
@@ -165,7 +171,7 @@ class Demo:
 
     def waiting(self) -> list[tuple[str, float, float]]:
         """Return each message that waits: its name, the seconds left, and the share of its delay that is over."""
-        now, last = time.monotonic(), {attempt.message: attempt for attempt in self.attempts}
+        now, last = self._clock.monotonic(), {attempt.message: attempt for attempt in self.attempts}
         found: list[tuple[str, float, float]] = []
         for identity, (failed_at, delay_ms) in list(self._failed.items()):
             name = self._names[identity]
@@ -175,7 +181,7 @@ class Demo:
         return found
 
     def _handle(self, message: Message) -> None:
-        self._begun[message.message_id] = time.monotonic(), message.delivery_count
+        self._begun[message.message_id] = self._clock.monotonic(), message.delivery_count
         self._work(message)
 
     def _observe(self, event: Event) -> None:

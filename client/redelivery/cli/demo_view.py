@@ -63,8 +63,10 @@ class JsonView:
 class TableView:
     """For people."""
 
-    def __init__(self, demo: Demo) -> None:
+    def __init__(self, demo: Demo, *, bars: bool = True) -> None:
+        """`bars`: on a terminal, show each message that waits as a bar that grows."""
         self._demo = demo
+        self._bars = bars
         self._console = console()
         full = speaks(sys.stdout, "✓✗→█░")
         self._good, self._bad, self._to = ("✓", "✗", "→") if full else ("+", "x", "->")
@@ -78,7 +80,7 @@ class TableView:
         self._line(f"Policy: redeliver after {delays}; a failure after that is poison.")
         self._line("Here order-1 works; order-2 fails twice, then works; order-3 always fails.\n")
         self._line(HEAD, "bold")
-        if not self._console.is_terminal:
+        if not self._bars or not self._console.is_terminal:
             return nullcontext()
         from rich.live import Live  # noqa: PLC0415
 
