@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from redelivery.adapter import Agreed, Sent, Subscribed
+from redelivery.adapter_support.keyboard_interrupts import Uninterrupted
 from redelivery.core.commands import (
     Accept,
     Commit,
@@ -106,7 +107,8 @@ class StompAdapter:
         """Write commands as frames. Those of one call that need no answer are one write."""
         link = self._link
         if link is not None and not outdated(commands, link.epoch):
-            with link.order:
+            # Ctrl-C behind a partial write would leave half a frame: the next one would be read as its body.
+            with Uninterrupted(), link.order:
                 self._execute(link, commands)
 
     def _execute(  # noqa: C901, PLR0912 - the table of commands

@@ -1,0 +1,61 @@
+"""Ctrl-C in the main thread while it writes a frame over STOMP: no half of a frame stays on the wire."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.stomp.peer import ScriptedPeer
+
+import redelivery
+from redelivery_stomp.buffered_writer import BufferedWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def default_handler() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt, as in any program; the handler before is put back."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+class Listening(ScriptedPeer):
+    """One that keeps the bodies of what is sent, as it would read them."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        super().__init__(lambda _: ())
+
+    def ends_over(self, frame: bytes) -> bool:
+        """Take a frame in."""
+        head, _, body = frame.partition(b"\n\n")
+        if head.startswith(b"SEND\n"):
+            self.bodies.append(body)
+        return False
+
+
+def test_an_interrupted_send_is_written_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The socket takes half of a frame as Ctrl-C comes: the rest follows before KeyboardInterrupt is raised."""
+    half = BufferedWriter._at_once
+    interrupted: list[int] = []
+
+    def take_half(self: BufferedWriter, data: bytes) -> int:
+        if not data.startswith(b"SEND") or interrupted:
+            return half(self, data)
+        taken = half(self, data[: len(data) // 2])
+        interrupted.append(taken)
+        signal.raise_signal(signal.SIGINT)
+        return taken
+
+    monkeypatch.setattr(BufferedWriter, "_at_once", take_half)
+    with Listening() as peer, redelivery.connect(peer.uri) as connection:
+        with pytest.raises(KeyboardInterrupt):
+            connection.send("orders", "first")
+        connection.send("orders", "second", timeout=30)
+        assert interrupted
+        assert peer.bodies == [b"first", b"second"]
+        assert peer.connections == 1
