@@ -45,6 +45,8 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 python_use_unqualified_type_names = True
 add_module_names = False
+# Each public name has a heading; entries for all methods would double the time of a build.
+toc_object_entries = False
 nitpicky = True
 
 html_theme = "furo"

@@ -56,8 +56,8 @@ def api_page(page: ApiPage) -> str:
 
 
 def _section(module: str, names: list[Name]) -> str:
-    directives = "\n\n".join(_directive(each) for each in names)
-    return f"## From `{module}`\n\n```{{eval-rst}}\n{directives}\n```"
+    parts = [f"### `{each.name}`\n\n```{{eval-rst}}\n{_directive(each)}\n```" for each in names]
+    return "\n\n".join([f"## From `{module}`", *parts])
 
 
 def _directive(name: Name) -> str:

@@ -189,6 +189,7 @@ def _candidates() -> dict[str, list[tuple[str, str]]]:
     return found
 
 
+@cache
 def _short_names() -> dict[str, str]:
     """Dotted names by names without their module, where only one has it."""
     return {short: found[0][1] for short, found in _candidates().items() if len(found) == 1}
