@@ -7,21 +7,22 @@ import re
 import shlex
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.docs.pages import PAGES, ROOT
 from tests.fast_clock import FastClock, fast
 
 from redelivery import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["fast"]
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "examples" / "README.md"]
+NOT_RUN = ROOT / "tests" / "docs" / "not_run.txt"
+"""Pages, each with the number of its blocks that are not run. May only shrink."""
 BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>[^\n]*?) -->\n\s*)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
@@ -105,7 +106,9 @@ def logging_as_before() -> Iterator[None]:
         logger.handlers[:] = handlers
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON[page]], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if PYTHON[page]], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
 def test_python(
     page: Path,
     fast: FastClock,
@@ -142,6 +145,25 @@ def test_the_log_that_the_readme_shows(caplog: pytest.LogCaptureFixture) -> None
 def test_not_run(block: Block) -> None:
     """What is not run is counted, and listed with its reason by `pytest -rs`."""
     pytest.skip(f"{block}: {block.reason}")
+
+
+def test_blocks_that_are_not_run_are_few() -> None:
+    """Each page with blocks that are not run is listed with their number; both only shrink."""
+    listed = dict(line.split() for line in NOT_RUN.read_text(encoding="utf-8").splitlines())
+    counts = {
+        page: len(re.findall(r"^<!-- not run: ", page.read_text(encoding="utf-8"), re.MULTILINE))
+        for page in PAGES
+    }
+    found = {page.relative_to(ROOT).as_posix(): str(count) for page, count in counts.items() if count}
+    assert found == listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_reasons_stand_above_blocks(page: Path) -> None:
+    """A comment that says why a block is not run stands directly above that block."""
+    text = page.read_text(encoding="utf-8")
+    reasons = re.findall(r"^<!-- not run: ", text, re.MULTILINE)
+    assert len(reasons) == len(re.findall(r"^<!-- not run: [^\n]+ -->\n\s*```", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("block", [block for block in SHELL if not block.reason], ids=str)
@@ -193,7 +215,7 @@ def test_the_tests_that_the_requirements_name_are_there() -> None:
 
 def test_the_tests_that_the_design_of_the_spark_source_names_are_there() -> None:
     """Each of its invariants names tests that exist."""
-    page = (ROOT / "docs" / "design-spark.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "spark" / "design.md").read_text(encoding="utf-8")
     named = re.findall(r"`(integration/|)(test_\w+\.py)::(\w+)`", page)
     assert len(named) > 20
     for folder, file, name in named:

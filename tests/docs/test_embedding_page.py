@@ -21,7 +21,7 @@ from redelivery.health.probe_answers import ProbeAnswers
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "embedding"
-PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "embed.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(
     r"^<!-- not run: [^\n]* as examples/embedding/(\S+) -->\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL

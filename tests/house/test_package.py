@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import re
 import sys
 import tomllib
 from typing import Any
@@ -11,6 +13,8 @@ from tests.house.source import ROOT, SOURCE_ROOTS
 
 import redelivery
 
+# SHA-256 of https://www.apache.org/licenses/LICENSE-2.0.txt.
+APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
 LOWER = {"stomp": "redelivery_stomp", "proton": "redelivery_amqp"}
 
 
@@ -40,6 +44,35 @@ def test_wheel_has_all_packages() -> None:
     }
     assert set(listed) == folders
     assert [name for name in listed if not (ROOT / name / "py.typed").exists()] == []
+
+
+def test_licence_is_in_the_package() -> None:
+    """The licence is the text of Apache-2.0, unchanged, and is named as a file of sdist and wheel."""
+    declared = project()["project"]
+    assert (declared["license"], declared["license-files"]) == ("Apache-2.0", ["LICENSE"])
+    assert hashlib.sha256((ROOT / "LICENSE").read_bytes()).hexdigest() == APACHE_2
+
+
+def test_extras_name_extras_that_exist() -> None:
+    """`all` is without Spark, `everything` is with it, and each extra that another one names is declared."""
+    extras = project()["project"]["optional-dependencies"]
+    named = {
+        extra
+        for needed in extras.values()
+        for line in needed
+        for brackets in re.findall(r"^redelivery\[([\w,-]+)\]$", line)
+        for extra in brackets.split(",")
+    }
+    assert named - set(extras) == set()
+    assert "spark" not in "".join(extras["all"])
+    assert extras["everything"] == ["redelivery[all,spark-s3]"]
+
+
+def test_project_pages_are_in_the_sdist() -> None:
+    """The sdist has the pages of the project."""
+    pages = set(project()["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"} <= pages
+    assert [name for name in pages if not (ROOT / name).exists()] == []
 
 
 def test_entry_points_can_be_loaded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from tests.docs.pages import PAGES
 from tests.house.source import ROOT, text
 
 FOLDERS = ("client", "adapters", "tests", "integration", "benchmarks", "examples")
@@ -20,8 +21,9 @@ def test_pages_name_files_that_exist() -> None:
     files = {
         path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")
     }
-    pages = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "benchmarks" / "README.md"]
-    assert {page.name: found for page in pages if (found := missing(text(page), files))} == {}
+    assert {
+        page.relative_to(ROOT).as_posix(): found for page in PAGES if (found := missing(text(page), files))
+    } == {}
 
 
 def test_a_file_that_is_gone_is_found() -> None:
