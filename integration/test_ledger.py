@@ -88,6 +88,27 @@ def send(uri: str, queue: str, bodies: list[str]) -> None:
             connection.send(queue, body)
 
 
+def until_dead(
+    program: Program, broker: Broker, client: Client, killers: list[str], workers: int
+) -> tuple[int, int, dict[str, Any]]:
+    """Start consumers until all killers are dead letters; return how many died, what was stranded, and the letters."""
+    deaths, stranded, dead = 0, 0, dict[str, Any]()
+    for number in range(len(killers) * (MAXIMUM + 2) + 5):
+        code = program.start(number, workers).wait(PATIENCE)
+        if code == 0:  # Artemis may keep a killed link's message for ten seconds: then the next one gets it
+            letters = client.drain(f"{program.queue}.dead")
+            dead.update((text_of(message.body), message.properties) for message in letters)
+            # A killed process may have stranded good messages, too.
+            given_back = give_back(broker, program.queue)
+            stranded += given_back
+            if set(dead) >= set(killers) and not given_back:
+                return deaths, stranded, dead
+            continue
+        assert code == -signal.SIGKILL, program.end(number)
+        deaths += 1
+    pytest.fail(f"killed {deaths} times; dead letters: {sorted(dead)}")
+
+
 @pytest.mark.parametrize("workers", [1, 8])
 @pytest.mark.parametrize("peer", CHOSEN, ids="-".join, indirect=True)
 def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
@@ -113,21 +134,7 @@ def test_a_message_that_kills_its_process_ends_in_the_dead_letter_queue(
     killers = [body for body in bodies if body.startswith("killer")]
     send(plain, unique_queue, bodies)
     program = Program(uri, unique_queue, tmp_path, MAXIMUM)
-    deaths, stranded, dead = 0, 0, dict[str, Any]()
-    for number in range(len(killers) * (MAXIMUM + 2) + 5):
-        code = program.start(number, workers).wait(PATIENCE)
-        if code == 0:  # Artemis may keep a killed link's message for ten seconds: then the next one gets it
-            dead.update((text_of(message.body), message.properties) for message in client.drain(dead_letters))
-            # A killed process may have stranded good messages, too.
-            given_back = give_back(broker, unique_queue)
-            stranded += given_back
-            if set(dead) >= set(killers) and not given_back:
-                break
-            continue
-        assert code == -signal.SIGKILL, program.end(number)
-        deaths += 1
-    else:
-        pytest.fail(f"killed {deaths} times; dead letters: {sorted(dead)}")
+    deaths, stranded, dead = until_dead(program, broker, client, killers, workers)
     started, done = program.lines("start"), program.lines("done")
     print(
         f"\n{broker.name} over {protocol}, {workers} workers: {deaths} deaths, {stranded} stranded, "
