@@ -1,7 +1,7 @@
-"""Regular expressions on destination names, of which none can take for ever: the name comes from outside.
+"""Regular expressions on destination names with bounded matching time: the names come from outside.
 
-Python's matcher tries one way after the other. How many there are is bounded here before a pattern is taken: a repeated
-group that repeats or chooses inside (`(a+)+`) is refused, and so is a product of too many repetitions.
+Python's matcher tries one way after the other. Their number is bounded here when a pattern is read: a repeated group
+that itself repeats or chooses (`(a+)+`) is refused, and so is a product of too many repetitions.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from redelivery.errors import ConfigurationError
 
 __all__ = ["LONGEST_NAME", "SafeRegex"]
 
-# Characters of a name that is looked at; a longer one is taken for one that no pattern matches.
+# Characters. No pattern matches a longer name.
 LONGEST_NAME = 256
-# To match one name with one pattern, at most; in practice a sixth of it.
+# Ways to match one name with one pattern, at most; about a sixth of them occur.
 MOST_WAYS = LONGEST_NAME**3
 MOST_PATTERNS = 100
 DEEPEST = 20  # groups within groups
@@ -26,13 +26,13 @@ _CACHED = 4096
 
 @dataclass(frozen=True, slots=True)
 class SafeRegex:
-    """Some regular expressions, as written; a name matches if one of them matches all of it."""
+    """Regular expressions, as written; a name matches if one of them matches all of it."""
 
     texts: tuple[str, ...]
 
     @classmethod
     def parse(cls, text: str) -> SafeRegex:
-        """Read patterns that are separated by blanks. Raises ConfigurationError, with the pattern in its text."""
+        """Read patterns that are separated by blanks. Raises ConfigurationError; its text contains the pattern."""
         texts = tuple(text.split())
         if not texts:
             raise ConfigurationError("there is no pattern")
@@ -43,7 +43,7 @@ class SafeRegex:
         return cls(texts)
 
     def match(self, name: str) -> bool:
-        """Whether one of the patterns matches all of the name."""
+        """Return True if one of the patterns matches all of the name."""
         return len(name) <= LONGEST_NAME and _matches(self.texts, name)
 
 
@@ -78,19 +78,19 @@ def _check(text: str) -> None:
 
 
 class _PatternReader:
-    """Goes through a pattern, and counts in how many ways it could be tried."""
+    """Reads a pattern, and counts the ways in which it could be tried."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at: int = 0
 
     def ways(self) -> int:
-        """Return the count. Raises ValueError for what cannot be bounded."""
+        """Return the count. Raises ValueError for a pattern without a bound."""
         ways, _ = self._alternatives(0)
         return ways
 
     def _alternatives(self, depth: int) -> tuple[int, bool]:
-        """Read up to the end of the group; return its ways, and whether it neither repeats nor chooses."""
+        """Read up to the end of the group; return its ways, and True if it neither repeats nor chooses."""
         if depth > DEEPEST:
             raise ValueError(f"more than {DEEPEST} groups within each other")
         total, ways, plain = 0, 1, True
@@ -139,7 +139,7 @@ class _PatternReader:
         return 1, True
 
     def _repeated(self) -> int | None:
-        """Read a quantifier; return its ways (1: it is `?`), or None if there is none, or one for a fixed number."""
+        """Read a quantifier; return its ways (1: it is `?`), or None if there is none, or a fixed number."""
         text, at = self._text, self._at
         counted = _COUNTED.match(text, at)
         if text.startswith("?", at):
@@ -151,7 +151,7 @@ class _PatternReader:
             times = _ways_of(counted)
         else:
             return None
-        # Lazy or possessive: no more ways than greedy.
+        # A lazy or possessive quantifier has no more ways than a greedy one.
         if text.startswith(("?", "+"), self._at):
             self._at += 1
         return times
