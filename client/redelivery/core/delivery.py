@@ -57,7 +57,7 @@ class Record:
     )  # fmt: skip
 
     def __init__(self, count: int = 0) -> None:
-        self.count, self.deferrals = count, 0  # charged failures; uncharged deferrals
+        self.count, self.deferrals = count, 0  # charged, and uncharged
         self.due: float | None = None
         self.deferred = False  # parked uncharged
         self.held = 0.0  # seconds parked since arrival
@@ -65,7 +65,7 @@ class Record:
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
         self.cause: Cause | None = None
         self.first_failure: float | None = None
-        self.idle = 0.0  # seconds that an open breaker kept it
+        self.idle = 0.0  # seconds, by an open breaker
         self.last_failure: float | None = None
         # Poison: only the confirmation of its dead letter is outstanding.
         self.poisoned = False
@@ -76,16 +76,16 @@ class Record:
         self.exhausted = False
         # The consumer whose handler still has the message, from a lost connection.
         self.runner: int | None = None
-        self.copy: Delivery | None = None  # the delivery that waits for that handler
+        self.copy: Delivery | None = None  # waits for that handler
         # True if that handler ended well, for a `copy` that another consumer has.
         self.succeeded = False
         # Digest of the message; and True if the key alone identifies it.
         self.digest: bytes | None = None
         self.strong = False
-        self.tries = 0  # number of poison acknowledgements tried
+        self.tries = 0  # poison acknowledgements tried
         self.copied = False  # the last of them was a copy
         self.confirmed = False  # its dead letter is counted
-        self.aside: float | None = None  # when the log reports it as set aside again
+        self.aside: float | None = None  # when the log reports it again
 
     def apart(self) -> Record:
         """Return a record of what is known so far, independent of a handler whose consumer has closed."""

@@ -206,7 +206,7 @@ class PerGroup:
     def __init__(self) -> None:
         self._free = NonBlocking()
         self._groups: dict[str, _Group] = {}
-        self._behind = 0  # deliveries behind a parked head
+        self._behind = 0  # number behind a parked head
 
     @property
     def parked(self) -> int:

@@ -83,8 +83,7 @@ class Engine:
     `credit`: bound of the messages that the application has unsettled at once. `max_parked`: bound of the parked ones;
     above it no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it.
     `transacted`: the policy's pre-dispatch check applies. `random`: source of jitter; None: no jitter. `rescheduling`:
-    the broker delays redeliveries; None: they are parked here. `breaker`: None charges every failure. `rate`: limit of
-    dispatches; None: no limit.
+    the broker delays redeliveries; None: they are parked here. `breaker`: None charges every failure. `rate`: None: no limit.
     """
 
     def __init__(
@@ -531,7 +530,7 @@ class Engine:
             return NOTHING
         if self._rescheduling is not None:
             if self._by_broker(live, record, now):
-                if live is delivery:  # otherwise it was counted as stale
+                if live is delivery:  # a stale one is counted already
                     self.counts.held(why)
                 return self._poison(live, record, now)
             delay = min(delay, self._returns.most_delay or delay)
@@ -544,7 +543,7 @@ class Engine:
             record.poisoned = True
             delivery.outcome = "poisoned" if live is delivery else delivery.outcome
             return self._poison(live, record, now)
-        if live is delivery:  # otherwise it was counted as stale
+        if live is delivery:  # a stale one is counted already
             self.counts.held(why)
         if self._gate.closed or too_long:
             self._schedule.settled(live)

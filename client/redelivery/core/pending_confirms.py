@@ -148,7 +148,7 @@ class PendingConfirms:
         if record.confirmed:
             self._counts.deduplicated += 1
         else:
-            if record.poisoned:  # otherwise it was a delayed copy
+            if record.poisoned:  # not a delayed copy
                 self._counts.poisoned += 1
             record.confirmed = True
         self._settle(delivery)

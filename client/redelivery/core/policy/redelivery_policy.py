@@ -68,9 +68,25 @@ class Policy(Protocol):
 class RedeliveryPolicy:
     """Policy of the ActiveMQ Classic client: fixed delays, or exponential back-off, with or without jitter.
 
-    Durations are seconds (read back as float). Every default is that of the Java client (`RedeliveryPolicy` 6.1.7).
-    As in the Java client, the cap bounds exponential steps only, at max(cap, redelivery delay). The first redelivery
-    waits for the initial delay. Jitter is applied after the cap: a delay can exceed the cap by the factor.
+    Durations are seconds (read back as float) or a `timedelta`. Every default is that of the Java client
+    (`RedeliveryPolicy` 6.1.7). As in the Java client, the cap bounds exponential steps only, at max(cap, redelivery
+    delay). The first redelivery waits for the initial delay. Jitter is applied after the cap: a delay can exceed the
+    cap by the factor.
+
+    Args:
+        maximum_redeliveries: Redeliveries after the first delivery; 0: one delivery, -1: no limit. Default 6.
+        initial_redelivery_delay: Delay before the first redelivery, rounded to milliseconds. Default 1 s.
+        redelivery_delay: Delay before each further one, and start of the back-off. Default 1 s.
+        maximum_redelivery_delay: Cap of exponential steps; None: no cap.
+        use_exponential_back_off: True: each delay is the one before it times `back_off_multiplier`.
+        back_off_multiplier: Has an effect above 1 only. Default 5.
+        use_collision_avoidance: True: each delay varies at random by plus or minus `collision_avoidance_factor`.
+        collision_avoidance_factor: Share from 0 to 1. Default 0.15.
+        pre_dispatch_check: In transacted sessions, a message whose broker count exceeds the maximum is poison.
+        maximum_elapsed: Time after the first failure, after which no redelivery begins (poison). None: no limit.
+
+    Raises:
+        ConfigurationError: A value is out of its range, or of another type.
     """
 
     maximum_redeliveries: int
@@ -102,26 +118,7 @@ class RedeliveryPolicy:
         pre_dispatch_check: bool = True,
         maximum_elapsed: float | timedelta | None = None,
     ) -> None:
-        """Build a policy.
-
-        Args:
-            maximum_redeliveries: Redeliveries after the first delivery; 0: one delivery, -1: no limit. Default 6.
-            initial_redelivery_delay: Delay before the first redelivery: seconds or `timedelta`, rounded to
-                milliseconds. Default 1 s.
-            redelivery_delay: Delay before each further one, and start of the back-off. Default 1 s.
-            maximum_redelivery_delay: Cap of exponential steps; None: no cap.
-            use_exponential_back_off: True: each delay is the one before it times `back_off_multiplier`.
-            back_off_multiplier: Has an effect above 1 only. Default 5.
-            use_collision_avoidance: True: each delay varies at random by plus or minus `collision_avoidance_factor`.
-            collision_avoidance_factor: Share from 0 to 1. Default 0.15.
-            pre_dispatch_check: In transacted sessions, dead-letter, without delivery, a message whose broker count
-                exceeds the maximum.
-            maximum_elapsed: Seconds or `timedelta` after the first failure. A redelivery that would begin later is
-                not made, and the message is poison. None: no limit.
-
-        Raises:
-            ConfigurationError: A value is out of its range, or of another type.
-        """
+        """Build a policy."""
         cap_ms = None
         if maximum_redelivery_delay is not None:
             cap_ms = option_values.duration_ms(maximum_redelivery_delay, "maximum_redelivery_delay")
@@ -238,8 +235,7 @@ class RedeliveryPolicy:
 
         Args:
             wait: Wait strategy of tenacity.
-            stop: Stop strategy of tenacity. `stop_after_attempt(4)` is 4 deliveries, which are 3 redeliveries. If
-                `stop` depends on the elapsed time, that is the sum of the delays.
+            stop: Stop strategy. `stop_after_attempt(4)` is 3 redeliveries. Elapsed time is the sum of the delays.
 
         Raises:
             ConfigurationError: A strategy cannot be evaluated in advance.
@@ -249,26 +245,14 @@ class RedeliveryPolicy:
         return TenacityPolicy(wait=wait, stop=stop)
 
     def next_redelivery_delay_ms(self, previous_ms: int, random: RandomSource | None = None) -> int:
-        """Return the delay in milliseconds that follows a delay of `previous_ms`.
-
-        Args:
-            previous_ms: The delay before, in milliseconds.
-            random: Source of jitter, used if the policy avoids collisions; None: no jitter.
-        """
+        """Return the delay in milliseconds that follows a delay of `previous_ms`. `random`: as of `delays_ms`."""
         return self._steps.following(previous_ms, random)
 
     def redelivery_delay_ms(self, redelivery: int, random: RandomSource | None = None) -> int:
         """Return the delay in milliseconds before the `redelivery`-th redelivery (the first is 1).
 
         As in the Java client, it is computed from the initial delay each time: with `random` every step of the chain is
-        drawn anew, and the jitter compounds.
-
-        Args:
-            redelivery: Number of the redelivery, from 1.
-            random: Source of jitter, used if the policy avoids collisions; None: no jitter.
-
-        Raises:
-            ValueError: `redelivery` is below 1.
+        drawn anew, and the jitter compounds. `random`: as of `delays_ms`. Raises ValueError if `redelivery` is below 1.
         """
         if redelivery < 1:
             raise ValueError(f"redelivery must be 1 or more, not {redelivery}")
@@ -279,9 +263,8 @@ class RedeliveryPolicy:
     def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
         """Return the delays in milliseconds before redelivery 1 to `n`, as one chain.
 
-        Args:
-            n: Number of delays; it may exceed `maximum_redeliveries`.
-            random: Source of jitter (a `random.Random`), used if the policy avoids collisions; None: no jitter.
+        `n` may exceed `maximum_redeliveries`. `random` (a `random.Random`) is the source of jitter, used if the policy
+        avoids collisions; None: no jitter.
         """
         delays: list[int] = []
         delay = self._initial_ms
