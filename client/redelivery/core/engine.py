@@ -82,8 +82,8 @@ class Engine:
 
     `credit`: bound of the messages that the application has unsettled at once. `max_parked`: bound of the parked ones;
     above it no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it.
-    `transacted`: the policy's pre-dispatch check applies. `random`: source of jitter; None: no jitter. `rescheduling`:
-    the broker delays redeliveries; None: they are parked here. `breaker`: None charges every failure. `rate`: None: no limit.
+    `transacted`: the policy's pre-dispatch check applies. `random`: source of jitter; None: none. `rescheduling`: the
+    broker delays redeliveries; None: they are parked here. `breaker`: None charges all failures. `rate`: None: no limit.
     """
 
     def __init__(
