@@ -111,7 +111,7 @@ def test_no_delay(answer: Any) -> None:
     assert isinstance(fault, PolicyFault)
     assert (fault.member, asked.faults) == ("redelivery_delay_ms", [])
     assert fault.text.startswith("redelivery_delay_ms(2) r")
-    assert fault.text.endswith("; 1 s are waited instead")
+    assert fault.text.endswith("; the delay is 1 s instead")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_no_limit(answer: Any) -> None:
     assert limit == RedeliveryPolicy().maximum_redeliveries == 6
     assert fault is not None
     assert fault.text.startswith("maximum_redeliveries ")
-    assert fault.text.endswith("; 6 are allowed instead")
+    assert fault.text.endswith("; 6 redeliveries are allowed instead")
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ def test_what_cannot_be_settled_is_set_aside_at_arrival() -> None:
     numbered, plain = Numbered(Letter(0), 1, counts=False), Arrival(Letter(1), 1, counts=False)
     (command,) = at.feed(Arrived(1, [numbered, plain]))
     assert isinstance(command, SetAside)
-    assert "cannot carry out an acknowledgement" in str(command.error)
+    assert "cannot settle a message from" in str(command.error)
     assert (numbered.state, at.want(), at.want()) == ("aside", plain, None)
     at.lose()
     at.connect()

@@ -15,13 +15,13 @@ from redelivery.core.tested_versions import TESTED, numbers, untested
         ("4.3.6", None),
         ("4.3.11", None),
         ("4.3.7-rc.1", None),
-        ("4.4.0", "is newer than every tested version, and is taken for 4.3.6"),
-        ("5.0.0+beta", "is newer than every tested version, and is taken for 4.3.6"),
+        ("4.4.0", "is newer than every tested version, and is treated as 4.3.6"),
+        ("5.0.0+beta", "is newer than every tested version, and is treated as 4.3.6"),
         ("4.1.2", "was not tested itself; 4.0.5 and 4.3.6 were"),
         ("3.13.7", "was not tested itself; 3.10.8 and 4.0.5 were"),
         ("3.9.29", "is older than every tested version"),
-        ("", "says no version, and is taken for 4.3.6"),
-        ("main", "says no version, and is taken for 4.3.6"),
+        ("", "reports no version, and is treated as 4.3.6"),
+        ("main", "reports no version, and is treated as 4.3.6"),
     ],
 )
 def test_a_version_is_compared_by_its_first_two_numbers(version: str, said: str | None) -> None:
@@ -40,7 +40,7 @@ def test_every_version_has_an_answer(broker: str, version: str) -> None:
     assert (
         untested(broker, version) is None
         or numbers(version)
-        or "says no version" in str(untested(broker, version))
+        or "reports no version" in str(untested(broker, version))
     )
 
 

@@ -52,7 +52,7 @@ def test_what_is_no_limit_is_a_fault(answer: Any) -> None:
     assert isinstance(commands[0], Hold)
     (fault,) = faults(commands)
     assert fault.startswith("maximum_elapsed ")
-    assert fault.endswith("; only the maximum of redeliveries holds")
+    assert fault.endswith("; only the maximum of redeliveries applies")
 
 
 @pytest.mark.parametrize(

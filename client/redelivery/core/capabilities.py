@@ -127,5 +127,5 @@ def cannot_browse(capabilities: Capabilities) -> str:
     """Return the error message that refuses a browse."""
     return (
         f"{capabilities.broker} cannot show a queue over this protocol without taking its messages; "
-        "take=True (--take) receives them and gives them back, or use a protocol that can"
+        "use take=True (--take), which receives and releases them, or a protocol that can"
     )

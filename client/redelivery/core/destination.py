@@ -41,7 +41,9 @@ class Destination:
         """Check the parts."""
         if self.kind not in KINDS:
             hint = near_miss(str(self.kind), KINDS)
-            raise ConfigurationError(f"a destination's kind must be one of {', '.join(KINDS)}{hint}")
+            raise ConfigurationError(
+                f"a destination's kind must be one of {', '.join(KINDS)}, not {shown(self.kind)}{hint}"
+            )
         _check(self.name, self.name)
         _check(self.options, self.name)
         if not self.name.strip():

@@ -83,7 +83,7 @@ class Engine:
     `credit`: bound of the messages that the application has unsettled at once. `max_parked`: bound of the parked ones;
     above it no fresh message is dispatched. `pace`: how much of `credit` the broker may use; None: all of it.
     `transacted`: the policy's pre-dispatch check applies. `random`: source of jitter; None: none. `rescheduling`: the
-    broker delays redeliveries; None: they are parked here. `breaker`: None charges all failures. `rate`: None: no limit.
+    broker delays redeliveries; None: parked here. `breaker`: None: all failures are charged. `rate`: None: no limit.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Engine:
             case Wanted():
                 commands = self._wanted(now)
             case Known() | Alone() | Resumed():
-                raise AssertionError("only a LedgerEngine is fed this")
+                raise AssertionError("only a LedgerEngine takes this event")
             case Arrived():
                 commands = self._arrived(event.deliveries, now)
             case Failed():

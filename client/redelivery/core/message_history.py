@@ -421,7 +421,7 @@ class MessageHistory:
     def _lose_running(self, delivery: Delivery, *, closes: bool) -> None:
         """Keep the record of a message that a handler has over a lost connection; called without the lock."""
         record = delivery.record
-        assert record is not None, "the engine gives a record to what runs"
+        assert record is not None, "the engine gives each running delivery a record"
         with self._lock:
             record.runner = GONE if closes else delivery.consumer
             record.succeeded = False

@@ -120,7 +120,7 @@ class PendingConfirms:
         """Note that the broker delays a message; it is settled here."""
         delivery = command.delivery
         record.due, record.returns = record.returns, None
-        assert self._rescheduling is not None, "nobody else makes the command"
+        assert self._rescheduling is not None, "only a rescheduling engine makes the command"
         self._rescheduling.gave_back(command, record, now)
         # An equal message that was accepted is another message.
         self._history.gave_back(delivery)

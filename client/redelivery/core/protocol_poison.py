@@ -41,7 +41,8 @@ class ProtocolPoison:
         stop = Stop(
             AdapterError(
                 f"the broker closed the connection {TIMES} times within {WITHIN:.0f} s right after the same message or "
-                f"its acknowledgement ({_named(suspect)}): {error}. It stays on its queue; take it away by other means"
+                f"its acknowledgement ({_named(suspect)}): {error}. The message stays on its queue: remove it with the "
+                "broker's console"
             )
         )
         self.convicted = {**self.convicted, suspect: stop}

@@ -169,8 +169,8 @@ def _unsettleable(delivery: Delivery, broker: str) -> SetAside:
     return SetAside(
         delivery,
         AdapterError(
-            f"{broker} cannot carry out an acknowledgement of a message from {delivery.destination} over this "
-            f"protocol, for its producer has given it an id ({delivery.message_id}); it stays unacknowledged: consume "
-            "this destination over AMQP, or take the message off the queue with the broker's console"
+            f"{broker} cannot settle a message from {delivery.destination} over this protocol, because its producer "
+            f"gave it an id ({delivery.message_id}). It stays on the broker, unacknowledged: consume this destination "
+            "over AMQP, or remove the message with the broker's console"
         ),
     )

@@ -41,9 +41,9 @@ def untested(broker: str, version: str) -> str | None:
     if release in releases:
         return None
     if not release:
-        return f"says no version, and is taken for {tested[-1]}"
+        return f"reports no version, and is treated as {tested[-1]}"
     if release > releases[-1]:
-        return f"is newer than every tested version, and is taken for {tested[-1]}"
+        return f"is newer than every tested version, and is treated as {tested[-1]}"
     if release < releases[0]:
         return "is older than every tested version"
     older = max(known for known in releases if known < release)

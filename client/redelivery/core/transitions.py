@@ -98,7 +98,7 @@ TRANSITIONS = (
     Transition("settling", "settled", (Confirmed, Tick), "the dead letter, or the copy, is safe; or it is dropped"),
     Transition("settling", "held", (Confirmed, Tick), "it can be dead-lettered no more: the consumer stops"),
     Transition("settling", "aside", (Confirmed,), "its copy can never be sent over this protocol"),
-    Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and comes again"),
+    Transition("aside", "settled", (Tick,), "it is released before the broker's limit, and redelivered"),
     Transition("held", "ready", (Wanted,), "it has made way for a fresh one, or nothing else can come"),
     # The end of a connection, or of a broker's time limit.
     Transition("ready", "lost", GONE, "the broker delivers it again"),

@@ -136,10 +136,15 @@ class Redrive:
         del capabilities, wall_offset, now
         target = self.target(delivery)
         if target is None:
-            return Stop(AdapterError(f"dead letter {delivery.message_id}: nobody knows where it came from"))
+            return Stop(
+                AdapterError(
+                    f"dead letter {delivery.message_id}: its original destination is not known; name one"
+                )
+            )
         if record.tries >= TRIES:
             why = "" if self.refusal is None else f": {self.refusal}"
-            return Stop(AdapterError(f"dead letter {delivery.message_id} cannot be sent to {target}{why}"))
+            named = f"dead letter {delivery.message_id}"
+            return Stop(AdapterError(f"{named} cannot be sent to {target}{why}; it stays in its queue"))
         copy = redriven(delivery, target, self.run)
         return Forward(delivery, copy, record.cause or Cause("redriven"), record.count, redrive=True)
 

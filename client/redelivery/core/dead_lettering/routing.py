@@ -245,16 +245,16 @@ def _cannot_copy(delivery: Delivery, body_kind: BodyKind, destination: str, vouc
         what = "is empty, and over this protocol a JMS Map or Object can arrive so"
         vouch = f", or, if its producers send empty bodies, set redelivery.emptyBody=forward{vouch}"
     return AdapterError(
-        f"a poison message from {delivery.destination} has a body that {what}, so no copy of it is sent to "
-        f"{destination}; it stays unacknowledged: consume this destination over AMQP, or take the message off the "
-        f"queue with the broker's console{vouch}"
+        f"a poison message from {delivery.destination} has a body that {what}. No copy of it is sent to {destination}; "
+        "the message stays on the broker, unacknowledged: consume this destination over AMQP, or remove the message "
+        f"with the broker's console{vouch}"
     )
 
 
 def _own_dead_letter(delivery: Delivery, destination: str) -> AdapterError:
     return AdapterError(
-        f"a poison message from {delivery.destination} would go to {destination}, which this consumer gets too: it "
-        "would go round for ever; it stays unacknowledged: consume destinations that are no dead-letter queues"
+        f"a poison message from {delivery.destination} would be dead-lettered to {destination}, which this consumer "
+        "consumes too, without an end. The message stays on the broker, unacknowledged: consume no dead-letter queues"
     )
 
 

@@ -37,7 +37,7 @@ class SafeRegex:
         if not texts:
             raise ConfigurationError("there is no pattern")
         if len(texts) > MOST_PATTERNS:
-            raise ConfigurationError(f"there are {len(texts)} patterns, and {MOST_PATTERNS} are the most")
+            raise ConfigurationError(f"there are {len(texts)} patterns; at most {MOST_PATTERNS} are allowed")
         for one in texts:
             _check(one)
         return cls(texts)
@@ -55,7 +55,7 @@ def _matches(texts: tuple[str, ...], name: str) -> bool:
 def _check(text: str) -> None:
     if "://" in text:
         raise ConfigurationError(
-            f"{text!r}: a pattern is matched with the name alone, without queue:// or topic://"
+            f"{text!r}: a pattern is matched with the name alone; remove queue:// or topic://"
         )
     if ">" in text:
         raise ConfigurationError(
@@ -68,12 +68,12 @@ def _check(text: str) -> None:
         ).ways()
         re.compile(text)
     except (re.error, OverflowError) as error:
-        raise ConfigurationError(f"{text!r} is no regular expression that Python knows: {error}") from None
+        raise ConfigurationError(f"{text!r}: Python cannot read this regular expression: {error}") from None
     except ValueError as error:
         raise ConfigurationError(f"{text!r}: {error}") from None
     if ways > MOST_WAYS:
         raise ConfigurationError(
-            f"{text!r} repeats too much, and could take for ever: at most three of * and +"
+            f"{text!r} repeats too much, and matching could take for ever; use * and + three times at most"
         )
 
 
@@ -106,7 +106,7 @@ class _PatternReader:
             elif times == 1:  # optional
                 ways, plain = ways * (inner + 1), False
             elif not inner_plain:
-                raise ValueError("a repeated group that repeats or chooses inside could take for ever")
+                raise ValueError("a repeated group that itself repeats or chooses could take for ever")
             else:
                 ways, plain = ways * times, False
         return total + ways, plain
@@ -116,7 +116,7 @@ class _PatternReader:
         self._at += 1
         if char == "\\":
             if text[self._at : self._at + 1] in tuple("123456789"):
-                raise ValueError("a reference back to a group is not supported")
+                raise ValueError("a back-reference is not supported")
             self._at += 1
         elif char == "[":
             if text.startswith("^", self._at):
@@ -160,6 +160,6 @@ class _PatternReader:
 def _ways_of(counted: re.Match[str]) -> int:
     low, comma, high = counted.groups()
     if int(low or 0) > LONGEST_NAME or int(high or 0) > LONGEST_NAME:
-        raise ValueError(f"a count above {LONGEST_NAME}, which no name has")
+        raise ValueError(f"a count above {LONGEST_NAME}, the longest name")
     most = int(high) if high else LONGEST_NAME if comma else int(low)
     return max(2, most - int(low or 0) + 1)

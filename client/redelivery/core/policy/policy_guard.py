@@ -116,11 +116,11 @@ def limit_of(policy: Policy) -> tuple[int, PolicyFault | None]:
         limit = _whole(answer)
         if limit is not None:
             return min(limit, MOST), None
-        wrong = f"is {shown(answer)}, no whole number"
+        wrong = f"is {shown(answer)}, which is no whole number"
     except BaseException as raised:  # noqa: BLE001 - as above
         error, wrong = raised, f"raised {Cause.of(raised).text}"
     instead = DEFAULT.maximum_redeliveries
-    text = f"maximum_redeliveries {wrong}; {instead} are allowed instead"
+    text = f"maximum_redeliveries {wrong}; {instead} redeliveries are allowed instead"
     return instead, PolicyFault(policy, "maximum_redeliveries", text, error)
 
 
@@ -136,10 +136,10 @@ def elapsed_of(policy: Policy) -> tuple[int | None, PolicyFault | None]:
         # Not NaN, and not too short. An integer may exceed every float, and is compared as an integer.
         if number is not None and number >= SHORTEST:
             return round(min(number, LONGEST) * 1000), None
-        wrong = f"is {shown(answer)}, no duration in seconds"
+        wrong = f"is {shown(answer)}, which is no duration in seconds"
     except BaseException as raised:  # noqa: BLE001 - as above
         error, wrong = raised, f"raised {Cause.of(raised).text}"
-    text = f"maximum_elapsed {wrong}; only the maximum of redeliveries holds"
+    text = f"maximum_elapsed {wrong}; only the maximum of redeliveries applies"
     return None, PolicyFault(policy, "maximum_elapsed", text, error)
 
 
@@ -169,7 +169,7 @@ def delay_of(policy: Policy, redelivery: int, random: Random | None) -> tuple[fl
     except BaseException as raised:  # noqa: BLE001 - a policy that ends the program would end it at each start
         error, wrong = raised, f"raised {Cause.of(raised).text}"
     instead = DEFAULT.redelivery_delay_ms(redelivery) / 1000
-    text = f"redelivery_delay_ms({redelivery}) {wrong}; {instead:g} s are waited instead"
+    text = f"redelivery_delay_ms({redelivery}) {wrong}; the delay is {instead:g} s instead"
     return instead, PolicyFault(policy, "redelivery_delay_ms", text, error)
 
 
