@@ -96,7 +96,7 @@ def test_without_a_delay_nothing_is_sent() -> None:
 
 
 def test_a_refused_copy_is_tried_again_for_the_rest_of_its_delay() -> None:
-    """A refused copy is retried after one second, and so on, for the rest of its delay; its original stays unsettled."""
+    """A refused copy is retried after one second, and so on, for the rest of its delay; the original stays here."""
     at = bench(CONFIRMED)
     delivery = at.run(Letter(1))
     one(at.fail(delivery))

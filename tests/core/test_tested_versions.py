@@ -1,4 +1,4 @@
-"""What is said of a broker's version that no integration test has seen."""
+"""Description of a broker's version that no integration test has covered."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from redelivery.core.tested_versions import TESTED, numbers, untested
     ],
 )
 def test_a_version_is_compared_by_its_first_two_numbers(version: str, said: str | None) -> None:
-    """What is like a tested one gets no word, and every other one gets a clause of its own."""
+    """A version like a tested one has no description; every other one has a clause of its own."""
     assert untested("rabbitmq", version) == said
 
 
 def test_nothing_is_said_of_a_broker_that_is_not_known() -> None:
-    """The memory broker has no versions."""
+    """The memory broker has no versions, and no description."""
     assert untested("memory", "1.0") is None
 
 
 @given(st.sampled_from(sorted(TESTED)), st.text(max_size=20))
 def test_every_version_has_an_answer(broker: str, version: str) -> None:
-    """Whatever a broker says of itself."""
+    """Every text that a broker reports as its version has a description, or none is needed."""
     assert (
         untested(broker, version) is None
         or numbers(version)
@@ -46,5 +46,5 @@ def test_every_version_has_an_answer(broker: str, version: str) -> None:
 
 @pytest.mark.parametrize("broker", sorted(TESTED))
 def test_the_tested_versions_are_listed_oldest_first(broker: str) -> None:
-    """The last one is what an unknown one is taken for."""
+    """The last version is the one that an unknown one is treated as."""
     assert sorted(TESTED[broker], key=numbers) == [*TESTED[broker]]
