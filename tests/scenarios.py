@@ -19,12 +19,12 @@ Vector = dict[str, Any]
 # Seconds of each redelivery; LONG where the order matters: no machine stalls for so long.
 DELAY, LONG = 0.02, 2.0
 PER_MESSAGE = (
-    "the limit is per message: the Java client decides on a batch by its newest message, and delivers message 1 five times "
-    "although two redeliveries are allowed"
+    "the limit is per message: the Java client decides on a batch by its newest message, and delivers message 1 five "
+    "times although two redeliveries are allowed"
 )
 CAPPED = (
-    "the count that is shown is the charged one: a broker's own count, which each closed connection raises, lifts it to "
-    "the maximum and no further"
+    "the count that is shown is the charged one: a broker's own count, which each closed connection raises, raises it "
+    "up to the maximum only"
 )
 KEPT = (
     "processNonPersistent is true here: Classic's own default drops a poison message that is not persistent"

@@ -150,7 +150,7 @@ def test_discarding() -> None:
 
 
 def test_dropped_for_want_of_redeliveries_or_of_a_policy() -> None:
-    """`send_exhausted` drops messages with used-up redeliveries, `policies` those without an entry; never expired ones."""
+    """`send_exhausted` drops messages with used-up redeliveries, `policies` those without an entry; no expired ones."""
     exhausted = DeadLetterRouting(send_exhausted=False)
     policies = RedeliveryPolicyMap({"orders": RedeliveryPolicy()})
     unserved = DeadLetterRouting(policies=policies)
