@@ -39,7 +39,7 @@ def test_what_comes_after_the_end_keeps_its_delay() -> None:
 
 
 def test_the_application_gives_it_back_at_once() -> None:
-    """`release` keeps the count and ends the delay."""
+    """A message that the application releases keeps its count and loses its delay."""
     bench, letter = Bench(able=FLOWS), Letter(0)
     bench.fail(bench.run(letter))
     bench.now += 60

@@ -159,7 +159,7 @@ def test_a_settlement_that_is_lost_with_the_connection_delays_all_the_same(later
 
 
 def test_a_settlement_is_taken_for_read_after_a_minute() -> None:
-    """A message that arrives more than a minute after the settlement was put back by an operator."""
+    """A message that arrives more than a minute after its settlement counts as put back by an operator."""
     at, letter = bench(), Letter(1)
     at.fail(come_first(at, letter))
     other = Letter(2)

@@ -55,7 +55,7 @@ def test_the_acknowledgement_behind_a_copy_is_lost_soon_or_not_at_all() -> None:
 
 
 def test_a_closed_consumer_leaves_no_verdict_of_a_copy_either() -> None:
-    """A message that the connection's next consumer gets has been put back, and is handled."""
+    """After a consumer has closed, the next one of the connection handles the message: it has been put back."""
     bench = poisoned(COPIED)
     bench.feed(ConnectionLost(bench.epoch, TransportError("closed"), closed=True))
     bench.connect()

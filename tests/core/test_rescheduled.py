@@ -132,7 +132,7 @@ def deferred(at: Bench, held: Arrival) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("later", "known"), [(59.0, True), (60.0, False)])
 def test_for_a_minute_a_settlement_may_be_lost(later: float, *, known: bool) -> None:
-    """A message that arrives more than a minute later was put back by an operator."""
+    """A message that arrives more than a minute after its settlement counts as put back by an operator."""
     at = bench()
     one(at.fail(come_first(at, Letter(1))))
     at.now += later

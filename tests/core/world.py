@@ -180,7 +180,7 @@ class World:
                     settled = sum(arrival.state == "settled" for arrival in self.arrived)
                     assert self.granted - settled <= self.credit + parked
                 else:
-                    assert self.granted == parked, "room that is not for what is parked"
+                    assert self.granted == parked, "room that is not for parked messages"
                 self.write(command)
             case Accept() | Release():
                 for delivery in command.deliveries:

@@ -38,7 +38,7 @@ class Relaxation:
         self._given_back.add(kin)
 
     def taken_elsewhere(self, kin: Hashable) -> None:
-        """Record that another process has one: its equal may be accepted for what is known of it."""
+        """Record that another process has one: its equal may be accepted by the record of it."""
         if kin in self.alike:
             self._may[kin] = self._size[kin] - 1
 

@@ -65,7 +65,7 @@ class Record:
         self.failed_at: tuple[object, float] | None = None  # of which breaker, and when
         self.cause: Cause | None = None
         self.first_failure: float | None = None
-        self.idle = 0.0  # seconds, by an open breaker
+        self.idle = 0.0  # seconds kept by the breaker
         self.last_failure: float | None = None
         # Poison: only the confirmation of its dead letter is outstanding.
         self.poisoned = False

@@ -188,7 +188,7 @@ class MessageHistory:
         with self._lock:
             self._lose_copy(record)
 
-    # What is kept.
+    # Records.
 
     def remember(self, delivery: Delivery, record: Record, *, runs: bool = False) -> None:
         """Keep the record until the message is redelivered. `runs`: a handler has it; it is found before equal ones."""

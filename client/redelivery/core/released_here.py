@@ -2,8 +2,8 @@
 
 They are kept here, unacknowledged, and count as parked. If that leaves no room for a fresh message that is ready, the
 first released one makes room: it is dispatched again when there is room and nothing else is ready. If nothing is ready,
-one is dispatched again each second, because the broker may send no more while they are unsettled. Therefore a consumer
-that releases neither stands still nor handles the same messages in a tight loop.
+one is dispatched again each second, because the broker may send no more while they are unsettled. A consumer that
+releases its messages thus neither stands still nor handles them in a tight loop.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class DeadLetterRouting:
 
     Args:
         route: `ack`: the broker's own acknowledgement. `forward`: a confirmed copy. `discard`: no dead letter.
-            `auto`: the first that is safe.
+            `auto`: the first of `ack` and `forward` that is safe and can do what is configured.
         destination: Dead-letter destination; None: the broker's own default.
         individual: Strategy with one dead-letter destination per destination; None: the shared one.
         discarding: Strategy that drops dead letters; None: all are kept.
