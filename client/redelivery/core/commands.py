@@ -164,7 +164,13 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class PoisonAck:
-    """Send the broker's own poison acknowledgement for the delivery, and report `Confirmed`."""
+    """Send the broker's own poison acknowledgement for the delivery, and report `Confirmed`.
+
+    Args:
+        delivery: Delivery of the poison message.
+        cause: Cause of its last failure.
+        count: Number of its charged failures.
+    """
 
     delivery: Delivery
     cause: Cause
@@ -178,8 +184,13 @@ class Forward:
     Where forwarding is atomic by the capabilities, the original is accepted in the same transaction. Elsewhere the
     adapter does not settle the original: the engine accepts it once the copy is confirmed.
 
-    `redrive`: the delivery is a dead letter, and the copy goes back to its original destination. A copy with a `delay`
-    goes back to the queue it came from, and the broker delays it; another capability says if that is atomic.
+    Args:
+        delivery: Delivery of the original.
+        copy: Message to send. One with a `delay` goes back to the queue it came from, and the broker delays it;
+            another capability (`reschedule`) says if that is atomic.
+        cause: Cause of the last failure.
+        count: Number of charged failures.
+        redrive: True if the delivery is a dead letter, and the copy goes back to its original destination.
     """
 
     delivery: Delivery
@@ -207,9 +218,16 @@ class Forward:
 class Reschedule:
     """Release the delivery uncounted; the broker redelivers it at `due`, in seconds since the Unix epoch.
 
-    The broker sends no answer: the message is its own at once. `notes`: facts that the broker keeps with the message
-    for its next consumer (`Delivery.noted`). `delay`: seconds from now. `deferred`: the application asked for it, and
-    nothing is charged.
+    The broker sends no answer: the message is its own at once.
+
+    Args:
+        delivery: Delivery to release.
+        due: Due time in seconds since the Unix epoch.
+        notes: Facts that the broker keeps with the message for its next consumer (`Delivery.noted`).
+        delay: Seconds from now to `due`.
+        cause: Cause of the last failure.
+        count: Number of charged failures.
+        deferred: True if the application asked for it, and nothing is charged.
     """
 
     delivery: Delivery
@@ -324,12 +342,15 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """Allow the broker to send this many messages more to the consumer; fewer, if it is negative.
+    """Allow the broker to send more messages to the consumer, or fewer.
 
-    Where the window only grows (`Capabilities.grows`), they are a part of the subscription's `room`: messages are
-    parked, and must not stop the others. A negative one gives room back, which may be done later. `widens`: the credit
-    is for a consumer with `Subscribe.most` whose handlers are fast, or whose messages are parked. It is never given
-    back.
+    Args:
+        consumer: Number of the consumer.
+        messages: How many more; negative: how many fewer. Where the window only grows (`Capabilities.grows`), they
+            are a part of the subscription's `room`: messages are parked, and must not stop the others. A negative
+            number gives room back, which may be done later.
+        widens: True for a consumer with `Subscribe.most` whose handlers are fast, or whose messages are parked. This
+            credit is never given back.
     """
 
     consumer: int

@@ -64,11 +64,15 @@ class Connected:
 
 
 class ConnectionLost:
-    """The connection of `epoch` is gone. `stop`: ends consumers over it, as decided by `ProtocolPoison`.
+    """A connection is gone.
 
-    `suspect` is the message over which the broker closed it, if known, and `consumer` the one that received it: only
-    that consumer stops if it happens too often. None: not known; every consumer of the connection stops.
-    `closed`: only for this consumer, which closes; the broker is still there.
+    Args:
+        epoch: Epoch of the connection.
+        error: Why it ended.
+        suspect: Message over which the broker closed it, as `Delivery.proof`; None: not known.
+        consumer: Consumer that received it; it alone stops if that happens too often. None: every consumer stops.
+        closed: True if only this consumer closes; the broker is still there.
+        stop: Ends consumers over it, as decided by `ProtocolPoison`; None: they reconnect.
     """
 
     __slots__ = ("closed", "consumer", "epoch", "error", "stop", "suspect")
@@ -92,7 +96,12 @@ class ConnectionLost:
 
 
 class Arrived:
-    """Messages arrived for a consumer, oldest first."""
+    """Messages arrived for a consumer.
+
+    Args:
+        consumer: Number of the consumer.
+        deliveries: Its deliveries, oldest first.
+    """
 
     __slots__ = ("consumer", "deliveries")
 
@@ -111,7 +120,12 @@ class QueueFound:
 
 
 class TakenBack:
-    """The broker has taken back deliveries that were not settled in time; their connection still stands."""
+    """The broker has taken back deliveries that were not settled in time; their connection still stands.
+
+    Args:
+        consumer: Number of the consumer.
+        deliveries: Deliveries that can no longer be settled.
+    """
 
     __slots__ = ("consumer", "deliveries")
 
@@ -237,9 +251,12 @@ class Deferred(Result):
 
 
 class Confirmed(Result):
-    """The broker answered a poison acknowledgement: `error` is None if the dead letter is confirmed.
+    """The broker answered a poison acknowledgement.
 
-    `final`: the copy can never be sent over this protocol. It is not retried, and the message is set aside.
+    Args:
+        delivery: Delivery that it was about.
+        error: Why the broker refused it; None: the dead letter is confirmed.
+        final: True if the copy can never be sent over this protocol. It is not retried, and the message is set aside.
     """
 
     __slots__ = ("error", "final")

@@ -164,7 +164,12 @@ class ArtemisRedeliveryPolicy:
         return min(delay, self.cap_ms)
 
     def delays_ms(self, n: int, random: RandomSource | None = None) -> list[int]:
-        """Return the delays in milliseconds before redelivery 1 to `n`; `n` may exceed the maximum."""
+        """Return the delays in milliseconds before redelivery 1 to `n`.
+
+        Args:
+            n: Number of delays; it may exceed `maximum_redeliveries`.
+            random: Source of jitter, used if the factor is above 0; None: no jitter.
+        """
         return [self.redelivery_delay_ms(k, random) for k in range(1, n + 1)]
 
     def worst_case_ms(self) -> int | None:

@@ -165,12 +165,26 @@ class RedeliveryPolicyMap:
         return self._finder.wildcards if isinstance(self._finder, AddressMatches) else None
 
     def policy_for(self, destination: str | Destination) -> Policy:
-        """Return the policy that serves `destination`. Raises ConfigurationError if that is no destination."""
+        """Return the policy that serves `destination`.
+
+        Args:
+            destination: Destination as text or value; a bare name is a queue.
+
+        Raises:
+            ConfigurationError: The text names no destination.
+        """
         index = self._index(destination)
         return self._default if index is None else self._entries[index][1]
 
     def pattern_for(self, destination: str | Destination) -> str | None:
-        """Return the pattern whose policy serves `destination`; None: the default serves it."""
+        """Return the pattern whose policy serves `destination`; None: the default serves it.
+
+        Args:
+            destination: Destination as text or value; a bare name is a queue.
+
+        Raises:
+            ConfigurationError: The text names no destination.
+        """
         index = self._index(destination)
         return None if index is None else self._entries[index][0]
 
